@@ -1,0 +1,98 @@
+"""What the core can be asked: commands in, records and a reply out.
+
+Members' requests (:mod:`coordinator.messages`) are commands as they are, except where the answer needs facts that only
+the broker knows: those the service looks up and hands over in the commands of this module. ``decide`` in
+:mod:`coordinator.decide` takes any of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from coordinator.messages import Message, PartitionBounds
+
+
+class TopicPartitions(Message, tag=False):
+    """A topic as the cluster has it now."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+
+
+class PartitionStart(Message, tag=False):
+    topic_id: str
+    partition: int
+    start_offset: int
+
+
+class CreateGroup(Message):
+    """Create the group if it does not exist. ``incarnation`` is unique among all groups that ever had this id.
+    ``topic_ids``: whether this cluster gives topic ids at all (stored: a later absence is an error)."""
+
+    incarnation: str
+    topic_ids: bool
+
+
+class AlterConfigs(Message):
+    """Set dynamic group configs (validated by the caller's edge and again here); a running lock keeps its deadline."""
+
+    configs: dict[str, str]
+
+
+class InitializePartitions(Message):
+    """Give share partitions their first start offset (what the reset policy resolved to), before their first acquire.
+    A partition that has one already is left as it is."""
+
+    topics: tuple[TopicPartitions, ...]
+    starts: tuple[PartitionStart, ...]
+
+
+class CompletePlan(Message):
+    """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless."""
+
+    member_id: str
+    member_epoch: int
+    number: str
+
+
+class AcquirePlan(Message):
+    """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the number
+    in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused."""
+
+    member_id: str
+    member_epoch: int
+    start: str = ""
+    max_records: int | None = None
+    available_now: bool = False
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+class TakeUpPlan(Message):
+    """UsePlan, with what the log holds of the plan's partitions now (one bound per partition that still exists and is
+    subscribed, for its current topic id). ``gone_topic_ids``: deleted (or created anew) topics, ``unsubscribed_topic_ids``:
+    no longer in the query's subscription; their ranges are archived, and released, respectively."""
+
+    member_id: str
+    member_epoch: int
+    number: str
+    bounds: tuple[PartitionBounds, ...] = ()
+    gone_topic_ids: frozenset[str] = frozenset()
+    unsubscribed_topic_ids: frozenset[str] = frozenset()
+
+
+class MoveLogStarts(Message):
+    """The log start of these partitions moved (retention, delete-records)."""
+
+    starts: tuple[PartitionStart, ...]
+
+
+class Expire(Message):
+    """Time has passed: end sessions and locks whose deadline is over."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a command comes to: records to append and replay, in order, and the reply once that is done."""
+
+    records: tuple[object, ...]
+    reply: object

@@ -1,0 +1,122 @@
+"""Named errors: one base, one class for each thing that can go wrong, with Kafka's error code where Kafka has one.
+
+The class docstring is the message; ``{fields}`` are filled from the keyword arguments. An error travels over RPC as
+its class name and fields, and is raised again as the same class on the other side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ShareGroupError(Exception):
+    """Something went wrong in sharegroup."""
+
+    kafka_error: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+        template = " ".join((type(self).__doc__ or "").split())
+        super().__init__(template.format_map(fields))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.fields))
+
+
+def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupError:
+    return cls(**fields)
+
+
+def error_from_wire(name: str, fields: dict[str, Any]) -> ShareGroupError:
+    """Rebuild the error that the other side raised; an unknown name becomes the base class with the text kept."""
+    return by_name().get(name, RemoteError)(**fields) if name in by_name() else RemoteError(name=name, text=str(fields))
+
+
+def by_name() -> dict[str, type[ShareGroupError]]:
+    found: dict[str, type[ShareGroupError]] = {}
+    todo = [ShareGroupError]
+    while todo:
+        cls = todo.pop()
+        found[cls.__name__] = cls
+        todo.extend(cls.__subclasses__())
+    return found
+
+
+class RemoteError(ShareGroupError):
+    """The coordinator answered {name}: {text}"""
+
+
+# --- the state machine
+
+
+class InvalidRecordState(ShareGroupError):
+    """{what}: the record state is invalid. The acknowledgement of delivery could not be completed."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class InvalidRequest(ShareGroupError):
+    """{what}"""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+# --- members
+
+
+class UnknownMemberId(ShareGroupError):
+    """Member {member_id} of share group {group_id} has no live session; join again, naming the member epoch."""
+
+    kafka_error = "UNKNOWN_MEMBER_ID"
+
+
+class FencedMemberEpoch(ShareGroupError):
+    """Member {member_id} of share group {group_id} is fenced: another process joined with the same checkpoint
+    (its member epoch is {current_epoch}, ours was {member_epoch}). Two queries can't run on one checkpoint, nor on a
+    copy of it: stop one of them, or start it with a new checkpointLocation."""
+
+    kafka_error = "FENCED_MEMBER_EPOCH"
+
+
+class GroupIdNotFound(ShareGroupError):
+    """Share group {group_id} does not exist in this coordinator's state store."""
+
+    kafka_error = "GROUP_ID_NOT_FOUND"
+
+
+# --- plans
+
+
+class StalePlan(ShareGroupError):
+    """Plan {number} of member {member_id} is refused: {reason}. The checkpoint was rolled back or copied from an older
+    state of this query; its records were delivered and completed since, or belong to a newer batch. Start the query
+    with a new checkpointLocation: records not yet acknowledged stay with the group."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class ForeignPlan(ShareGroupError):
+    """Plan {number} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
+    its state store, was deleted and created anew, or the checkpoint belongs to another group. Start the query with a
+    new checkpointLocation."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class DataLoss(ShareGroupError):
+    """Share group {group_id} lost {count} record(s) before they were read: {ranges}. They were removed from the log
+    (retention, delete-records, or the topic was deleted) and are now archived. Restart the query to go on without them,
+    or set failOnDataLoss=false to never fail for this."""
+
+    kafka_error = "OFFSET_OUT_OF_RANGE"
+
+
+# --- the service
+
+
+class CoordinatorNotAvailable(ShareGroupError):
+    """The coordinator of share group {group_id} is not available: {reason}"""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+    retriable = True

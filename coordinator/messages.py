@@ -1,0 +1,267 @@
+"""Requests and replies, as they cross the RPC seam and as the core's commands take them.
+
+All are frozen msgspec structs, tagged with their class name. ``member_epoch`` is checked on every request of a member.
+A plan's ``number`` is text, ``INCARNATION.n``: group-wide, never falling, and matching nothing in another incarnation
+of the group. Offsets are inclusive.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+import msgspec
+
+from coordinator.values import AcquiredRange, TopicIdPartition
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Base of all that crosses the seam."""
+
+
+# --- values inside of messages
+
+
+class PartitionPlan(Message, tag=False):
+    """What a plan holds of one share partition; ``ranges`` ascending and disjoint."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    ranges: tuple[AcquiredRange, ...]
+
+
+class Plan(Message, tag=False):
+    """An acquisition of a query's member: the batch that it reads next. ``number`` is empty for "nothing acquired"."""
+
+    number: str = ""
+    partitions: tuple[PartitionPlan, ...] = ()
+    trial: bool = False
+
+
+class LeftOut(Message, tag=False):
+    """Offsets of a replayed plan that its batch goes on without, and why.
+
+    reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
+    returned them), ``set_aside``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    reason: str
+
+
+class PartitionBounds(Message, tag=False):
+    """What the log holds of a partition now: records ``[log_start, end)``; ``end`` is the high watermark, or the last
+    stable offset under ``read_committed``."""
+
+    topic_id: str
+    partition: int
+    log_start: int
+    end: int
+
+
+class AckBatch(Message, tag=False):
+    """Acknowledge offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), each as ``types``
+    says: one type for all of them, or one per offset (KIP-932, AcknowledgementBatches)."""
+
+    first: int
+    last: int
+    delivery_count: int
+    types: tuple[int, ...]
+
+
+class PartitionAcks(Message, tag=False):
+    topic_id: str
+    partition: int
+    batches: tuple[AckBatch, ...]
+
+
+# --- requests of members, over RPC
+
+
+class JoinGroup(Message):
+    """Become a member, or come back as one.
+
+    ``member_epoch`` None: a new process; the member's epoch is bumped (appended first) and the process before is
+    fenced, but asking again with the same ``process_id`` answers the same epoch. A number: this process had a session
+    and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
+    ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
+    ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set.
+    ``offset_reset`` is for a group that has no start offset for a partition yet: None takes share.auto.offset.reset.
+    """
+
+    group_id: str
+    member_id: str
+    process_id: str
+    member_epoch: int | None = None
+    query: bool = True
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    configs: dict[str, str] = {}
+    starting_offsets: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class Heartbeat(Message):
+    """Keep the session (and so a query's locks) alive. UnknownMemberId if it has ended: join again."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+class LeaveGroup(Message):
+    """End the session now: as its timeout would, but at once."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+class NextPlan(Message):
+    """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
+
+    ``start`` is the number of the plan in Spark's start offset, empty for the initial offset. ``max_records`` None: no
+    limit. ``wait_ms``: how long to wait for records when there are none. ``available_now``: acquire only below the
+    offsets that were there when the run began, see ``until``.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    start: str = ""
+    max_records: int | None = None
+    wait_ms: int = 100
+    until: dict[str, dict[str, int]] | None = None
+
+
+class UsePlan(Message):
+    """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
+    (reclaimed: count + 1). Idempotent for one member epoch and plan."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    number: str
+    ranges: tuple[PartitionPlan, ...] = ()
+
+
+class LatestOffsets(Message):
+    """``reportLatestOffset()`` and the bounds of an AvailableNow run: each subscribed partition's end offset."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+class DescribeGroup(Message):
+    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs."""
+
+    group_id: str
+
+
+# --- requests of ShareConsumers (later issues use them over RPC; the core has them now)
+
+
+class AcquireRecords(Message):
+    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    max_records: int
+    bounds: tuple[PartitionBounds, ...]
+
+
+class Acknowledge(Message):
+    """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    partitions: tuple[PartitionAcks, ...]
+
+
+# --- replies
+
+
+class Done(Message):
+    """It is durable."""
+
+
+class Joined(Message):
+    member_epoch: int
+    incarnation: str
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    isolation_level: str = "read_uncommitted"
+    unsubscribed: tuple[str, ...] = ()
+
+
+class PlanReply(Message):
+    """Answer to NextPlan and UsePlan. An empty ``plan.number`` says that there is nothing to acquire.
+
+    ``data_loss``: offsets of the plan that the log no longer holds, archived by this very request (told again to the
+    same member epoch if asked again): a reader with failOnDataLoss fails for it once.
+    """
+
+    plan: Plan = Plan()
+    left_out: tuple[LeftOut, ...] = ()
+    data_loss: tuple[LeftOut, ...] = ()
+
+
+class OffsetsReply(Message):
+    """topic -> partition (as text, JSON's way) -> end offset."""
+
+    ends: dict[str, dict[str, int]]
+
+
+class AcquiredReply(Message):
+    number: str = ""
+    partitions: tuple[PartitionPlan, ...] = ()
+
+
+class AcknowledgeReply(Message):
+    """Errors by partition; a partition that is not named was applied whole."""
+
+    errors: dict[str, str] = {}
+
+
+class PartitionDescription(Message, tag=False):
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    lag: int | None
+    acquired: int
+    archived_total: int
+    runs: tuple[dict[str, int | str | bool | None], ...] = ()
+
+
+class MemberDescription(Message, tag=False):
+    member_id: str
+    member_epoch: int
+    active: bool
+    newest_plan: str = ""
+    topics: tuple[str, ...] = ()
+
+
+class GroupDescription(Message):
+    group_id: str
+    state: str
+    incarnation: str
+    partitions: tuple[PartitionDescription, ...] = ()
+    members: tuple[MemberDescription, ...] = ()
+    configs: dict[str, str] = {}
+
+
+Request = Union[JoinGroup, Heartbeat, LeaveGroup, NextPlan, UsePlan, LatestOffsets, DescribeGroup, Acknowledge]
+Reply = Union[
+    Done, Joined, PlanReply, OffsetsReply, AcquiredReply, AcknowledgeReply, GroupDescription
+]
+__all__ = ["TopicIdPartition"]

@@ -1,0 +1,34 @@
+"""Values that both sides of the seam know: offset ranges, acknowledge types, share partitions.
+
+Offsets are inclusive at both ends (``first``, ``last``). A topic id is Kafka's, as its 22-character text.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of one incarnation of a topic."""
+
+    topic_id: str
+    partition: int
+
+
+class AcquiredRange(NamedTuple):
+    """Offsets ``first`` to ``last``, all acquired, all at the same delivery count (KIP-932, ShareFetch)."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class AcknowledgeType(IntEnum):
+    """Wire bytes of KIP-932 (0-3) and KIP-1222 (RENEW)."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
