@@ -120,3 +120,37 @@ class CoordinatorNotAvailable(ShareGroupError):
 
     kafka_error = "COORDINATOR_NOT_AVAILABLE"
     retriable = True
+
+
+# --- configuration
+
+
+class UnknownConfig(ShareGroupError):
+    """{key} is not a {scope} key; the nearest known one is {nearest}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ConfigTypeMismatch(ShareGroupError):
+    """{key}={value} is not {expected}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ConfigOutOfBounds(ShareGroupError):
+    """{key}={value} is out of bounds: it must be {bounds}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ConfigNotAvailable(ShareGroupError):
+    """{key}={value} can't be set yet: it belongs to {room}, which this version has not built. Remove it; what holds now
+    is {default}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ConfigConflict(ShareGroupError):
+    """{key}={value} does not go with {other}={other_value}: {rule}."""
+
+    kafka_error = "INVALID_CONFIG"
