@@ -1,8 +1,9 @@
 """The one table of configuration: group keys, which are stored with a share group and can change while it runs, and the
 coordinator's own.
 
-Rule: a key is known here or nowhere; ``tools/generate_config_docs.py`` writes conf/ and docs/options.md from it. Keys are Kafka's, verbatim, where Kafka has one; ours are marked. "Kafka" in a ``why`` is 4.3 with a broker's defaults,
-where a broker can narrow each bound for its tenants; a sharegroup coordinator serves its own groups and has no tenants.
+Rule: a key is known here or nowhere; ``tools/generate_config_docs.py`` writes conf/ and docs/options.md from it.
+Keys are Kafka's, verbatim, where Kafka has one; ours are marked. "Kafka" in a ``why`` is 4.3 with a broker's defaults,
+where a broker narrows the bounds for its tenants; a sharegroup coordinator serves its own groups and has no tenants.
 """
 
 from __future__ import annotations

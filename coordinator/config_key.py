@@ -9,11 +9,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from coordinator.errors import ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
 
-Value = Union[int, float, bool, str]
+Value = int | float | bool | str
 
 _TYPES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
@@ -23,8 +22,8 @@ class ConfigKey:
     """A key of a group or of the coordinator.
 
     ``low``, ``high`` are inclusive. ``takes`` says what a text must look like, ``is_valid`` checks it. ``ours``: Kafka
-    has no such key. ``why``: why the default or the bounds are not Kafka's. ``room``: the part of sharegroup that is not
-    built yet and that gives the key its meaning; until then only the default can be set.
+    has no such key. ``why``: why the default or the bounds are not Kafka's. ``room``: the part of sharegroup that
+    gives the key its meaning and is not built yet; until then only the default can be set.
     ``room_of``: the same, for some of the values only.
     """
 
@@ -44,6 +43,7 @@ class ConfigKey:
 
     @property
     def type(self) -> type:
+        """Its default's."""
         return type(self.default)
 
     @property
@@ -120,6 +120,4 @@ def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: s
     for name in texts:
         if name not in table:
             raise UnknownConfig(key=name, scope=scope, nearest=nearest(name, table))
-    return {
-        key.attribute: key.parse(texts[key.name]) if key.name in texts else key.default for key in table.values()
-    }
+    return {key.attribute: key.parse(texts[key.name]) if key.name in texts else key.default for key in table.values()}
