@@ -1,0 +1,1 @@
+"""The Spark source: options, offsets, reading, and the ShareConsumer."""

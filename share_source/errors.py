@@ -1,0 +1,55 @@
+"""Named errors of the source; their form is that of coordinator.errors."""
+
+from __future__ import annotations
+
+from coordinator.errors import ShareGroupError
+
+# --- options: found before the query starts
+
+
+class NoSubscription(ShareGroupError):
+    """Nothing says what to read: set exactly one of the options subscribe, subscribePattern and assign."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class SeveralSubscriptions(ShareGroupError):
+    """The options {options} contradict each other: set exactly one of subscribe, subscribePattern and assign."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class MissingOption(ShareGroupError):
+    """The option {option} is missing: {why}"""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class UnknownOption(ShareGroupError):
+    """{option} is not an option of the sharegroup source; the nearest known one is {nearest}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class RefusedOption(ShareGroupError):
+    """The option {option} can't be used here: {reason} {instead}"""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class InvalidOption(ShareGroupError):
+    """The option {option} is wrong: {problem}"""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class UnknownKafkaOption(ShareGroupError):
+    """{option} is not a property that librdkafka knows; the nearest known one is {nearest}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class InvalidKafkaOption(ShareGroupError):
+    """The option {option} is wrong: {problem}"""
+
+    kafka_error = "INVALID_CONFIG"
