@@ -1,0 +1,50 @@
+# Everything a person does here is one of these. Each sets itself up first: .venv, the packages, the broker's jars.
+#
+#   make demo              the story on the screen: two Spark queries in one share group, on an embedded broker
+#   make test              everything that is tested; ARGS goes to pytest: make test ARGS="-k compacted"
+#   make test-unit         only what needs neither a broker nor Spark
+#   make check             ruff, mypy, the import rules, the tidy test
+#   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
+#   make clean             removes what setup made
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV_BIN := $(CURDIR)/.venv/bin
+export PATH := $(VENV_BIN):$(PATH)
+# Spark's workers run `python3` from the PATH unless told otherwise.
+export PYSPARK_PYTHON := $(VENV_BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python
+
+.PHONY: demo test test-unit check bench clean setup
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@sed -n 's/^#   //p' Makefile
+
+# .venv/bin is on the PATH, so `python3` may be the environment's own: it then only looks whether anything is to do.
+setup:
+	@command -v $(PYTHON) >/dev/null || { echo "sharegroup: Python 3.10 or newer is needed: install one, or name it with make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) tools/bootstrap.py
+
+demo: setup
+	@python -m share_source.demo $(ARGS)
+
+test: setup
+	python -m pytest $(ARGS)
+
+test-unit: setup
+	python -m pytest tests/unit tests/test_layering.py tests/test_tidy.py $(ARGS)
+
+check: setup
+	python -m ruff check .
+	python -m mypy
+	python -m pytest -q tests/test_layering.py tests/test_tidy.py
+
+bench: setup
+	@$(PYTHON) tools/bootstrap.py --bench
+	@python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf .venv .build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -1,0 +1,66 @@
+"""The package `sharegroup`: what is in it, what it needs, and why it needs it. Tool settings are in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+README = Path(__file__).parent / "README.md"
+
+setup(
+    name="sharegroup",
+    version="0.1.0",
+    description="Queue semantics for Spark Structured Streaming: Kafka share groups (KIP-932) as a streaming source",
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(
+        include=[
+            "coordinator",
+            "coordinator.*",
+            "share_source",
+            "share_source.*",
+            "share_sink",
+            "share_sink.*",
+            "pyspark_sharegroup",
+        ]
+    ),
+    # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
+    # with pkgutil.iter_modules, which sees paths only.
+    package_dir={"": "."},
+    # pyspark is not here on purpose: a cluster brings its own, and pip must not put a second one beside it.
+    install_requires=[
+        "confluent-kafka>=2.16.1,<3",  # reads, watermarks and topic ids; 2.16.1 is the first with the ShareConsumer we compare with
+        "pyarrow>=17",  # Flight carries the coordinator's protocol; record batches go to Spark as they are
+        "msgspec>=0.18",  # the protocol's messages and the stored records, typed and fast to decode
+        "sortedcontainers>=2.4",  # the ordered runs of a share partition, the lock deadlines
+        "tenacity>=8.2",  # one way to retry, with limits, for the client and the broker's admin calls
+        "platformdirs>=4",  # where the endpoint file and the state lie when nobody says where
+        "filelock>=3.13",  # one owner at a time for a state file; one starter at a time for the coordinator
+        "rich>=13",  # the tables and the progress of the demo and the benchmarks
+    ],
+    extras_require={
+        "spark": [
+            "pyspark==4.3.*",  # the version whose data source API this was measured on; its jars hold Ivy, which fetches the broker
+        ],
+        "test": [
+            "pytest>=8.2",
+            "pytest-timeout>=2.3",  # a test that hangs fails by itself, with every thread's stack
+            "hypothesis>=6.100",  # the properties of the runs
+            "psutil>=5.9",  # finds, kills and measures the processes that a test started
+            "pandas>=2.2,<3",  # Spark 4.3 warns about pandas 3, and warnings are errors here
+        ],
+        "dev": [
+            "ruff>=0.5",
+            "mypy>=1.10",
+            "pytest-cov>=5",
+        ],
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3 :: Only",
+        "Topic :: System :: Distributed Computing",
+    ],
+)

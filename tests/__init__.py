@@ -1,0 +1,1 @@
+"""The tests: unit (pure, fast), integration (a real broker, Spark), and the house's own rules (tidy, layering)."""

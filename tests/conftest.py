@@ -1,0 +1,93 @@
+"""Fixtures that every test may use, the order of the tests, and the cleaning up after them."""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coordinator.embedded_broker import EmbeddedBroker
+from tests.support.kafka_broker import KafkaBroker
+
+# Spark's workers run this Python, whichever way pytest was started.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+TopicFactory = Callable[..., str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is fast comes first: pure tests, then those with a broker, then those with Spark."""
+    items.sort(key=_cost)
+
+
+def _cost(item: pytest.Item) -> int:
+    uses = set(getattr(item, "fixturenames", ()))
+    if item.get_closest_marker("spark"):
+        return 4 if item.get_closest_marker("slow") else 3
+    if item.get_closest_marker("broker") or "kafka" in uses:
+        return 2
+    return 0 if "unit" in item.path.parts else 1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_dir() -> Iterator[Path]:
+    """The session's own folder for endpoint and state files; the coordinators that it names end with the session."""
+    directory = Path(tempfile.mkdtemp(prefix="sg-"))  # short: a socket's path may lie in it
+    runtime, state = directory / "run", directory / "state"
+    runtime.mkdir()
+    state.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHAREGROUP_RUNTIME_DIR", str(runtime))
+        patch.setenv("SHAREGROUP_STATE_DIR", str(state))
+        yield runtime
+    end_coordinators(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def end_coordinators(directory: Path) -> None:
+    """Kill the coordinators whose endpoint files lie below `directory`, and no other process."""
+    for endpoint in directory.rglob("endpoint-*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
+            process = psutil.Process(int(json.loads(endpoint.read_text())["pid"]))
+            if process.pid != os.getpid() and any("coordinator" in word for word in process.cmdline()):
+                process.kill()  # the number was not given to some other program meanwhile
+                process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """A real broker, started when the first test asks for it. A test that breaks it must mend it."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Iterator[EmbeddedBroker]:
+    """The embedded broker."""
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> TopicFactory:
+    """Makes topics on the real broker: `topic(partitions=2, cleanup_policy="compact")` gives the name of a new one."""
+
+    def create(name: str = "topic", partitions: int = 1, **configs: object) -> str:
+        kafka: KafkaBroker = request.getfixturevalue("kafka")
+        return kafka.create_topic(f"{name}-{uuid.uuid4().hex[:8]}", partitions, **configs)
+
+    return create
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Names nobody else uses: `unique("group")`."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,54 @@
+"""What Python files import, read from their syntax: nothing is run."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("coordinator", "share_source", "share_sink", "pyspark_sharegroup")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """One imported module, and where it is imported."""
+
+    path: str
+    line: int
+    module: str
+
+
+def imports_of(path: Path, root: Path = ROOT) -> list[Import]:
+    """Every module that a file imports, at its top or inside a function. `from a import b` counts as `a.b` if that is a
+    module of ours, else as `a`."""
+    relative = path.relative_to(root)
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            source = _absolute(node, relative)
+            names = {_most_precise(source, alias.name, root) for alias in node.names}
+            found += [(node.lineno, name) for name in sorted(names)]
+    return [Import(path=str(relative), line=line, module=module) for line, module in found]
+
+
+def _absolute(node: ast.ImportFrom, importer: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    package = importer.parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def _most_precise(source: str, name: str, root: Path) -> str:
+    inner = root.joinpath(*source.split("."), name)
+    return f"{source}.{name}" if inner.with_suffix(".py").exists() or inner.is_dir() else source
+
+
+def is_within(module: str, packages: tuple[str, ...]) -> bool:
+    """Whether the module is one of the packages or lies in one."""
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def python_files(*folders: str, root: Path = ROOT) -> list[Path]:
+    """The Python files below the folders, those that exist, in order."""
+    return sorted(path for folder in folders for path in (root / folder).rglob("*.py"))

@@ -1,0 +1,383 @@
+"""A real Kafka broker for the tests: KRaft in one process, from the jars that tools/bootstrap.py fetched.
+
+The rule: it lives in a folder of its own, on ports that the system chose, and is gone when its owner is gone.
+"""
+
+import atexit
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.waiting import wait_until
+
+KAFKA_VERSION = "4.3.1"
+JARS = Path(__file__).resolve().parents[2] / ".build" / f"kafka-{KAFKA_VERSION}"
+START_TIMEOUT_S = 60
+REQUEST_TIMEOUT_S = 30
+
+Value = bytes | str | None
+
+# What a test can't wait for with Kafka's defaults, or what needs more than one broker with them.
+BROKER_CONFIG = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "auto.create.topics.enable": "false",
+    "num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
+    "group.initial.rebalance.delay.ms": "0",
+    # a killed broker's registration has to end before the next start is let in (9000)
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # deletion and compaction within a second, not within minutes
+    "log.retention.check.interval.ms": "300",
+    "log.initial.task.delay.ms": "500",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "log.segment.delete.delay.ms": "500",
+    "message.max.bytes": "10485760",
+}
+
+LOG4J_CONFIG = """\
+<Configuration status="error">
+  <Appenders><Console name="out"><PatternLayout pattern="%d{HH:mm:ss.SSS} %p %c{1}: %m%n"/></Console></Appenders>
+  <Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"""
+
+
+class BrokerError(RuntimeError):
+    """The broker, or one of Kafka's tools, could not do what the test asked."""
+
+
+class KafkaBroker:
+    """One broker. `bootstrap` is its address; `proxied_bootstrap` the one through `proxy`, which a test can cut."""
+
+    def __init__(self, *, heap: str = "1g", **config: str) -> None:
+        """Start it and wait until it answers; `config` is broker configuration, with _ for the dots."""
+        require_jars()
+        self.directory = Path(tempfile.mkdtemp(prefix="sharegroup-kafka-"))
+        self._port, self._controller_port, self._proxied_port = free_ports(3)
+        self.proxy = TcpProxy(("127.0.0.1", self._proxied_port))
+        self._config = config
+        self._heap = heap
+        self._process: subprocess.Popen[bytes] | None = None
+        self._admin: AdminClient | None = None
+        self._guard = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("process_guard.py")), str(self.directory)],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        atexit.register(self.stop)
+        try:
+            self._format_storage()
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<KafkaBroker {self.bootstrap} pid={self.pid}>"
+
+    def __enter__(self) -> "KafkaBroker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- its life ------------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """The broker's address, without the proxy."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def proxied_bootstrap(self) -> str:
+        """The address through `proxy`: all that a client of it reads and writes goes through the proxy too."""
+        return f"127.0.0.1:{self.proxy.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process, while there is one."""
+        return self._process.pid if self._process else None
+
+    @property
+    def admin(self) -> AdminClient:
+        """An admin client, kept."""
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self._admin
+
+    def start(self) -> None:
+        """Start the broker where it stopped: same folder, same ports. Returns when it answers."""
+        if self._process is not None:
+            return
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._java(f"-Xmx{self._heap}", "kafka.Kafka", str(self._properties_path)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._tell_guard(self._process.pid)
+        wait_until(self._is_up, timeout_s=START_TIMEOUT_S, what=f"{self!r} answers (log: {self._log_path})")
+
+    def shut_down(self) -> None:
+        """SIGTERM: an orderly end; its data stays for `start()`."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL; its data stays for `start()`."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """An orderly end and a start, on the same ports."""
+        self.shut_down()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """The end: process, proxy and folder are gone."""
+        atexit.unregister(self.stop)
+        self._admin = None
+        self._end(signal.SIGKILL)
+        self.proxy.close()
+        if self._guard.stdin:
+            self._guard.stdin.close()
+        self._guard.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str | None = None, partitions: int = 1, **configs: object) -> str:
+        """Create a topic and return its name; `configs` are topic configs with _ for the dots."""
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        config = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        self.admin.create_topics([new])[name].result(REQUEST_TIMEOUT_S)
+        self._wait_for_leaders(name, partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; returns when no metadata names it."""
+        self.admin.delete_topics([name])[name].result(REQUEST_TIMEOUT_S)
+        wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics, what=f"{name} is deleted")
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Let the topic have `total` partitions."""
+        self.admin.create_partitions([NewPartitions(name, total)])[name].result(REQUEST_TIMEOUT_S)
+        self._wait_for_leaders(name, total)
+
+    def delete_records(self, name: str, before_offset: int, partition: int = 0) -> None:
+        """Move the partition's log start to `before_offset`."""
+        at = TopicPartition(name, partition, before_offset)
+        self.admin.delete_records([at])[at].result(REQUEST_TIMEOUT_S)
+
+    def topic_id(self, name: str) -> str:
+        """The id that a topic gets when it is created; one created anew under the same name has another."""
+        described = self.admin.describe_topics(TopicCollection([name]))[name].result(REQUEST_TIMEOUT_S)
+        return str(described.topic_id)  # confluent_kafka's Uuid does not compare
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[Value],
+        *,
+        keys: Sequence[Value] | None = None,
+        partition: int = -1,
+        headers: list[tuple[str, bytes]] | None = None,
+        **config: object,
+    ) -> None:
+        """Write records and return when the broker has them all; `config` is the producer's, with _ for the dots."""
+        producer = Producer(self._client_config(config))
+        self._send(producer, topic, values, keys, partition, headers)
+
+    def produce_transaction(
+        self, topic: str, values: Iterable[Value], *, commit: bool = True, partition: int = -1
+    ) -> None:
+        """Write records in one transaction, and commit or abort it; it leaves a marker in each partition it wrote."""
+        producer = Producer(self._client_config({"transactional_id": f"test-{uuid.uuid4().hex}"}))
+        producer.init_transactions(REQUEST_TIMEOUT_S)
+        producer.begin_transaction()
+        self._send(producer, topic, values, None, partition, None)
+        if commit:
+            producer.commit_transaction(REQUEST_TIMEOUT_S)
+        else:
+            producer.abort_transaction(REQUEST_TIMEOUT_S)
+
+    # -- Kafka's own tools ---------------------------------------------------------------------------------------
+
+    def run_tool(self, java_class: str, *arguments: str, stdin: str = "", timeout_s: float = 120) -> str:
+        """Run the main class of one of Kafka's command line tools; what it printed. BrokerError when it failed."""
+        done = subprocess.run(
+            self._java("-Xmx256m", java_class, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BrokerError(f"{java_class} failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _properties_path(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def _log_path(self) -> Path:
+        return self.directory / "server.log"
+
+    def _java(self, *arguments: str) -> list[str]:
+        home = os.environ.get("JAVA_HOME")
+        java = str(Path(home) / "bin" / "java") if home else "java"
+        log4j = self.directory / "log4j2.xml"
+        return [java, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{JARS}/*", *arguments]
+
+    def _format_storage(self) -> None:
+        (self.directory / "log4j2.xml").write_text(LOG4J_CONFIG)
+        listeners = {
+            "PLAINTEXT": (self._port, self._port),
+            "PROXIED": (self._proxied_port, self.proxy.port),
+        }
+        config = {
+            **BROKER_CONFIG,
+            "log.dirs": str(self.directory / "data"),
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listeners": ",".join(
+                [f"{name}://127.0.0.1:{bound}" for name, (bound, _) in listeners.items()]
+                + [f"CONTROLLER://127.0.0.1:{self._controller_port}"]
+            ),
+            "advertised.listeners": ",".join(f"{name}://127.0.0.1:{said}" for name, (_, said) in listeners.items()),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            **{key.replace("_", "."): value for key, value in self._config.items()},
+        }
+        self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        self.run_tool("kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(self._properties_path))
+
+    def _is_up(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            raise BrokerError(f"the broker did not start:\n{self._log_path.read_text(errors='replace')[-3000:]}")
+        try:
+            return bool(self.admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    def _end(self, sig: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sig)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._tell_guard(0)
+
+    def _signal(self, sig: signal.Signals) -> None:
+        if self._process is None:
+            raise BrokerError("the broker is not running")
+        os.killpg(self._process.pid, sig)
+
+    def _tell_guard(self, pid: int) -> None:
+        if self._guard.stdin:
+            self._guard.stdin.write(f"{pid}\n")
+            self._guard.stdin.flush()
+
+    def _wait_for_leaders(self, name: str, partitions: int) -> None:
+        def all_led() -> bool:
+            found = self.admin.list_topics(name, timeout=10).topics[name].partitions
+            return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+        wait_until(all_led, what=f"{name} has {partitions} partitions with leaders")
+
+    def _client_config(self, config: dict[str, object]) -> dict[str, object]:
+        given = {key.replace("_", "."): value for key, value in config.items()}
+        return {"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0, **given}
+
+    def _send(
+        self,
+        producer: Producer,
+        topic: str,
+        values: Iterable[Value],
+        keys: Sequence[Value] | None,
+        partition: int,
+        headers: list[tuple[str, bytes]] | None,
+    ) -> None:
+        failed: list[object] = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for index, value in enumerate(values):
+            key = keys[index] if keys else None
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, on_delivery=delivered, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        unsent = producer.flush(REQUEST_TIMEOUT_S)
+        if failed or unsent:
+            raise BrokerError(f"{len(failed) + unsent} records were not written to {topic}: {failed[:3]}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all are held until all are known, so they differ."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def new_cluster_id() -> str:
+    """A UUID as Kafka writes them: 22 characters; none that begins like an option."""
+    return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
+def require_jars() -> None:
+    """A test without its broker fails, and says what to do; it is not skipped."""
+    if not (JARS / ".complete").exists():
+        raise BrokerError("the broker's jars are not there: run `python3 tools/bootstrap.py`, or `make test`")

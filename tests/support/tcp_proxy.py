@@ -1,0 +1,126 @@
+"""A TCP proxy in front of a broker, so that a test can cut the data path and heal it.
+
+While cut, the connections there were are gone and new ones are refused, as with a broker whose host went away; with
+`silent=True` they stay open and no byte passes, as with a firewall that drops packets.
+"""
+
+import contextlib
+import selectors
+import socket
+import threading
+
+CHUNK_BYTES = 1 << 16
+
+
+class TcpProxy:
+    """Forwards 127.0.0.1:`port` (chosen by the system) to `target`, until `cut()`; `heal()` opens it again."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.target = target
+        self._listener: socket.socket | None = _listen(0)
+        self.port: int = self._listener.getsockname()[1]
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._lock = threading.Lock()
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._closed = threading.Event()
+        self._accept_in_background()
+
+    def __repr__(self) -> str:
+        state = "open" if self._listener and self._flowing.is_set() else "cut"
+        return f"<TcpProxy 127.0.0.1:{self.port} -> {self.target[0]}:{self.target[1]} {state} pairs={len(self._pairs)}>"
+
+    def cut(self, *, silent: bool = False) -> None:
+        """Nothing gets through from now on."""
+        self._flowing.clear()
+        if not silent:
+            self._stop_listening()
+            self._drop_connections()
+
+    def heal(self) -> None:
+        """New connections get through again; those that were cut silently go on where they stopped."""
+        self._flowing.set()
+        if self._listener is None:
+            self._listener = _listen(self.port)
+            self._accept_in_background()
+
+    def close(self) -> None:
+        """The end: the port is free again."""
+        self._closed.set()
+        self._flowing.set()
+        self._stop_listening()
+        self._drop_connections()
+
+    def _stop_listening(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+            listener.close()
+
+    def _drop_connections(self) -> None:
+        with self._lock:
+            pairs, self._pairs = self._pairs, set()
+        for pair in pairs:
+            _shut(pair)
+
+    def _accept_in_background(self) -> None:
+        threading.Thread(target=self._accept, args=(self._listener,), name="proxy-accept", daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # cut or closed
+            threading.Thread(target=self._forward, args=(client, listener), name="proxy-pair", daemon=True).start()
+
+    def _forward(self, client: socket.socket, listener: socket.socket) -> None:
+        try:
+            server = socket.create_connection(self.target, timeout=5)
+        except OSError:
+            client.close()
+            return
+        pair = (client, server)
+        with self._lock:
+            self._pairs.add(pair)
+        if listener is not self._listener:  # cut in between
+            _shut(pair)
+        try:
+            self._pump(pair)
+        finally:
+            with self._lock:
+                self._pairs.discard(pair)
+            _shut(pair)
+            for end in pair:
+                end.close()
+
+    def _pump(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        client, server = pair
+        for end in pair:
+            end.settimeout(None)
+        with selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
+            selector.register(client, selectors.EVENT_READ, server)
+            selector.register(server, selectors.EVENT_READ, client)
+            while not self._closed.is_set():
+                for key, _ in selector.select():
+                    chunk = key.fileobj.recv(CHUNK_BYTES)
+                    if not chunk:
+                        return
+                    self._flowing.wait()
+                    key.data.sendall(chunk)
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(64)
+    return listener
+
+
+def _shut(pair: tuple[socket.socket, socket.socket]) -> None:
+    """End both ways; the thread that pumps between them sees it and closes them."""
+    for end in pair:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

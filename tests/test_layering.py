@@ -1,0 +1,186 @@
+"""Who may import whom: design.md §7's rooms, held by a test.
+
+A rule is a room (a set of files) and what may be imported there of our own modules and of others'. A file that no rule
+names is a mistake too.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_files
+
+CLIENT_VALUES = ("coordinator.values", "coordinator.messages", "coordinator.errors", "coordinator.config")
+IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
+DEMO_ONLY = "coordinator.embedded_broker"
+# In the coordinator's folder, but no part of the core: a broker for demos, and what `python -m coordinator` starts.
+NOT_CORE = frozenset({"coordinator/embedded_broker.py", "coordinator/__main__.py"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One room: its files, and which modules they may import."""
+
+    room: str
+    says: str
+    holds_for: Callable[[str], bool]
+    ours: tuple[str, ...]
+    others: frozenset[str] | None = None  # third-party packages, None: any
+    never: frozenset[str] = field(default_factory=frozenset)
+    not_ours: tuple[str, ...] = ()
+
+    def allows(self, module: str) -> bool:
+        top = module.split(".")[0]
+        if top in self.never:
+            return False
+        if top in PACKAGES:
+            return is_within(module, self.ours) and not is_within(module, self.not_ours)
+        return top in sys.stdlib_module_names or self.others is None or top in self.others
+
+
+def is_core(path: str) -> bool:
+    """coordinator/*.py and coordinator/commands/**, but for what is named in NOT_CORE."""
+    parts = Path(path).parts
+    return parts[0] == "coordinator" and (len(parts) == 2 or parts[1] == "commands") and path not in NOT_CORE
+
+
+def below(folder: str) -> Callable[[str], bool]:
+    return lambda path: path.startswith(folder + "/")
+
+
+RULES = [
+    Rule(
+        room="the core",
+        says="imports stdlib, sortedcontainers, msgspec and core modules; no clock, thread, I/O or chance",
+        holds_for=is_core,
+        ours=("coordinator",),
+        not_ours=("coordinator.service", "coordinator.client", DEMO_ONLY),
+        others=frozenset({"sortedcontainers", "msgspec"}),
+        never=IMPURE,
+    ),
+    Rule(
+        room="what stands beside the core",
+        says="imports the coordinator's rooms only",
+        holds_for=lambda path: path in NOT_CORE,
+        ours=("coordinator",),
+    ),
+    Rule(
+        room="coordinator/service",
+        says="imports the core and the service; not the client",
+        holds_for=below("coordinator/service"),
+        ours=("coordinator",),
+        not_ours=("coordinator.client", DEMO_ONLY),
+    ),
+    Rule(
+        room="coordinator/client",
+        says="imports the client, and coordinator.values, .messages, .errors and .config",
+        holds_for=below("coordinator/client"),
+        ours=("coordinator.client", *CLIENT_VALUES),
+    ),
+    Rule(
+        room="share_source/demo",
+        says="imports what share_source may, and coordinator.embedded_broker",
+        holds_for=below("share_source/demo"),
+        ours=("share_source", "coordinator.client", DEMO_ONLY, *CLIENT_VALUES),
+    ),
+    Rule(
+        room="share_source",
+        says="imports itself, and coordinator.client, .values, .messages, .errors and .config; never share_sink",
+        holds_for=below("share_source"),
+        ours=("share_source", "coordinator.client", *CLIENT_VALUES),
+    ),
+    Rule(
+        room="share_sink",
+        says="imports itself, and coordinator.client, .values, .messages, .errors and .config; never share_source",
+        holds_for=below("share_sink"),
+        ours=("share_sink", "coordinator.client", *CLIENT_VALUES),
+    ),
+    Rule(
+        room="pyspark_sharegroup",
+        says="imports share_source only",
+        holds_for=below("pyspark_sharegroup"),
+        ours=("share_source", "pyspark_sharegroup"),
+        others=frozenset(),
+    ),
+]
+
+
+def rule_for(path: str) -> Rule | None:
+    """The first rule that holds for a file."""
+    return next((rule for rule in RULES if rule.holds_for(path)), None)
+
+
+def broken_rules(root: Path) -> list[str]:
+    """One line for each import that its room's rule does not allow."""
+    broken = []
+    for path in python_files(*PACKAGES, root=root):
+        relative = str(path.relative_to(root))
+        rule = rule_for(relative)
+        if rule is None:
+            broken.append(f"{relative}:1: no rule of tests/test_layering.py names this room")
+            continue
+        broken += [
+            f"{each.path}:{each.line}: imports {each.module}, but {rule.room} {rule.says}"
+            for each in imports_of(path, root)
+            if not rule.allows(each.module)
+        ]
+    return broken
+
+
+def test_every_room_imports_only_what_its_rule_allows():
+    broken = broken_rules(ROOT)
+    assert not broken, "\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "refused"),
+    [
+        ("coordinator/runs.py", "import time", "time"),
+        ("coordinator/runs.py", "from confluent_kafka import Producer", "confluent_kafka"),
+        ("coordinator/runs.py", "import pyarrow", "pyarrow"),
+        ("coordinator/commands/acquire.py", "from coordinator.service import server", "coordinator.service.server"),
+        ("coordinator/commands/acquire.py", "from ..client import rpc", "coordinator.client.rpc"),
+        ("coordinator/runs.py", "def f():\n    import random", "random"),
+        ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
+        ("coordinator/client/rpc.py", "from coordinator import runs", "coordinator.runs"),
+        ("share_source/reader.py", "from coordinator import runs", "coordinator.runs"),
+        ("share_source/reader.py", "import share_sink", "share_sink"),
+        ("share_source/reader.py", "import coordinator.embedded_broker", "coordinator.embedded_broker"),
+        ("share_sink/writer.py", "from share_source import reader", "share_source.reader"),
+        ("pyspark_sharegroup/__init__.py", "import coordinator.client", "coordinator.client"),
+        ("pyspark_sharegroup/__init__.py", "import pyspark", "pyspark"),
+        ("coordinator/news/paper.py", "", "no rule"),
+    ],
+)
+def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, refused):
+    for module in ("coordinator/runs.py", "coordinator/service/server.py", "coordinator/client/rpc.py"):
+        write(tmp_path / module, "")
+    write(tmp_path / "share_source/reader.py", "")
+    write(tmp_path / path, f'"""A module."""\n{line}\n')
+    (message,) = broken_rules(tmp_path)
+    assert message.startswith(f"{path}:")
+    assert refused in message
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("coordinator/runs.py", "import msgspec, sortedcontainers, bisect\nfrom coordinator import values"),
+        ("coordinator/service/server.py", "import time, pyarrow.flight\nfrom coordinator.runs import Run"),
+        ("coordinator/client/rpc.py", "import time\nfrom coordinator.values import Range"),
+        ("share_source/demo/story.py", "from coordinator.embedded_broker import EmbeddedBroker\nimport rich"),
+        ("pyspark_sharegroup/__init__.py", "from share_source.data_source import DefaultSource"),
+    ],
+)
+def test_what_a_room_may_import_is_allowed(tmp_path, path, line):
+    write(tmp_path / "coordinator/values.py", "")
+    write(tmp_path / path, line)
+    assert broken_rules(tmp_path) == []
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

@@ -1,0 +1,228 @@
+"""Sets up a fresh clone: the virtual environment, the packages, the jars of the Kafka broker that the tests start.
+
+The rule: nothing but the standard library, and done at once when there is nothing to do. A machine that can't be set up
+gets one line that says what to do, and exit status 1. Kept to old syntax, so that an old Python can say that it is old.
+
+    python3 tools/bootstrap.py            # what `make demo` and `make test` need
+    python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
+"""
+
+import argparse
+import fcntl
+import glob
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(ROOT, ".venv")
+VENV_PYTHON = os.path.join(VENV, "bin", "python")
+BUILD = os.path.join(ROOT, ".build")
+LOG = os.path.join(BUILD, "setup.log")
+
+MINIMUM_PYTHON = (3, 10)
+MINIMUM_JAVA = 17
+KAFKA_VERSION = "4.3.1"
+
+# (folder in .build, [(organisation, module, revision)], fetched with what they depend on?)
+KAFKA_JARS = (
+    "kafka-" + KAFKA_VERSION,
+    [
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),  # the server
+        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),  # its command line tools
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # else a broker that can't start says nothing
+    ],
+    True,
+)
+# Each alone: their POMs name repositories that are not Maven Central, and Spark brings the rest.
+BENCH_JARS = (
+    "spark-kafka",
+    [
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        ("org.apache.kafka", "kafka-clients", "3.9.1"),
+        ("org.apache.commons", "commons-pool2", "2.12.1"),
+    ],
+    False,
+)
+
+
+class CannotSetUp(Exception):
+    """The message is the one line that a person reads: what is wrong and what to do."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description="set up this clone")
+    parser.add_argument("--bench", action="store_true", help="also fetch Spark's own Kafka source for the benchmarks")
+    arguments = parser.parse_args()
+    try:
+        set_up(arguments.bench)
+    except CannotSetUp as error:
+        print("sharegroup: {}".format(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def set_up(bench):
+    python = find_python()
+    java = find_java()
+    os.makedirs(BUILD, exist_ok=True)
+    with open(os.path.join(BUILD, "setup.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two makes side by side: the second waits, then finds everything done
+        install_packages(python)
+        fetch_jars(java, KAFKA_JARS)
+        if bench:
+            fetch_jars(java, BENCH_JARS)
+
+
+def find_python():
+    """The Python to make the environment from: this one, or a newer one on the PATH when this one is too old."""
+    if sys.version_info[:2] >= MINIMUM_PYTHON:
+        return sys.executable
+    for minor in range(14, MINIMUM_PYTHON[1] - 1, -1):
+        name = "python3.{}".format(minor)
+        path = shutil.which(name)
+        if path and runs(path, "-c", ""):
+            return path
+    raise CannotSetUp(
+        "Python {}.{} or newer is needed, this is {}.{}: install one, or name it with "
+        "`make PYTHON=/path/to/python3`".format(*(MINIMUM_PYTHON + sys.version_info[:2]))
+    )
+
+
+def find_java():
+    """The java that Spark will use too: JAVA_HOME's if that is set, else the PATH's."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    advice = "install Java {} or newer and put `java` on the PATH, or point JAVA_HOME at it".format(MINIMUM_JAVA)
+    if java is None:
+        raise CannotSetUp("Java is missing: " + advice)
+    try:
+        answer = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise CannotSetUp("{} does not run: {}".format(java, advice)) from None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stdout.decode("utf-8", "replace"))
+    version = int(found.group(2) if found.group(1) == "1" else found.group(1)) if found else 0
+    if version < MINIMUM_JAVA:
+        raise CannotSetUp("Java {} is too old ({}): {}".format(version, java, advice))
+    return java
+
+
+def install_packages(python):
+    """Make .venv and install this clone into it, editable, with all extras; the stamp names what it was made from."""
+    stamp = os.path.join(VENV, ".sharegroup-stamp")
+    wanted = packages_fingerprint()
+    if os.path.exists(VENV_PYTHON) and read_text(stamp) == wanted:
+        return
+    if not runs(VENV_PYTHON):
+        say("making .venv")
+        run(
+            [python, "-m", "venv", "--clear", VENV],
+            python + " could not make a virtual environment: install its venv module (Debian: python3-venv)",
+        )
+    say("installing the packages into .venv (some minutes the first time)")
+    run(
+        [VENV_PYTHON, "-m", "pip", "install", "--retries", "2", "--timeout", "30", "--editable", ".[spark,test,dev]"],
+        "the Python packages could not be installed: check the network and try again",
+    )
+    write_text(stamp, wanted)
+
+
+def packages_fingerprint():
+    digest = hashlib.sha256()
+    for name in ("setup.py", "pyproject.toml"):
+        with open(os.path.join(ROOT, name), "rb") as source:
+            digest.update(source.read())
+    return digest.hexdigest()
+
+
+def fetch_jars(java, wanted):
+    """Fetch jars into .build with the Ivy that lies among pyspark's jars; its cache serves the next clone."""
+    folder, modules, transitive = wanted
+    target = os.path.join(BUILD, folder)
+    stamp = os.path.join(target, ".complete")
+    description = ivy_description(folder, modules, transitive)
+    if read_text(stamp) == description:
+        return
+    say("fetching jars into .build/{}".format(folder))
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(target)
+    description_file = os.path.join(BUILD, folder + ".ivy.xml")
+    write_text(description_file, description)
+    pattern = os.path.join(target, "[artifact]-[revision].[ext]")
+    ivy = [java, "-cp", os.path.join(spark_jars(), "*"), "org.apache.ivy.Main"]
+    ivy += ["-ivy", description_file, "-confs", "default", "-retrieve", pattern]
+    ivy += ["-types", "jar", "bundle"]  # without bundle eleven jars of Kafka's are missing
+    advice = "jars could not be fetched from Maven Central: check the network and try again"
+    run(ivy, advice)
+    for _, module, revision in modules:
+        if not os.path.exists(os.path.join(target, "{}-{}.jar".format(module, revision))):
+            raise CannotSetUp("{} ({} is missing; log: {})".format(advice, module, os.path.relpath(LOG, os.getcwd())))
+    write_text(stamp, description)
+
+
+def ivy_description(folder, modules, transitive):
+    line = '    <dependency org="{}" name="{}" rev="{}" conf="default" transitive="{}"/>'
+    dependencies = "\n".join(line.format(org, name, rev, str(transitive).lower()) for org, name, rev in modules)
+    return (
+        '<ivy-module version="2.0">\n'
+        '  <info organisation="sharegroup" module="{}"/>\n'
+        '  <configurations><conf name="default"/></configurations>\n'
+        "  <dependencies>\n{}\n  </dependencies>\n"
+        "</ivy-module>\n"
+    ).format(folder, dependencies)
+
+
+def spark_jars():
+    found = glob.glob(os.path.join(VENV, "lib", "python3*", "site-packages", "pyspark", "jars"))
+    if not found:
+        raise CannotSetUp("pyspark is not in .venv: run `make clean` and try again")
+    return found[0]
+
+
+def runs(python, *arguments):
+    """Whether this Python is there and works: a shim or a moved environment may not."""
+    try:
+        command = [python] + list(arguments or ["-m", "pip", "--version"])
+        return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def run(command, advice):
+    """Run a command with its output in the log; on failure only the advice is shown."""
+    with open(LOG, "ab") as log:
+        log.write("\n$ {}\n".format(" ".join(command)).encode("utf-8"))
+        log.flush()
+        try:
+            done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            failed = done.returncode != 0
+        except OSError:
+            failed = True
+    if failed:
+        raise CannotSetUp("{} (log: {})".format(advice, os.path.relpath(LOG, os.getcwd())))
+
+
+def say(text):
+    print("[{}] {}".format(time.strftime("%H:%M:%S"), text), flush=True)
+
+
+def read_text(path):
+    try:
+        with open(path, encoding="utf-8") as source:
+            return source.read()
+    except OSError:
+        return None
+
+
+def write_text(path, text):
+    with open(path, "w", encoding="utf-8") as target:
+        target.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
