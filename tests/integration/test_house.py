@@ -1,0 +1,73 @@
+"""A clone sets itself up, and says in one line what it misses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.imports import ROOT
+
+
+def bootstrap(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Run tools/bootstrap.py in this clone with another environment."""
+    command = [sys.executable, str(ROOT / "tools" / "bootstrap.py")]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def java_that_says(directory: Path, text: str) -> Path:
+    """A JAVA_HOME whose java prints `text`."""
+    java = directory / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    java.chmod(0o755)
+    return directory
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("sharegroup: ")
+    return line
+
+
+def test_missing_java_is_one_line(tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "bootstrap.py")],
+        env={**environment, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Java is missing: install Java 17 or newer" in one_line(done)
+
+
+def test_a_java_home_without_java_is_one_line(tmp_path):
+    assert "does not run" in one_line(bootstrap(JAVA_HOME=str(tmp_path)))
+
+
+@pytest.mark.parametrize("said", ['java version "1.8.0_402"', 'openjdk version "11.0.22" 2024-01-16'])
+def test_an_old_java_is_one_line(tmp_path, said):
+    assert "is too old" in one_line(bootstrap(JAVA_HOME=str(java_that_says(tmp_path, said))))
+
+
+def test_an_early_access_java_is_new_enough(tmp_path):
+    done = bootstrap(JAVA_HOME=str(java_that_says(tmp_path, 'openjdk version "27-ea" 2027-09-15')))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_set_up_is_left_alone():
+    done = bootstrap()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_spark_can_find_the_format_by_itself(tmp_path):
+    """As Spark looks for it, from a folder that is not the clone's: the editable install must be a path, not a hook."""
+    look = "import pkgutil; print(*[module.name for module in pkgutil.iter_modules()])"
+    done = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "pyspark_sharegroup" in done.stdout.split()
