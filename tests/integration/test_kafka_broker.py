@@ -1,7 +1,6 @@
 """The real broker that other tests lean on does what they lean on it for."""
 
 import confluent_kafka
-import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -149,12 +148,6 @@ def test_started_again_it_has_its_records_and_its_address(kafka, topic, end):
         kafka.start()
     assert kafka.bootstrap == before
     assert wait_until(lambda: read_all(before, name)) == {0: b"stays"}
-
-
-def test_nothing_is_left_when_its_owner_is_gone(kafka):
-    guard = psutil.Process(kafka._guard.pid)
-    assert kafka.pid in {child.pid for child in psutil.Process().children()}
-    assert str(kafka.directory) in guard.cmdline()
 
 
 def test_missing_jars_fail_and_say_what_to_do(monkeypatch, tmp_path):

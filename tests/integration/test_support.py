@@ -1,0 +1,65 @@
+"""What the tests start ends with them, also when they end badly."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import end_coordinators
+from tests.support import process_guard
+from tests.support.waiting import wait_until
+
+WAITS_FOR_EVER = "import signal; signal.pause()"
+
+
+@pytest.fixture
+def server():
+    """A process in a group of its own, as a test's server is."""
+    process = subprocess.Popen([sys.executable, "-c", WAITS_FOR_EVER, "coordinator"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_server_and_its_folder_are_gone_when_its_owner_was_killed(server, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    # The owner of the guard starts it, tells it about the server, says so, and is killed.
+    owner_program = (
+        "import subprocess, sys, signal\n"
+        "guard = subprocess.Popen([sys.executable, *sys.argv[1:3]], stdin=subprocess.PIPE, text=True)\n"
+        "guard.stdin.write(sys.argv[3] + '\\n'); guard.stdin.flush(); print('told', flush=True); signal.pause()\n"
+    )
+    command = [sys.executable, "-c", owner_program, str(Path(process_guard.__file__)), str(folder), str(server.pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "told\n"
+        assert server.poll() is None
+        owner.kill()
+    wait_until(lambda: server.poll() is not None, what="the guard ended the server")
+    wait_until(lambda: not folder.exists(), what="the guard removed the folder")
+
+
+def test_coordinators_that_an_endpoint_file_names_are_ended(server, tmp_path):
+    (tmp_path / "endpoint-local.json").write_text(json.dumps({"pid": server.pid}))
+    end_coordinators(tmp_path)
+    assert server.poll() is not None
+
+
+def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):
+    other = subprocess.Popen([sys.executable, "-c", WAITS_FOR_EVER])
+    try:
+        (tmp_path / "endpoint-a.json").write_text(json.dumps({"pid": other.pid}))
+        (tmp_path / "endpoint-b.json").write_text("half a fi")
+        end_coordinators(tmp_path)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_waiting_in_vain_says_for_what():
+    with pytest.raises(AssertionError, match="a miracle"):
+        wait_until(lambda: False, timeout_s=0.1, what="a miracle")
