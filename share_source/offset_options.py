@@ -1,0 +1,90 @@
+"""The options that are JSON over topics and partitions: ``assign`` and ``startingOffsets``, as Spark spells them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from share_source.errors import InvalidOption
+
+_EARLIEST = -2
+_LARGEST_PARTITION = 2**31 - 1
+
+
+def parse_assign(text: str) -> dict[str, tuple[int, ...]]:
+    """``{"orders":[0,1]}`` -> topic -> ascending partitions."""
+    example = '{"orders":[0,1]}'
+    assign: dict[str, tuple[int, ...]] = {}
+    for topic, partitions in _object("assign", text, example).items():
+        if not isinstance(partitions, list) or not partitions or not all(_is_partition(p) for p in partitions):
+            raise InvalidOption(option="assign", problem=f"{topic} needs a list of partition numbers, as in {example}.")
+        assign[topic] = tuple(sorted(set(partitions)))
+    if not assign:
+        raise InvalidOption(option="assign", problem=f"it names no partition; write it as in {example}.")
+    return assign
+
+
+def parse_starting_offsets(
+    text: str | None, topics: tuple[str, ...], assign: Mapping[str, tuple[int, ...]] | None
+) -> str | None:
+    """``earliest``, ``latest``, JSON with sorted keys, or None (then the group's share.auto.offset.reset holds).
+
+    Offsets of a topic or partition that is not read are an error; one that is not named takes the group's reset.
+    """
+    if text is None:
+        return None
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    example = 'earliest, latest, or JSON as in {"orders":{"0":23,"1":-2}}'
+    offsets = _object("startingOffsets", text, example)
+    for topic, by_partition in offsets.items():
+        _check_offsets(topic, by_partition, example)
+        _check_read(topic, by_partition, topics, assign)
+    return json.dumps(offsets, sort_keys=True, separators=(",", ":"))
+
+
+def _check_offsets(topic: str, by_partition: Any, example: str) -> None:
+    fine = isinstance(by_partition, dict) and all(
+        _is_partition_text(partition) and _is_offset(offset) for partition, offset in by_partition.items()
+    )
+    if not fine:
+        problem = f"{topic} needs an offset from -2 on (-2 earliest, -1 latest) for each partition: {example}."
+        raise InvalidOption(option="startingOffsets", problem=problem)
+
+
+def _check_read(
+    topic: str,
+    by_partition: Mapping[str, int],
+    topics: tuple[str, ...],
+    assign: Mapping[str, tuple[int, ...]] | None,
+) -> None:
+    if topics and topic not in topics:
+        raise InvalidOption(option="startingOffsets", problem=f"topic {topic} is not subscribed.")
+    if assign is None:
+        return
+    for partition in by_partition:
+        if int(partition) not in assign.get(topic, ()):
+            raise InvalidOption(option="startingOffsets", problem=f"{topic}-{partition} is not assigned.")
+
+
+def _object(option: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidOption(option=option, problem=f"{text!r} is not understood; write {example}.")
+    return value
+
+
+def _is_partition(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST_PARTITION
+
+
+def _is_partition_text(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 10 and _is_partition(int(text))
+
+
+def _is_offset(value: Any) -> bool:
+    return type(value) is int and _EARLIEST <= value < 2**63

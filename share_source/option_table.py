@@ -1,0 +1,110 @@
+"""The source's options in one table: those it takes, and those of Spark's Kafka source that it refuses.
+
+Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``: kafka_options.py; share.*
+and errors.deadletterqueue.*: coordinator/config.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``default`` in words; ``spark``: how it stands to the option of the same name of Spark's Kafka source."""
+
+    name: str
+    default: str
+    doc: str
+    spark: str = "the same"
+
+
+OPTIONS = (
+    Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
+    Option(
+        "kafka.group.id",
+        "required",
+        "The share group. Queries that name the same group share its records: each record goes to one of them.",
+        "there it is optional, and names a consumer group",
+    ),
+    Option("subscribe", "one of three", "Topics to read, separated by commas."),
+    Option(
+        "subscribePattern",
+        "one of three",
+        "Topics whose whole name matches this regular expression, also those created later.",
+        "there it is Java's expression, here Python's",
+    ),
+    Option("assign", "one of three", 'Partitions to read, as JSON: {"orders":[0,1]}.'),
+    Option(
+        "startingOffsets",
+        "share.auto.offset.reset",
+        'Where a new group begins: earliest, latest, or JSON as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest). A '
+        "group that exists goes on where it is.",
+        "there for a new query, here for a new group; the default there is latest",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "no limit",
+        "At most this many records in a batch, from all partitions together. With share.acquire.mode=batch_optimized a "
+        "run of records that was returned is not cut to meet it.",
+    ),
+    Option("minPartitions", "no wish", "Cut large ranges so that a batch has at least this many tasks."),
+    Option("maxRecordsPerPartition", "no limit", "Cut ranges so that a task reads at most this many records."),
+    Option("includeHeaders", "false", "Add the column headers."),
+    Option(
+        "failOnDataLoss",
+        "true",
+        "Whether a query fails, once, when records were removed from the log before they were read. When it is started "
+        "again, and with false, it goes on without them.",
+        "there it fails again at each start",
+    ),
+    Option(
+        "kafkaConsumer.pollTimeoutMs",
+        "120000",
+        "A task that gets nothing from the broker for this long, while there is something to read, fails.",
+    ),
+    Option(
+        "kafka.*",
+        "librdkafka's",
+        "Any property of librdkafka. Java's names for the same are taken too (fetch.max.wait.ms, request.timeout.ms, "
+        "receive.buffer.bytes, send.buffer.bytes, ssl.truststore.certificates, ssl.keystore.certificate.chain, "
+        "ssl.keystore.key); those that only Java clients have are refused with what to use.",
+        "there they are Java's",
+    ),
+    Option(
+        "share.*, errors.deadletterqueue.*",
+        "see below",
+        "Configuration of the group, and of the coordinator.",
+        "not there",
+    ),
+)
+
+_NEW_GROUPS = "a share group keeps its own position."
+_ENDLESS = "a share group has no end."
+_COORDINATOR_ASKS = "the coordinator asks for the offsets, and again by itself."
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "groupIdPrefix": ("the queries of a share group name the same group.", "Use kafka.group.id."),
+    "startingTimestamp": (_NEW_GROUPS, "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS."),
+    "startingOffsetsByTimestamp": (
+        _NEW_GROUPS,
+        "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS.",
+    ),
+    "startingOffsetsByTimestampStrategy": (_NEW_GROUPS, "Remove it."),
+    "endingTimestamp": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
+    "endingOffsets": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
+    "endingOffsetsByTimestamp": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
+    "minOffsetsPerTrigger": (
+        "records that wait for a batch to fill up can be with another member.",
+        "Use trigger(processingTime=...) for larger batches.",
+    ),
+    "maxTriggerDelay": ("it goes with minOffsetsPerTrigger.", "Use trigger(processingTime=...)."),
+    "fetchOffset.numRetries": (_COORDINATOR_ASKS, "Remove it, or set share.coordinator.broker.timeout.ms."),
+    "fetchOffset.retryIntervalMs": (_COORDINATOR_ASKS, "Remove it, or set share.coordinator.broker.timeout.ms."),
+    "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
+    "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),
+    "topic": ("it is an option of a sink.", "Use subscribe."),
+    "checkpointLocation": ("it is an option of the query.", "Set it on writeStream."),
+    "path": ("load() takes no path.", "Use subscribe."),
+}
+"""Spelling as in Spark -> (why, what instead)."""
