@@ -12,9 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from coordinator.config_key import ConfigKey, parse_all
+from coordinator.config_key import ConfigKey, nearest, parse_all
 from coordinator.duration import parse_duration_ms
 from coordinator.errors import ConfigConflict
+
+__all__ = [
+    "COORDINATOR_KEYS",
+    "GROUP_KEYS",
+    "NEVER_MS",
+    "ConfigKey",
+    "CoordinatorConfig",
+    "GroupConfig",
+    "OffsetReset",
+    "nearest",
+    "offset_reset",
+]
 
 NEVER_MS = 2**62
 """A time that does not come, as a number, so that code that compares needs no second case."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from coordinator.config_key import nearest
+from coordinator.config import nearest
 from share_source.errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
 
 PREFIX = "kafka."

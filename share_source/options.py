@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, CoordinatorConfig, GroupConfig
-from coordinator.config_key import nearest
+from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, CoordinatorConfig, GroupConfig, nearest
 from coordinator.errors import UnknownConfig
 from share_source import kafka_options
 from share_source.errors import (

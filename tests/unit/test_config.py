@@ -1,0 +1,269 @@
+"""The configuration table: complete, within its own bounds, and every wrong text refused by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.config import (
+    COORDINATOR_KEYS,
+    GROUP_KEYS,
+    NEVER_MS,
+    CoordinatorConfig,
+    GroupConfig,
+    OffsetReset,
+    offset_reset,
+)
+from coordinator.config_key import ConfigKey, show
+from coordinator.duration import parse_duration_ms
+from coordinator.errors import (
+    ConfigConflict,
+    ConfigNotAvailable,
+    ConfigOutOfBounds,
+    ConfigTypeMismatch,
+    ShareGroupError,
+    UnknownConfig,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL_KEYS = [*GROUP_KEYS.values(), *COORDINATOR_KEYS.values()]
+every_key = pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.name)
+
+
+# --- the table
+
+
+@every_key
+def test_a_default_is_a_value_that_can_be_set(key: ConfigKey) -> None:
+    assert key.parse(show(key.default)) == key.default
+
+
+@every_key
+def test_a_key_says_what_it_is_for(key: ConfigKey) -> None:
+    assert key.doc.endswith((".", ".)"))
+    assert key.kip or key.ours or key.name == "share.assignment.interval.ms"
+
+
+@every_key
+def test_a_key_of_ours_says_why_it_is_needed(key: ConfigKey) -> None:
+    assert not key.ours or key.why
+
+
+@every_key
+def test_a_number_has_bounds(key: ConfigKey) -> None:
+    if key.type in (int, float):
+        assert key.low is not None
+        assert key.high is not None
+        assert key.low <= key.default <= key.high  # type: ignore[operator]
+
+
+@every_key
+def test_a_number_beyond_its_bounds_is_refused_with_the_bounds(key: ConfigKey) -> None:
+    if key.type is int:
+        for beyond in (key.low - 1, key.high + 1):  # type: ignore[operator]
+            with pytest.raises(ConfigOutOfBounds) as caught:
+                key.parse(str(int(beyond)))
+            assert f"{key.name}={int(beyond)}" in str(caught.value)
+            assert f"between {key.low} and {key.high}" in str(caught.value)
+
+
+def test_the_configs_have_an_attribute_for_each_key() -> None:
+    assert [field.name for field in fields(GroupConfig)] == [key.attribute for key in GROUP_KEYS.values()]
+    assert [field.name for field in fields(CoordinatorConfig)] == [key.attribute for key in COORDINATOR_KEYS.values()]
+
+
+# Kafka 4.3's defaults; where ours differs, the row says why.
+KAFKA_DEFAULTS = {
+    "share.session.timeout.ms": 45_000,
+    "share.heartbeat.interval.ms": 5_000,
+    "share.record.lock.duration.ms": 30_000,
+    "share.delivery.count.limit": 5,
+    "share.partition.max.record.locks": 2_000,
+    "share.auto.offset.reset": "latest",
+    "share.isolation.level": "read_uncommitted",
+    "share.renew.acknowledge.enable": True,
+    "share.acquire.mode": "batch_optimized",
+    "share.acknowledgement.mode": "implicit",
+    "share.assignment.interval.ms": 1_000,
+    "errors.deadletterqueue.topic.name": "",
+    "errors.deadletterqueue.copy.record.enable": False,
+    "errors.deadletterqueue.auto.create.topics.enable": False,
+}
+
+
+@pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
+def test_a_default_that_is_not_kafkas_says_why(name: str, default: object) -> None:
+    assert GROUP_KEYS[name].default == default or GROUP_KEYS[name].why
+
+
+# --- group configs
+
+
+def test_what_is_not_set_has_its_default() -> None:
+    config = GroupConfig.parse({"share.delivery.count.limit": " 7 "})
+    assert config.share_delivery_count_limit == 7
+    assert config.share_session_timeout_ms == 45_000
+    assert config.share_partition_max_record_locks == 1_000_000
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(UnknownConfig, match=r"share\.sesion\.timeout\.ms.*nearest.*share\.session\.timeout\.ms"):
+        GroupConfig.parse({"share.sesion.timeout.ms": "45000"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("share.session.timeout.ms", "soon", "a whole number"),
+        ("share.session.timeout.ms", "4.5e4", "a whole number"),
+        ("share.session.timeout.ms", "", "a whole number"),
+        ("share.session.timeout.ms", "9" * 5000, "a whole number"),
+        ("share.release.backoff.multiplier", "twice", "a number"),
+        ("share.renew.acknowledge.enable", "yes", "true or false"),
+    ],
+)
+def test_a_text_of_another_type_says_what_it_should_be(name: str, text: str, expected: str) -> None:
+    with pytest.raises(ConfigTypeMismatch, match=expected) as caught:
+        GroupConfig.parse({name: text})
+    assert caught.value.fields["key"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "bounds"),
+    [
+        ("share.delivery.count.limit", "11", "between 2 and 10"),
+        ("share.isolation.level", "serializable", "read_uncommitted, read_committed"),
+        ("share.acquire.mode", "record-limit", "batch_optimized, record_limit"),
+        ("share.auto.offset.reset", "none", "latest, earliest or by_duration"),
+        ("share.auto.offset.reset", "by_duration:-PT1H", "not negative"),
+        ("share.release.backoff.jitter", "nan", "between 0.0 and 1.0"),
+        ("errors.deadletterqueue.topic.name", "__consumer_offsets", "does not begin with __"),
+    ],
+)
+def test_a_value_that_is_not_allowed_says_what_is(name: str, text: str, bounds: str) -> None:
+    with pytest.raises(ConfigOutOfBounds, match=bounds):
+        GroupConfig.parse({name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "room"),
+    [
+        ("share.acknowledgement.mode", "explicit", "the sink"),
+        ("share.release.backoff.ms", "1000", "retry policies"),
+        ("errors.deadletterqueue.topic.name", "dlq.billing", "dead letter queues"),
+        ("errors.deadletterqueue.on.failure", "archive", "dead letter queues"),
+        ("errors.deadletterqueue.copy.record.enable", "false", "dead letter queues"),
+        ("share.assignment.interval.ms", "5", "assignment"),
+    ],
+)
+def test_what_is_not_built_yet_is_refused_not_ignored(name: str, text: str, room: str) -> None:
+    with pytest.raises(ConfigNotAvailable, match=r"not built.*Remove it") as caught:
+        GroupConfig.parse({name: text})
+    assert room in str(caught.value)
+
+
+def test_the_kafka_store_and_endpoints_are_not_built_yet() -> None:
+    for name, text in (("share.state.store", "kafka"), ("share.coordinator.endpoint", "host:1")):
+        with pytest.raises(ConfigNotAvailable, match=name):
+            CoordinatorConfig.parse({name: text})
+
+
+@pytest.mark.parametrize("text", ["sqlite:", "mysql", ""])
+def test_a_state_store_is_sqlite_or_a_path(text: str) -> None:
+    assert CoordinatorConfig.parse({"share.state.store": "sqlite:/tmp/state.db"}).share_state_store.endswith("state.db")
+    with pytest.raises(ConfigOutOfBounds, match="sqlite:PATH"):
+        CoordinatorConfig.parse({"share.state.store": text})
+
+
+def test_heartbeats_come_more_often_than_a_session_ends() -> None:
+    with pytest.raises(ConfigConflict, match=r"share\.heartbeat\.interval\.ms=6000.*share\.session\.timeout\.ms=6000"):
+        GroupConfig.parse({"share.heartbeat.interval.ms": "6000", "share.session.timeout.ms": "6000"})
+
+
+def test_a_short_session_shortens_heartbeats_that_are_not_set() -> None:
+    assert GroupConfig.parse({"share.session.timeout.ms": "3000"}).share_heartbeat_interval_ms == 1000
+
+
+def test_without_a_dead_letter_queue_a_record_is_never_on_trial_by_time_unless_asked_for() -> None:
+    assert GroupConfig.parse().share_poison_solo_timeout_ms == NEVER_MS
+    assert GroupConfig.parse({"share.poison.solo.timeout.ms": "600000"}).share_poison_solo_timeout_ms == 600_000
+
+
+def test_configs_travel_and_do_not_change() -> None:
+    config = GroupConfig.parse({"share.isolation.level": "read_committed"})
+    assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(AttributeError):
+        config.share_isolation_level = "x"  # type: ignore[misc]
+
+
+@given(st.dictionaries(st.sampled_from([*GROUP_KEYS, "share.x"]), st.text()))
+def test_any_text_is_taken_or_refused_by_name(texts: dict[str, str]) -> None:
+    code = "INVALID_CONFIG"
+    try:
+        GroupConfig.parse(texts)
+    except ShareGroupError as error:
+        code = error.kafka_error
+    assert code == "INVALID_CONFIG"
+
+
+# --- durations and resets
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT1H", 3_600_000),
+        ("P1D", 86_400_000),
+        ("P2DT3H4M5.678S", 2 * 86_400_000 + 3 * 3_600_000 + 4 * 60_000 + 5_678),
+        ("PT0S", 0),
+        ("pt0,5s", 500),
+        ("PT0.0009S", 0),
+    ],
+)
+def test_a_duration_is_iso_8601(text: str, ms: int) -> None:
+    assert parse_duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1DT", "1H", "PT-1H", "-PT1H", "P1Y", "P1W", "PT1M1H", "PT1.5H", "PT١H"]
+)
+def test_anything_else_is_no_duration(text: str) -> None:
+    assert parse_duration_ms(text) is None
+
+
+@given(st.text(alphabet="PTDHMS0123456789.,-"))
+def test_a_duration_is_never_negative(text: str) -> None:
+    assert (parse_duration_ms(text) or 0) >= 0
+
+
+def test_a_reset_is_taken_apart() -> None:
+    assert offset_reset("earliest") == OffsetReset("earliest")
+    assert GroupConfig.parse({"share.auto.offset.reset": "by_duration:PT1H"}).offset_reset == ("by_duration", 3_600_000)
+    assert GroupConfig.parse().offset_reset.strategy == "latest"
+    assert offset_reset("by_duration:") is None
+    assert offset_reset("earliest:PT1H") is None
+
+
+# --- what is written from the table
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_config_docs", ROOT / "tools" / "generate_config_docs.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["conf/group.properties", "conf/coordinator.properties", "docs/options.md"])
+def test_what_is_written_from_the_table_is_up_to_date(name: str) -> None:
+    expected = _generator().render()[name]
+    assert (ROOT / name).read_text(encoding="utf-8") == expected, "run: python tools/generate_config_docs.py"
