@@ -1,7 +1,7 @@
 """The source's options in one table: those it takes, and those of Spark's Kafka source that it refuses.
 
 Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``: kafka_options.py; share.*
-and errors.deadletterqueue.*: coordinator/config.py).
+and errors.deadletterqueue.*: coordinator/config_table.py).
 """
 
 from __future__ import annotations
