@@ -34,6 +34,7 @@ def error_from_wire(name: str, fields: dict[str, Any]) -> ShareGroupError:
 
 
 def by_name() -> dict[str, type[ShareGroupError]]:
+    """All error classes by class name."""
     found: dict[str, type[ShareGroupError]] = {}
     todo = [ShareGroupError]
     while todo:

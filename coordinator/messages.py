@@ -7,11 +7,11 @@ of the group. Offsets are inclusive.
 
 from __future__ import annotations
 
-from typing import Union
+from typing import TypeAlias
 
 import msgspec
 
-from coordinator.values import AcquiredRange, TopicIdPartition
+from coordinator.values import AcquiredRange
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -21,7 +21,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults
 # --- values inside of messages
 
 
-class PartitionPlan(Message, tag=False):
+class PartitionPlan(Message, frozen=True, tag=False):
     """What a plan holds of one share partition; ``ranges`` ascending and disjoint."""
 
     topic: str
@@ -30,7 +30,7 @@ class PartitionPlan(Message, tag=False):
     ranges: tuple[AcquiredRange, ...]
 
 
-class Plan(Message, tag=False):
+class Plan(Message, frozen=True, tag=False):
     """An acquisition of a query's member: the batch that it reads next. ``number`` is empty for "nothing acquired"."""
 
     number: str = ""
@@ -38,7 +38,7 @@ class Plan(Message, tag=False):
     trial: bool = False
 
 
-class LeftOut(Message, tag=False):
+class LeftOut(Message, frozen=True, tag=False):
     """Offsets of a replayed plan that its batch goes on without, and why.
 
     reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
@@ -52,7 +52,7 @@ class LeftOut(Message, tag=False):
     reason: str
 
 
-class PartitionBounds(Message, tag=False):
+class PartitionBounds(Message, frozen=True, tag=False):
     """What the log holds of a partition now: records ``[log_start, end)``; ``end`` is the high watermark, or the last
     stable offset under ``read_committed``."""
 
@@ -62,7 +62,7 @@ class PartitionBounds(Message, tag=False):
     end: int
 
 
-class AckBatch(Message, tag=False):
+class AckBatch(Message, frozen=True, tag=False):
     """Acknowledge offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), each as ``types``
     says: one type for all of them, or one per offset (KIP-932, AcknowledgementBatches)."""
 
@@ -72,7 +72,9 @@ class AckBatch(Message, tag=False):
     types: tuple[int, ...]
 
 
-class PartitionAcks(Message, tag=False):
+class PartitionAcks(Message, frozen=True, tag=False):
+    """Acknowledgements of one share partition; in one request each offset at most once."""
+
     topic_id: str
     partition: int
     batches: tuple[AckBatch, ...]
@@ -81,7 +83,7 @@ class PartitionAcks(Message, tag=False):
 # --- requests of members, over RPC
 
 
-class JoinGroup(Message):
+class JoinGroup(Message, frozen=True):
     """Become a member, or come back as one.
 
     ``member_epoch`` None: a new process; the member's epoch is bumped (appended first) and the process before is
@@ -106,7 +108,7 @@ class JoinGroup(Message):
     client_host: str = ""
 
 
-class Heartbeat(Message):
+class Heartbeat(Message, frozen=True):
     """Keep the session (and so a query's locks) alive. UnknownMemberId if it has ended: join again."""
 
     group_id: str
@@ -114,7 +116,7 @@ class Heartbeat(Message):
     member_epoch: int
 
 
-class LeaveGroup(Message):
+class LeaveGroup(Message, frozen=True):
     """End the session now: as its timeout would, but at once."""
 
     group_id: str
@@ -122,7 +124,7 @@ class LeaveGroup(Message):
     member_epoch: int
 
 
-class NextPlan(Message):
+class NextPlan(Message, frozen=True):
     """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
 
     ``start`` is the number of the plan in Spark's start offset, empty for the initial offset. ``max_records`` None: no
@@ -139,7 +141,7 @@ class NextPlan(Message):
     until: dict[str, dict[str, int]] | None = None
 
 
-class UsePlan(Message):
+class UsePlan(Message, frozen=True):
     """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
     (reclaimed: count + 1). Idempotent for one member epoch and plan."""
 
@@ -147,10 +149,10 @@ class UsePlan(Message):
     member_id: str
     member_epoch: int
     number: str
-    ranges: tuple[PartitionPlan, ...] = ()
+    fail_on_data_loss: bool = True
 
 
-class LatestOffsets(Message):
+class LatestOffsets(Message, frozen=True):
     """``reportLatestOffset()`` and the bounds of an AvailableNow run: each subscribed partition's end offset."""
 
     group_id: str
@@ -158,16 +160,18 @@ class LatestOffsets(Message):
     member_epoch: int
 
 
-class DescribeGroup(Message):
-    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs."""
+class DescribeGroup(Message, frozen=True):
+    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs. The service fills
+    ``bounds`` in, for the lag."""
 
     group_id: str
+    bounds: tuple[PartitionBounds, ...] = ()
 
 
 # --- requests of ShareConsumers (later issues use them over RPC; the core has them now)
 
 
-class AcquireRecords(Message):
+class AcquireRecords(Message, frozen=True):
     """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes."""
 
     group_id: str
@@ -177,7 +181,7 @@ class AcquireRecords(Message):
     bounds: tuple[PartitionBounds, ...]
 
 
-class Acknowledge(Message):
+class Acknowledge(Message, frozen=True):
     """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing."""
 
     group_id: str
@@ -189,11 +193,13 @@ class Acknowledge(Message):
 # --- replies
 
 
-class Done(Message):
+class Done(Message, frozen=True):
     """It is durable."""
 
 
-class Joined(Message):
+class Joined(Message, frozen=True):
+    """The session has begun; heartbeat at least every ``heartbeat_interval_ms``."""
+
     member_epoch: int
     incarnation: str
     session_timeout_ms: int
@@ -202,7 +208,7 @@ class Joined(Message):
     unsubscribed: tuple[str, ...] = ()
 
 
-class PlanReply(Message):
+class PlanReply(Message, frozen=True):
     """Answer to NextPlan and UsePlan. An empty ``plan.number`` says that there is nothing to acquire.
 
     ``data_loss``: offsets of the plan that the log no longer holds, archived by this very request (told again to the
@@ -214,24 +220,28 @@ class PlanReply(Message):
     data_loss: tuple[LeftOut, ...] = ()
 
 
-class OffsetsReply(Message):
+class OffsetsReply(Message, frozen=True):
     """topic -> partition (as text, JSON's way) -> end offset."""
 
     ends: dict[str, dict[str, int]]
 
 
-class AcquiredReply(Message):
+class AcquiredReply(Message, frozen=True):
+    """What a ShareConsumer holds now, under one number; empty: nothing was to be had."""
+
     number: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
 
 
-class AcknowledgeReply(Message):
+class AcknowledgeReply(Message, frozen=True):
     """Errors by partition; a partition that is not named was applied whole."""
 
     errors: dict[str, str] = {}
 
 
-class PartitionDescription(Message, tag=False):
+class PartitionDescription(Message, frozen=True, tag=False):
+    """A share partition as kafka-share-groups.sh shows it; ``lag`` None where the log's end is not known."""
+
     topic: str
     topic_id: str
     partition: int
@@ -243,7 +253,9 @@ class PartitionDescription(Message, tag=False):
     runs: tuple[dict[str, int | str | bool | None], ...] = ()
 
 
-class MemberDescription(Message, tag=False):
+class MemberDescription(Message, frozen=True, tag=False):
+    """A member; ``active``: its session lives."""
+
     member_id: str
     member_epoch: int
     active: bool
@@ -251,7 +263,9 @@ class MemberDescription(Message, tag=False):
     topics: tuple[str, ...] = ()
 
 
-class GroupDescription(Message):
+class GroupDescription(Message, frozen=True):
+    """A group; state is EMPTY, STABLE or DEAD (KIP-932)."""
+
     group_id: str
     state: str
     incarnation: str
@@ -260,8 +274,7 @@ class GroupDescription(Message):
     configs: dict[str, str] = {}
 
 
-Request = Union[JoinGroup, Heartbeat, LeaveGroup, NextPlan, UsePlan, LatestOffsets, DescribeGroup, Acknowledge]
-Reply = Union[
-    Done, Joined, PlanReply, OffsetsReply, AcquiredReply, AcknowledgeReply, GroupDescription
-]
-__all__ = ["TopicIdPartition"]
+Request: TypeAlias = (
+    JoinGroup | Heartbeat | LeaveGroup | NextPlan | UsePlan | LatestOffsets | DescribeGroup | Acknowledge
+)
+Reply: TypeAlias = Done | Joined | PlanReply | OffsetsReply | AcquiredReply | AcknowledgeReply | GroupDescription

@@ -12,7 +12,7 @@ import msgspec
 from coordinator.messages import Message, PartitionBounds
 
 
-class TopicPartitions(Message, tag=False):
+class TopicPartitions(Message, frozen=True, tag=False):
     """A topic as the cluster has it now."""
 
     topic: str
@@ -20,13 +20,15 @@ class TopicPartitions(Message, tag=False):
     partitions: int
 
 
-class PartitionStart(Message, tag=False):
+class PartitionStart(Message, frozen=True, tag=False):
+    """An offset at which a share partition, or the log under it, begins."""
+
     topic_id: str
     partition: int
     start_offset: int
 
 
-class CreateGroup(Message):
+class CreateGroup(Message, frozen=True):
     """Create the group if it does not exist. ``incarnation`` is unique among all groups that ever had this id.
     ``topic_ids``: whether this cluster gives topic ids at all (stored: a later absence is an error)."""
 
@@ -34,13 +36,13 @@ class CreateGroup(Message):
     topic_ids: bool
 
 
-class AlterConfigs(Message):
+class AlterConfigs(Message, frozen=True):
     """Set dynamic group configs (validated by the caller's edge and again here); a running lock keeps its deadline."""
 
     configs: dict[str, str]
 
 
-class InitializePartitions(Message):
+class InitializePartitions(Message, frozen=True):
     """Give share partitions their first start offset (what the reset policy resolved to), before their first acquire.
     A partition that has one already is left as it is."""
 
@@ -48,7 +50,7 @@ class InitializePartitions(Message):
     starts: tuple[PartitionStart, ...]
 
 
-class CompletePlan(Message):
+class CompletePlan(Message, frozen=True):
     """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless."""
 
     member_id: str
@@ -56,7 +58,7 @@ class CompletePlan(Message):
     number: str
 
 
-class AcquirePlan(Message):
+class AcquirePlan(Message, frozen=True):
     """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the number
     in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused."""
 
@@ -68,10 +70,12 @@ class AcquirePlan(Message):
     bounds: tuple[PartitionBounds, ...] = ()
 
 
-class TakeUpPlan(Message):
+class TakeUpPlan(Message, frozen=True):
     """UsePlan, with what the log holds of the plan's partitions now (one bound per partition that still exists and is
-    subscribed, for its current topic id). ``gone_topic_ids``: deleted (or created anew) topics, ``unsubscribed_topic_ids``:
-    no longer in the query's subscription; their ranges are archived, and released, respectively."""
+    subscribed, for its current topic id). ``gone_topic_ids``: deleted (or created anew) topics,
+    ``unsubscribed_topic_ids``: no longer in the query's subscription; their ranges are archived, and released,
+    respectively. With
+    ``fail_on_data_loss`` a plan that lost offsets is not marked used: nobody will read it, so it is no delivery."""
 
     member_id: str
     member_epoch: int
@@ -79,15 +83,16 @@ class TakeUpPlan(Message):
     bounds: tuple[PartitionBounds, ...] = ()
     gone_topic_ids: frozenset[str] = frozenset()
     unsubscribed_topic_ids: frozenset[str] = frozenset()
+    fail_on_data_loss: bool = True
 
 
-class MoveLogStarts(Message):
+class MoveLogStarts(Message, frozen=True):
     """The log start of these partitions moved (retention, delete-records)."""
 
     starts: tuple[PartitionStart, ...]
 
 
-class Expire(Message):
+class Expire(Message, frozen=True):
     """Time has passed: end sessions and locks whose deadline is over."""
 
 

@@ -1,0 +1,58 @@
+"""Changes: what a command is about to do to runs, gathered by partition, as records.
+
+Nothing is changed here. A command names each offset at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from coordinator.record_state import TERMINAL, Event, move
+from coordinator.records import RunsChanged
+from coordinator.runs import Run, Segment
+from coordinator.values import TopicIdPartition
+
+
+class Changes:
+    """New runs by partition, in the order in which they were named."""
+
+    def __init__(self) -> None:
+        self._runs: dict[TopicIdPartition, list[tuple[int, int, Run]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def put(self, key: TopicIdPartition, first: int, last: int, run: Run) -> None:
+        self._runs.setdefault(key, []).append((first, last, run))
+
+    def records(self) -> list[RunsChanged]:
+        """One record a partition, its offsets ascending."""
+        return [
+            RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=tuple(sorted(runs, key=_first)))
+            for key, runs in self._runs.items()
+        ]
+
+
+def _first(entry: tuple[int, int, Run]) -> int:
+    return entry[0]
+
+
+def moved(run: Run, event: Event, **fields: Any) -> Run:
+    """The run after ``event``. A terminal run keeps its delivery count and nothing else, so that neighbours merge."""
+    state = move(run.state, event)
+    if state in TERMINAL:
+        return Run(state, run.delivery_count)
+    return run._replace(state=state, **fields)
+
+
+def count_records(segments: Iterable[Segment]) -> int:
+    """Offsets in all of them together."""
+    return sum(segment.last - segment.first + 1 for segment in segments)
+
+
+def split_at(segment: Segment, offset: int) -> list[Segment]:
+    """The segment in two where ``offset`` begins the second, or as it is if it does not reach over it."""
+    if segment.first < offset <= segment.last:
+        return [segment._replace(last=offset - 1), segment._replace(first=offset)]
+    return [segment]

@@ -1,0 +1,237 @@
+"""Acquire a query's next plan (design §2, acquire; §4.1).
+
+Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A record that was
+set aside is delivered alone: on trial as soon as the query has evidence that processing works, else only when nothing
+else is to be had. Decides only; :class:`~coordinator.records.PlanAcquired` and the runs make it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordinator.changes import Changes, moved
+from coordinator.commands import AcquirePlan, Decision
+from coordinator.commands.plans import Reclaim, plan_as_held, plan_of, stale
+from coordinator.isolation import isolation_class, slice_size
+from coordinator.members import Member
+from coordinator.messages import PartitionBounds, PartitionPlan, Plan, PlanReply
+from coordinator.record_state import Event, RecordState
+from coordinator.records import PlanAcquired, PlanTakenUp
+from coordinator.runs import Run, Segment
+from coordinator.share_group import ShareGroup
+from coordinator.share_partition import SharePartition
+from coordinator.values import TopicIdPartition
+
+MAX_RANGES = 10_000
+FRESH = Run(RecordState.AVAILABLE)
+
+
+def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision:
+    """The member's next plan, or the one that it has and did not use yet. StalePlan for a start that was rolled back.
+
+    A plan not yet used is returned unchanged to the same process; a later process reclaims it (count + 1, no failure).
+    """
+    member = group.member(command.member_id, command.member_epoch)
+    start = group.number(command.start)
+    pending = member.pending
+    if pending is not None and (pending.used or start == pending.number):
+        raise stale(group, member, start, f"plan {group.number_text(pending.number)} was delivered and not completed")
+    if start != member.completed:
+        raise stale(group, member, start, f"the last completed plan is {group.number_text(member.completed) or 'none'}")
+    if pending is not None and (again := _pending_again(group, member, now_ms)) is not None:
+        return again
+    acquisition = Acquisition(group, command, now_ms)
+    acquisition.choose(member)
+    return acquisition.decision(member)
+
+
+def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision | None:
+    plan = member.newest
+    assert plan is not None
+    reclaim = Reclaim(group, member, plan, now_ms)
+    if not reclaim.later_process:
+        held = plan_as_held(group, plan)
+        return Decision((), _plan_reply(group, plan.number, held, plan.trial)) if held else None
+    reclaim.decide()
+    if not reclaim.kept:
+        return None
+    taken_up = PlanTakenUp(number=plan.number, member_id=member.member_id, member_epoch=member.member_epoch, used=False)
+    reply = _plan_reply(group, plan.number, reclaim.kept_plan(), plan.trial)
+    return Decision((*reclaim.records(), taken_up), reply)
+
+
+def _plan_reply(group: ShareGroup, number: int, partitions: tuple[PartitionPlan, ...], trial: bool) -> PlanReply:
+    return PlanReply(plan=Plan(number=group.number_text(number), partitions=partitions, trial=trial))
+
+
+@dataclass(slots=True)
+class Acquisition:
+    """One plan in the making: what was taken so far, and how much more may be."""
+
+    group: ShareGroup
+    command: AcquirePlan
+    now_ms: int
+    taken: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
+    records: int = 0
+    ranges: int = 0
+    _isolating: bool = False
+    trial: bool = False
+
+    def choose(self, member: Member) -> None:
+        bounds = self._rotated()
+        if member.evidence and self._take_set_aside(bounds, on_trial=True):
+            return
+        self._take_returned(bounds)
+        if not self._isolating:
+            self._take_fresh(bounds)
+        if not self.taken:
+            self._take_set_aside(bounds, on_trial=False)
+
+    def _rotated(self) -> list[PartitionBounds]:
+        """The partitions, beginning with another one for each plan, so that none is always last."""
+        bounds = [b for b in self.command.bounds if self.group.initialized(b.topic_id, b.partition)]
+        if not bounds:
+            return []
+        at = self.group.last_number % len(bounds)
+        return bounds[at:] + bounds[:at]
+
+    def _partition(self, bounds: PartitionBounds) -> SharePartition:
+        return self.group.partitions[TopicIdPartition(bounds.topic_id, bounds.partition)]
+
+    def _room(self, partition: SharePartition) -> int:
+        """Records that the partition's lock limit still lets be acquired."""
+        taken = sum(s.last - s.first + 1 for s in self.taken.get(partition.key, ()))
+        return self.group.config.share_partition_max_record_locks - partition.acquired_count - taken
+
+    # --- records that came back
+
+    def _take_returned(self, bounds: list[PartitionBounds]) -> None:
+        limit = self.group.config.share_delivery_count_limit
+        keep_class: int | None = None
+        left = self.command.max_records
+        hard = self.group.config.share_acquire_mode == "record_limit"
+        for partition, end in [(self._partition(b), b.end) for b in bounds]:
+            for first, last, run in self._returned(partition, end):
+                if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
+                    return
+                run_class = isolation_class(run.failures, limit)
+                if keep_class is None:
+                    keep_class = run_class
+                    cut = slice_size(run.failures + 1, limit, self.group.config.share_isolation_base)
+                    if cut is not None:
+                        left, hard = cut if left is None else min(cut, left), True
+                if run_class != keep_class:
+                    continue
+                room = self._room(partition)
+                most = min(room, left) if hard and left is not None else room
+                if most <= 0:
+                    break
+                taken = self._take(partition, Segment(first, min(last, first + most - 1), run))
+                left = None if left is None else left - taken
+        self._isolating = bool(keep_class)
+
+    def _returned(self, partition: SharePartition, end: int) -> Iterator[Segment]:
+        """Runs that may be acquired now, in offset order, within ``[log start, end)``."""
+        runs = partition.runs
+        due = sorted(first for at_ms, first in runs.delayed.irange(None, (self.now_ms, 2**63)))
+        merged = sorted([*runs.ready, *due]) if due else runs.ready
+        for first in merged:
+            segment = runs.starting_at(first)
+            assert segment is not None
+            first = max(first, partition.start_offset)
+            last = min(segment.last, end - 1)
+            if first <= last:
+                yield Segment(first, last, segment.run)
+
+    # --- fresh records
+
+    def _take_fresh(self, bounds: list[PartitionBounds]) -> None:
+        """A share of what is left of the limit from each partition, in proportion to what it has, as Spark's does."""
+        backlog = []
+        for b in bounds:
+            partition = self._partition(b)
+            size = min(b.end - partition.end_offset, self._room(partition))
+            if size > 0:
+                backlog.append((partition, size))
+        total = sum(size for _, size in backlog)
+        left = total if self.command.max_records is None else min(total, self.command.max_records - self.records)
+        quota = left
+        for partition, size in backlog:
+            if left <= 0 or self.ranges >= MAX_RANGES:
+                return
+            share = min(left, -(-quota * size // total))
+            first = partition.end_offset
+            left -= self._take(partition, Segment(first, first + share - 1, FRESH))
+
+    # --- records that are delivered alone
+
+    def _take_set_aside(self, bounds: list[PartitionBounds], *, on_trial: bool) -> bool:
+        """The least recently tried record that was set aside, alone. Not on trial it waits for its backoff."""
+        candidates = []
+        for b in bounds:
+            partition = self._partition(b)
+            for tried_ms, first in partition.runs.set_aside:
+                segment = partition.runs.starting_at(first)
+                assert segment is not None
+                waits = not on_trial and (segment.run.not_before_ms or 0) > self.now_ms
+                if not waits and first < b.end and self._room(partition) > 0:
+                    candidates.append((tried_ms, partition.key, segment))
+                    break
+        if not candidates:
+            return False
+        _, key, segment = min(candidates, key=lambda c: c[0])
+        self.trial = on_trial or self._failed_alone_long_enough(segment.run)
+        self._take(self.group.partitions[key], segment._replace(last=segment.first))
+        return True
+
+    def _failed_alone_long_enough(self, run: Run) -> bool:
+        """Without evidence a record goes on trial only where a dead letter queue keeps it."""
+        if not self.group.config.errors_deadletterqueue_topic_name or not run.set_aside_ms:
+            return False
+        return self.now_ms - run.set_aside_ms >= self.group.config.share_poison_solo_timeout_ms
+
+    # --- the outcome
+
+    def _take(self, partition: SharePartition, segment: Segment) -> int:
+        count = segment.last - segment.first + 1
+        self.taken.setdefault(partition.key, []).append(segment)
+        self.records += count
+        self.ranges += 1
+        return count
+
+    def decision(self, member: Member) -> Decision:
+        if not self.taken:
+            return Decision((), PlanReply())
+        number = self.group.last_number + 1
+        changes, held = Changes(), {}
+        for key, segments in self.taken.items():
+            segments.sort(key=lambda s: s.first)
+            held[key] = [self._acquired(segment, number) for segment in segments]
+            for first, last, run in held[key]:
+                changes.put(key, first, last, run)
+        acquired = PlanAcquired(
+            number=number,
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+            acquired_ms=self.now_ms,
+            trial=self.trial,
+            ranges=tuple(
+                (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments))
+                for key, segments in held.items()
+            ),
+        )
+        reply = _plan_reply(self.group, number, plan_of(self.group, held.items()), self.trial)
+        return Decision((acquired, *changes.records()), reply)
+
+    def _acquired(self, segment: Segment, number: int) -> Segment:
+        run = moved(
+            segment.run,
+            Event.ACQUIRE,
+            delivery_count=segment.run.delivery_count + 1,
+            acquisition=number,
+            not_before_ms=None,
+        )
+        if run.set_aside_ms is not None:
+            run = run._replace(last_tried_ms=self.now_ms)
+        return segment._replace(run=run)

@@ -1,0 +1,43 @@
+"""Share partitions begin, and the log moves under them (KIP-932, "Initialization of share partitions", retention)."""
+
+from __future__ import annotations
+
+from coordinator.changes import Changes, moved
+from coordinator.commands import Decision, InitializePartitions, MoveLogStarts
+from coordinator.messages import Done
+from coordinator.record_state import Event, RecordState
+from coordinator.records import LogStartMoved, PartitionInitialized, Record, TopicRegistered
+from coordinator.share_group import ShareGroup
+from coordinator.values import TopicIdPartition
+
+
+def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision:
+    """Append the start offsets that the reset policy resolved to, before anything is acquired there."""
+    records: list[Record] = [
+        TopicRegistered(topic=t.topic, topic_id=t.topic_id)
+        for t in command.topics
+        if group.topics.get(t.topic) != t.topic_id
+    ]
+    records += [
+        PartitionInitialized(topic_id=s.topic_id, partition=s.partition, start_offset=s.start_offset)
+        for s in command.starts
+        if not group.initialized(s.topic_id, s.partition)
+    ]
+    return Decision(tuple(records), Done())
+
+
+def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision:
+    """The start offset moves at once; AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it
+    is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is settled when the plan is taken up."""
+    records: list[Record] = []
+    for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
+        partition = group.partitions.get(TopicIdPartition(topic_id, index))
+        if partition is None or log_start <= max(partition.start_offset, partition.log_start):
+            continue
+        changes = Changes()
+        for first, last, run in partition.runs.between(partition.start_offset, log_start - 1):
+            if run.state == RecordState.AVAILABLE and run.acquisition is None:
+                changes.put(partition.key, first, last, moved(run, Event.LOG_START))
+        records += changes.records()
+        records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
+    return Decision(tuple(records), Done())

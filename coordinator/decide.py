@@ -1,0 +1,58 @@
+"""Decide: a command comes to records and a reply, or raises and leaves everything unchanged.
+
+Pure: the same group, command and ``now_ms`` come to the same decision. The shell appends ``Decision.records``, replays
+them, and only then replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.commands import (
+    AcquirePlan,
+    AlterConfigs,
+    CompletePlan,
+    CreateGroup,
+    Decision,
+    Expire,
+    InitializePartitions,
+    MoveLogStarts,
+    TakeUpPlan,
+)
+from coordinator.commands.acknowledge import acknowledge
+from coordinator.commands.acquire import acquire_plan
+from coordinator.commands.fetch import acquire_records
+from coordinator.commands.membership import alter_configs, create_group, expire, heartbeat, join, leave
+from coordinator.commands.partitions import initialize_partitions, move_log_starts
+from coordinator.commands.plans import complete_plan, take_up_plan
+from coordinator.describe import describe_group
+from coordinator.messages import Acknowledge, AcquireRecords, DescribeGroup, Heartbeat, JoinGroup, LeaveGroup
+from coordinator.share_group import ShareGroup
+
+
+def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decision:
+    return Decision((), describe_group(group, command))
+
+
+_DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
+    CreateGroup: create_group,
+    AlterConfigs: alter_configs,
+    JoinGroup: join,
+    Heartbeat: heartbeat,
+    LeaveGroup: leave,
+    InitializePartitions: initialize_partitions,
+    MoveLogStarts: move_log_starts,
+    AcquirePlan: acquire_plan,
+    TakeUpPlan: take_up_plan,
+    CompletePlan: complete_plan,
+    AcquireRecords: acquire_records,
+    Acknowledge: acknowledge,
+    Expire: expire,
+    DescribeGroup: _describe,
+}
+
+
+def decide(group: ShareGroup, command: Any, now_ms: int) -> Decision:
+    """The decision on ``command`` at ``now_ms``: a clock that begins at wall time and never jumps within a process."""
+    return _DECIDERS[type(command)](group, command, now_ms)

@@ -1,0 +1,58 @@
+"""What becomes of records when a delivery ends without an outcome: a lost lock, a replay, a failed trial.
+
+A ShareConsumer's record is AVAILABLE again, or ARCHIVED at the limit, as in Kafka. A query's record is never archived
+by a failure alone: at the limit it is set aside, to be delivered alone (design §2, "Poison isolation").
+"""
+
+from __future__ import annotations
+
+from coordinator.changes import moved
+from coordinator.config import GroupConfig
+from coordinator.isolation import solo_backoff_ms
+from coordinator.members import AcquiredPlan
+from coordinator.record_state import Event
+from coordinator.runs import Run
+
+
+def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
+    """A ShareConsumer's lock ran out: one failed delivery; its number stays, in case its holder comes back."""
+    failed = run._replace(failures=run.failures + 1, deadline_ms=None)
+    if failed.tries >= config.share_delivery_count_limit:
+        return moved(failed, Event.LIMIT)
+    return moved(failed, Event.LOSE_LOCK)
+
+
+def released(run: Run, config: GroupConfig) -> Run:
+    """Given back by its holder: a try, no failure; nobody may come back to it."""
+    given = run._replace(releases=run.releases + 1, deadline_ms=None)
+    if given.tries >= config.share_delivery_count_limit:
+        return moved(given, Event.LIMIT)
+    return moved(given, Event.RELEASE, acquisition=None)
+
+
+def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:
+    """A query's session ended in mid-batch. The number stays unless the record is set aside now; a trial is judged when
+    its query comes back."""
+    failed = run._replace(failures=run.failures + plan.used)
+    if run.set_aside_ms is None and at_limit(failed, config):
+        return moved(failed, Event.SET_ASIDE, acquisition=None, set_aside_ms=0)
+    if run.set_aside_ms is not None and plan.used and not plan.trial:
+        return failed_alone(failed, config, now_ms)
+    return moved(failed, Event.LOSE_LOCK)
+
+
+def at_limit(run: Run, config: GroupConfig) -> bool:
+    """Its tries are used up, and a failure is among them."""
+    return run.failures > 0 and run.tries >= config.share_delivery_count_limit
+
+
+def failed_alone(run: Run, config: GroupConfig, now_ms: int) -> Run:
+    """A record that was set aside failed alone, not on trial: it stays aside, with backoff."""
+    return moved(
+        run,
+        Event.SET_ASIDE,
+        acquisition=None,
+        set_aside_ms=run.set_aside_ms or now_ms,
+        last_tried_ms=now_ms,
+        not_before_ms=now_ms + solo_backoff_ms(run.failures, config.share_delivery_count_limit),
+    )

@@ -1,0 +1,60 @@
+"""Members of a share group and the plans that they acquired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator.messages import LeftOut
+
+PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
+
+
+@dataclass(slots=True)
+class AcquiredPlan:
+    """An acquisition. It is kept while a run carries its number, and as its query's newest plan beyond that.
+
+    ``member_epoch``: the epoch that acquired it, or came back to it last. ``used``: that delivery has begun.
+    """
+
+    number: int
+    member_id: str
+    member_epoch: int
+    acquired_ms: int
+    ranges: PlanRanges
+    query: bool
+    trial: bool = False
+    used: bool = False
+    carried: int = 0
+    data_loss: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(slots=True)
+class Member:
+    """A Spark query or a ShareConsumer. All but ``session_deadline_ms`` (None: no live session) is durable."""
+
+    member_id: str
+    member_epoch: int
+    process_id: str
+    query: bool
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    starting_offsets: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    fenced_processes: tuple[str, ...] = ()
+    newest: AcquiredPlan | None = None
+    completed: int = 0
+    evidence: bool = False
+    session_deadline_ms: int | None = None
+    numbers: set[int] = field(default_factory=set)
+
+    @property
+    def active(self) -> bool:
+        return self.session_deadline_ms is not None
+
+    @property
+    def pending(self) -> AcquiredPlan | None:
+        """The newest plan, as long as it is not completed."""
+        return self.newest if self.newest is not None and self.newest.number != self.completed else None

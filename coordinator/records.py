@@ -1,0 +1,215 @@
+"""Records: what a command comes to. Replaying them is the only thing that changes a group.
+
+The shell appends the durable ones, then replays all of them. The others carry what a new owner has to begin anew:
+sessions and lock deadlines. Offsets are inclusive; numbers are the group's, without its incarnation.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias
+
+import msgspec
+
+from coordinator.errors import ShareGroupError
+from coordinator.messages import LeftOut
+from coordinator.runs import Run
+
+
+class UnreadableRecord(ShareGroupError):
+    """A state record of share group {group_id} can't be read ({reason}). It was written by a newer version, or is
+    damaged; loading stops here rather than skip it. Run the version that wrote it, or restore the state store."""
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    durable: ClassVar[bool] = True
+
+
+class GroupCreated(_Record, frozen=True):
+    """A group begins; ``topic_ids``: its cluster gives ids."""
+
+    incarnation: str
+    topic_ids: bool
+
+
+class ConfigsAltered(_Record, frozen=True):
+    """All group configs that are set, as texts."""
+
+    configs: dict[str, str]
+
+
+class TopicRegistered(_Record, frozen=True):
+    """The topic's current id; an older id of the same name is gone."""
+
+    topic: str
+    topic_id: str
+
+
+class PartitionInitialized(_Record, frozen=True):
+    """A share partition begins at ``start_offset``; the other fields are a snapshot's."""
+
+    topic_id: str
+    partition: int
+    start_offset: int
+    log_start: int = 0
+    archived_total: int = 0
+    end_offset: int | None = None
+
+
+class MemberJoined(_Record, frozen=True):
+    """The member's newest epoch, and the subscription that it came with."""
+
+    member_id: str
+    member_epoch: int
+    process_id: str
+    fenced_processes: tuple[str, ...] = ()
+    query: bool = True
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    starting_offsets: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class SessionRenewed(_Record, frozen=True):
+    """The member's session lives until then."""
+
+    durable: ClassVar[bool] = False
+    member_id: str
+    deadline_ms: int
+
+
+class SessionEnded(_Record, frozen=True):
+    """The member has no session; what it held was settled by RunsChanged."""
+
+    durable: ClassVar[bool] = False
+    member_id: str
+
+
+class RunsChanged(_Record, frozen=True):
+    """What the records of these offsets are from now on."""
+
+    topic_id: str
+    partition: int
+    runs: tuple[tuple[int, int, Run], ...]
+
+
+class LocksRenewed(_Record, frozen=True):
+    """As RunsChanged, for lock deadlines alone (KIP-1222: RENEW writes nothing)."""
+
+    durable: ClassVar[bool] = False
+    topic_id: str
+    partition: int
+    runs: tuple[tuple[int, int, Run], ...]
+
+
+class DeadlinesPassed(_Record, frozen=True):
+    """Lock deadlines before ``now_ms`` were dealt with."""
+
+    durable: ClassVar[bool] = False
+    now_ms: int
+
+
+class PlanAcquired(_Record, frozen=True):
+    """A member acquired; ``ranges`` by (topic id, partition). For a query it is the member's newest plan."""
+
+    number: int
+    member_id: str
+    member_epoch: int
+    acquired_ms: int
+    trial: bool = False
+    ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
+
+
+class PlanTakenUp(_Record, frozen=True):
+    """The plan's delivery in this epoch: used (a replay of it then counts as a failure), or only reclaimed."""
+
+    number: int
+    member_id: str
+    member_epoch: int
+    used: bool
+    data_loss: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class PlanCompleted(_Record, frozen=True):
+    """``records`` were accepted by it; with at least one, the member has evidence that processing works."""
+
+    number: int
+    member_id: str
+    records: int
+
+
+class EvidenceCleared(_Record, frozen=True):
+    """The group set a record aside (member_id None: everybody's evidence is old), or a trial used it up."""
+
+    member_id: str | None = None
+
+
+class LogStartMoved(_Record, frozen=True):
+    """The log of this partition begins at ``log_start`` now."""
+
+    topic_id: str
+    partition: int
+    log_start: int
+
+
+class PlanKept(_Record, frozen=True):
+    """A snapshot's plan: PlanAcquired and PlanTakenUp in one."""
+
+    number: int
+    member_id: str
+    member_epoch: int
+    acquired_ms: int
+    trial: bool
+    used: bool
+    newest: bool
+    carried: bool
+    data_loss: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
+
+
+class ProgressKept(_Record, frozen=True):
+    """A snapshot's numbers: the group's last one (member_id None), a member's last completed one and its evidence."""
+
+    number: int
+    member_id: str | None = None
+    evidence: bool = False
+
+
+Record: TypeAlias = (
+    GroupCreated
+    | ConfigsAltered
+    | TopicRegistered
+    | PartitionInitialized
+    | MemberJoined
+    | SessionRenewed
+    | SessionEnded
+    | RunsChanged
+    | LocksRenewed
+    | DeadlinesPassed
+    | PlanAcquired
+    | PlanTakenUp
+    | PlanCompleted
+    | EvidenceCleared
+    | LogStartMoved
+    | PlanKept
+    | ProgressKept
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    """The record as msgpack, tagged with its name."""
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes, group_id: str = "?") -> Record:
+    """The record that was encoded; UnreadableRecord if this version can't."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise UnreadableRecord(group_id=group_id, reason=str(error)) from error

@@ -1,0 +1,184 @@
+"""Drives a share group as its shell does, without one: decide, append (a list of bytes), replay.
+
+After every command the group is rebuilt from what was appended, and from a snapshot, and must come out the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.commands import (
+    AcquirePlan,
+    AlterConfigs,
+    CompletePlan,
+    CreateGroup,
+    Expire,
+    InitializePartitions,
+    MoveLogStarts,
+    PartitionStart,
+    TakeUpPlan,
+    TopicPartitions,
+)
+from coordinator.decide import decide
+from coordinator.messages import JoinGroup, PartitionBounds, PlanReply
+from coordinator.records import decode_record, encode_record
+from coordinator.share_group import ShareGroup
+from coordinator.share_partition import SharePartition
+from coordinator.values import TopicIdPartition
+
+TOPIC_ID = "T"
+SESSION_MS = 45_000
+
+
+def durable_state(group: ShareGroup) -> list[bytes]:
+    """What a snapshot of the group says, less what is not durable (lock deadlines)."""
+    records = []
+    for record in group.snapshot():
+        if type(record).__name__ == "RunsChanged":
+            runs = tuple((f, last, run._replace(deadline_ms=None)) for f, last, run in record.runs)  # type: ignore
+            merged: list[Any] = []
+            for f, last, run in runs:
+                if merged and merged[-1][1] == f - 1 and merged[-1][2] == run:
+                    merged[-1] = (merged[-1][0], last, run)
+                else:
+                    merged.append((f, last, run))
+            record = type(record)(topic_id=record.topic_id, partition=record.partition, runs=tuple(merged))  # type: ignore
+        records.append(encode_record(record))
+    return sorted(records)
+
+
+class GroupDriver:
+    """One group on one topic, ``orders`` with id ``T``, its log ``[log_start, end)`` in each partition."""
+
+    def __init__(self, *, records: int = 10_000, partitions: int = 1, **configs: str) -> None:
+        self.group = ShareGroup("billing")
+        self.log: list[bytes] = []
+        self.now_ms = 1_000_000
+        self.ends = dict.fromkeys(range(partitions), records)
+        self.log_starts = dict.fromkeys(range(partitions), 0)
+        self.epochs: dict[str, int] = {}
+        self.run(CreateGroup(incarnation="i", topic_ids=True))
+        if configs:
+            self.run(AlterConfigs(configs=configs))
+        self.run(
+            InitializePartitions(
+                topics=(TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=partitions),),
+                starts=tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=0) for p in self.ends),
+            )
+        )
+
+    # --- the shell
+
+    def run(self, command: Any) -> Any:
+        decision = decide(self.group, command, self.now_ms)
+        self.log += [encode_record(r) for r in decision.records if r.durable]  # type: ignore[attr-defined]
+        for record in decision.records:
+            self.group.replay(record)  # type: ignore[arg-type]
+        self.check_recovery()
+        return decision.reply
+
+    def check_recovery(self) -> None:
+        live = durable_state(self.group)
+        assert durable_state(self.recovered()) == live
+        again = ShareGroup("billing")
+        for record in self.group.snapshot():
+            again.replay(decode_record(encode_record(record)))
+        assert durable_state(again) == live
+
+    def recovered(self) -> ShareGroup:
+        group = ShareGroup("billing")
+        for data in self.log:
+            group.replay(decode_record(data))
+        return group
+
+    def crash(self) -> None:
+        """The coordinator dies and another process loads what was appended."""
+        self.group = self.recovered()
+        self.group.loaded(self.now_ms)
+
+    def pass_time(self, ms: int) -> None:
+        """Time goes by; what is due happens when it is due."""
+        until_ms = self.now_ms + ms
+        while (due := self.group.next_deadline_ms()) is not None and due <= until_ms:
+            self.now_ms = max(self.now_ms, due)
+            self.run(Expire())
+        self.now_ms = until_ms
+
+    # --- a query's reader
+
+    def join(self, member: str = "m1", process: str | None = None, *, query: bool = True) -> int:
+        epoch = self.epochs.get(member, 0)
+        process = process or f"{member}-process-{epoch + 1}"
+        reply = self.run(JoinGroup(group_id="billing", member_id=member, process_id=process, query=query))
+        self.epochs[member] = reply.member_epoch
+        return int(reply.member_epoch)
+
+    def bounds(self) -> tuple[PartitionBounds, ...]:
+        return tuple(
+            PartitionBounds(topic_id=TOPIC_ID, partition=p, log_start=self.log_starts[p], end=end)
+            for p, end in self.ends.items()
+        )
+
+    def complete(self, number: str, member: str = "m1") -> None:
+        self.run(CompletePlan(member_id=member, member_epoch=self.epochs[member], number=number))
+
+    def acquire(self, start: str = "", member: str = "m1", limit: int | None = 4_000) -> PlanReply:
+        reply = self.run(
+            AcquirePlan(
+                member_id=member,
+                member_epoch=self.epochs[member],
+                start=start,
+                max_records=limit,
+                bounds=self.bounds(),
+            )
+        )
+        assert isinstance(reply, PlanReply)
+        return reply
+
+    def next(self, start: str = "", member: str = "m1", limit: int | None = 4_000) -> PlanReply:
+        """latestOffset(start): complete it, then acquire."""
+        if start:
+            self.complete(start, member)
+        return self.acquire(start, member, limit)
+
+    def use(self, number: str, member: str = "m1", **fields: Any) -> PlanReply:
+        """partitions(end)."""
+        reply = self.run(
+            TakeUpPlan(
+                member_id=member, member_epoch=self.epochs[member], number=number, bounds=self.bounds(), **fields
+            )
+        )
+        assert isinstance(reply, PlanReply)
+        return reply
+
+    def restart(self, number: str, member: str = "m1", **fields: Any) -> PlanReply:
+        """The query's process dies; a new one replays the batch that ended in this plan."""
+        self.join(member)
+        return self.use(number, member, **fields)
+
+    def move_log_start(self, offset: int, partition: int = 0) -> None:
+        self.log_starts[partition] = offset
+        starts = (PartitionStart(topic_id=TOPIC_ID, partition=partition, start_offset=offset),)
+        self.run(MoveLogStarts(starts=starts))
+
+    # --- what a test looks at
+
+    def partition(self, partition: int = 0) -> SharePartition:
+        return self.group.partitions[TopicIdPartition(TOPIC_ID, partition)]
+
+    def dump(self, partition: int = 0) -> list[str]:
+        """``[first..last] STATE count failures number``, as in the walkthrough."""
+        return [
+            f"[{first}..{last}] {run.state.name} {run.delivery_count} {run.failures} {run.acquisition or '-'}"
+            for first, last, run in self.partition(partition).runs
+        ]
+
+
+def ranges(reply: PlanReply, partition: int = 0) -> list[tuple[int, int, int]]:
+    """(first, last, delivery count) of what the plan holds of a partition."""
+    return [tuple(r) for p in reply.plan.partitions if p.partition == partition for r in p.ranges]  # type: ignore[misc]
+
+
+def offsets(reply: PlanReply) -> int:
+    """How many records the plan holds."""
+    return sum(r.last - r.first + 1 for p in reply.plan.partitions for r in p.ranges)

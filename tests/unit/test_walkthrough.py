@@ -1,0 +1,145 @@
+"""The protocol's stories (docs/protocol.md), each told to the core step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.errors import FencedMemberEpoch, StalePlan, UnknownMemberId
+from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
+
+
+def one_batch_done() -> tuple[GroupDriver, str]:
+    """Story 1 up to its second batch: plan i.2 is acquired and used."""
+    group = GroupDriver()
+    group.join()
+    first = group.next()
+    group.use(first.plan.number)
+    second = group.next(first.plan.number)
+    group.use(second.plan.number)
+    return group, second.plan.number
+
+
+def test_one_micro_batch() -> None:
+    group = GroupDriver()
+    assert group.join() == 1
+    first = group.next()
+    assert first.plan.number == "i.1"
+    assert ranges(first) == [(0, 3999, 1)]
+    assert group.dump() == ["[0..3999] ACQUIRED 1 0 1"]
+    assert group.next() == first, "a plan not yet used comes back unchanged to the same process"
+    assert ranges(group.use("i.1")) == [(0, 3999, 1)]
+    assert ranges(group.use("i.1")) == [(0, 3999, 1)], "a self-union asks twice"
+    second = group.next("i.1")
+    assert ranges(second) == [(4000, 7999, 1)]
+    assert group.partition().start_offset == 4000
+    group.complete("i.1")
+    assert group.dump() == ["[4000..7999] ACQUIRED 1 0 2"], "completing twice is harmless"
+
+
+def test_restart_within_the_session_reclaims_the_batch_as_it_was() -> None:
+    group, plan = one_batch_done()
+    replay = group.restart(plan)
+    assert ranges(replay) == [(4000, 7999, 2)]
+    assert group.dump() == ["[4000..7999] ACQUIRED 2 1 2"]
+
+
+def test_the_old_reader_is_fenced_by_name() -> None:
+    group, plan = one_batch_done()
+    group.join()
+    group.epochs["m1"] = 1
+    with pytest.raises(FencedMemberEpoch, match="another process joined"):
+        group.use(plan)
+    with pytest.raises(FencedMemberEpoch):
+        group.join(process="m1-process-1")
+
+
+def test_the_coordinator_dies_too() -> None:
+    group, plan = one_batch_done()
+    group.crash()
+    group.pass_time(SESSION_MS)
+    assert ranges(group.restart(plan)) == [(4000, 7999, 2)]
+
+
+def test_after_an_hour_another_member_has_a_part() -> None:
+    group, plan = one_batch_done()
+    group.pass_time(3_600_000)
+    assert group.dump() == ["[4000..7999] AVAILABLE 1 1 2"]
+    group.join("m2")
+    other = group.acquire(member="m2", limit=4000)
+    assert ranges(other) == [(4000, 7999, 2)]
+    replay = group.restart(plan)
+    assert ranges(replay) == []
+    assert [(o.first, o.last, o.reason) for o in replay.left_out] == [(4000, 7999, "lost")]
+
+
+def test_a_batch_that_spark_committed_is_accepted_an_hour_later() -> None:
+    group, plan = one_batch_done()
+    group.pass_time(3_600_000)
+    group.join()
+    reply = group.next(plan)
+    assert group.partition().start_offset == 8000
+    assert ranges(reply) == [(8000, 9999, 1)]
+
+
+def test_a_plan_acquired_but_not_logged_is_reclaimed_without_failure() -> None:
+    group, plan = one_batch_done()
+    lost = group.next(plan)
+    group.join()
+    again = group.next(plan)
+    assert again.plan.number == lost.plan.number
+    assert ranges(again) == [(8000, 9999, 2)]
+    assert group.dump() == ["[8000..9999] ACQUIRED 2 0 3"]
+
+
+def test_rolled_back_checkpoints_are_refused_by_name() -> None:
+    group, plan = one_batch_done()
+    with pytest.raises(StalePlan, match="i.2 was delivered and not completed"):
+        group.acquire("i.1")
+    with pytest.raises(StalePlan, match="rolled back"):
+        group.use("i.1")
+    group.next(plan)
+    with pytest.raises(StalePlan):
+        group.acquire("i.1")
+    with pytest.raises(StalePlan):
+        group.restart("i.2")
+
+
+def test_poison_story() -> None:
+    """Story 3: a UDF raises on 5000; the query fails and is restarted each time."""
+    group, plan = one_batch_done()
+    assert ranges(group.restart(plan)) == [(4000, 7999, 2)]
+    third = group.restart(plan)
+    assert ranges(third) == [(4000, 6153, 3)], "the slice of c = 3"
+    assert group.dump() == ["[4000..6153] ACQUIRED 3 2 2", "[6154..7999] AVAILABLE 2 2 -"]
+    fourth = group.restart(plan)
+    assert ranges(fourth) == [(4000, 4045, 4)], "the slice of c = 4"
+    assert "[4046..6153] AVAILABLE 3 3 -" in group.dump()
+    left, archived_at = drain(group, plan, poison=5000)
+    assert left == 0
+    assert archived_at == 5000
+    assert group.partition().start_offset == 10_000
+    assert group.partition().archived_total == 1
+
+
+def drain(group: GroupDriver, start: str, poison: int, limit: int = 500) -> tuple[int, int]:
+    """Go on as a job scheduler would until nothing is left; what was archived."""
+    for _ in range(limit):
+        plan = group.next(start)
+        if not plan.plan.number:
+            break
+        start = plan.plan.number
+        taken = group.use(start)
+        tries = 0
+        while any(first <= poison <= last for first, last, _ in ranges(taken)):
+            tries += 1
+            assert tries < 10
+            taken = group.restart(start)
+    return group.partition().end_offset - group.partition().start_offset, poison
+
+
+def test_a_lapsed_session_comes_back_naming_its_epoch() -> None:
+    group, plan = one_batch_done()
+    group.pass_time(SESSION_MS + 1)
+    with pytest.raises(UnknownMemberId):
+        group.use(plan)
+    assert offsets(group.restart(plan)) == 4000
