@@ -1,0 +1,76 @@
+"""The columns of a record, as Spark and as Arrow name them: those of Spark's Kafka source, and ``deliveryCount`` last.
+
+Rule: both schemas say the same, to the letter: Spark refuses Arrow batches whose schema is not exactly its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "{headers}deliveryCount INT"
+)
+HEADERS_DDL = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, "
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(pa.field("element", HEADER))
+
+_FIELDS = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", TIMESTAMP),
+    pa.field("timestampType", pa.int32()),
+]
+_DELIVERY_COUNT = pa.field("deliveryCount", pa.int32())
+
+_WITHOUT_HEADERS = pa.schema([*_FIELDS, _DELIVERY_COUNT])
+_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS), _DELIVERY_COUNT])
+
+
+def ddl(include_headers: bool = False) -> str:
+    """The columns as Spark's DDL."""
+    return DDL.format(headers=HEADERS_DDL if include_headers else "")
+
+
+def spark_schema(include_headers: bool = False) -> StructType:
+    """The columns as Spark's schema."""
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    return StructType(
+        [
+            StructField("key", BinaryType()),
+            StructField("value", BinaryType()),
+            StructField("topic", StringType()),
+            StructField("partition", IntegerType()),
+            StructField("offset", LongType()),
+            StructField("timestamp", TimestampType()),
+            StructField("timestampType", IntegerType()),
+            *([StructField("headers", ArrayType(header))] if include_headers else []),
+            StructField("deliveryCount", IntegerType()),
+        ]
+    )
+
+
+def arrow_schema(include_headers: bool = False) -> pa.Schema:
+    """The columns as the Arrow schema that Spark's Python reader demands."""
+    return _WITH_HEADERS if include_headers else _WITHOUT_HEADERS

@@ -1,0 +1,122 @@
+"""A plan is cut into tasks: every offset once, within the limits, and in an order that repeats."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.values import AcquiredRange
+from share_source.offset_ranges import SMALL_BATCH_RECORDS, PartitionRanges, plan_tasks
+
+
+def orders(partition: int, *ranges: tuple[int, int, int]) -> PartitionRanges:
+    return PartitionRanges("orders", partition, tuple(AcquiredRange(*each) for each in ranges))
+
+
+@st.composite
+def partition_ranges(draw: st.DrawFn, topic: str, partition: int) -> PartitionRanges:
+    at, ranges = draw(st.integers(0, 1000)), []
+    for hole, length, count in draw(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9000), st.integers(1, 5)), max_size=6)
+    ):
+        ranges.append(AcquiredRange(at + hole, at + hole + length - 1, count))
+        at += hole + length
+    return PartitionRanges(topic, partition, tuple(ranges))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[PartitionRanges]:
+    keys = draw(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 5)), unique=True, max_size=6))
+    return [draw(partition_ranges(topic, partition)) for topic, partition in keys]
+
+
+limits = st.fixed_dictionaries(
+    {
+        "min_partitions": st.none() | st.integers(1, 50),
+        "max_records_per_partition": st.none() | st.integers(100, 30_000),
+        "parallelism": st.integers(1, 8),
+    }
+)
+
+
+def offsets(partitions) -> list[tuple[str, int, int, int]]:
+    """(topic, partition, offset, delivery count) of each record, in the order in which they come."""
+    return [
+        (topic, partition, offset, count)
+        for topic, partition, ranges in partitions
+        for first, last, count in ranges
+        for offset in range(first, last + 1)
+    ]
+
+
+@given(plans(), limits)
+def test_every_offset_is_in_one_task_with_its_delivery_count(plan, options):
+    tasks = plan_tasks(plan, **options)
+    assert [each for task in tasks for each in offsets(task)] == sorted(offsets(plan))
+    assert all(each.ranges for task in tasks for each in task)
+
+
+@given(plans(), limits)
+def test_the_limits_are_kept(plan, options):
+    tasks = plan_tasks(plan, **options)
+    sizes = [sum(each.records for each in task) for task in tasks]
+    assert all(sizes)
+    assert len(tasks) >= min(options["min_partitions"] or 1, sum(sizes)) or not sizes
+    assert max(sizes, default=0) <= (options["max_records_per_partition"] or sum(sizes))
+
+
+@given(plans(), limits)
+def test_shares_are_even_but_for_what_partitions_edges_take(plan, options):
+    sizes = [sum(each.records for each in task) for task in plan_tasks(plan, **options)]
+    if len(sizes) > 1:
+        share = sum(sizes) / len(sizes)
+        assert max(sizes) <= share * 1.5 + 2
+
+
+@given(plans(), limits)
+def test_each_partition_stands_once_in_a_task(plan, options):
+    for task in plan_tasks(plan, **options):
+        keys = [(each.topic, each.partition) for each in task]
+        assert len(set(keys)) == len(keys)
+
+
+@given(plans(), limits, st.randoms())
+def test_the_order_of_the_plan_does_not_matter(plan, options, random):
+    shuffled = random.sample(plan, len(plan))
+    assert plan_tasks(shuffled, **options) == plan_tasks(plan, **options)
+
+
+def test_nothing_acquired_needs_no_task():
+    assert plan_tasks([], parallelism=4, min_partitions=3) == []
+    assert plan_tasks([orders(0)], parallelism=4) == []
+
+
+def test_a_small_batch_is_one_task_over_all_its_partitions():
+    plan = [orders(p, (0, 999, 1)) for p in range(8)]
+    assert plan_tasks(plan, parallelism=4) == [tuple(plan)]
+
+
+def test_a_batch_of_the_threshold_has_a_task_for_each_core():
+    (below,) = plan_tasks([orders(0, (0, SMALL_BATCH_RECORDS - 2, 1))], parallelism=2)
+    assert below[0].records == SMALL_BATCH_RECORDS - 1
+    first, second = plan_tasks([orders(0, (0, SMALL_BATCH_RECORDS - 1, 1))], parallelism=2)
+    assert first[0].ranges == ((0, SMALL_BATCH_RECORDS // 2 - 1, 1),)
+    assert second[0].ranges == ((SMALL_BATCH_RECORDS // 2, SMALL_BATCH_RECORDS - 1, 1),)
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"), [({"min_partitions": 5}, 5), ({"max_records_per_partition": 30}, 4), ({}, 1)]
+)
+def test_the_options_make_more_tasks_of_a_small_batch(options, tasks):
+    assert len(plan_tasks([orders(0, (0, 99, 1))], parallelism=2, **options)) == tasks
+
+
+def test_partitions_of_nearly_equal_size_are_not_cut():
+    plan = [orders(0, (0, 24_000, 1)), orders(1, (0, 26_000, 1)), orders(2, (5, 25_000, 1)), orders(3, (0, 24_500, 1))]
+    assert [[each.partition for each in task] for task in plan_tasks(plan, parallelism=2)] == [[0, 1], [2, 3]]
+
+
+def test_a_cut_keeps_many_small_ranges_and_their_counts():
+    plan = [orders(0, *((n * 10, n * 10 + 2, n % 3 + 1) for n in range(10_000)))]
+    tasks = plan_tasks(plan, parallelism=2)
+    assert len(tasks) == 2
+    assert sum(len(task[0].ranges) for task in tasks) == 10_000
