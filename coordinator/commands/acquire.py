@@ -73,6 +73,7 @@ class Acquisition:
     command: AcquirePlan
     now_ms: int
     taken: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
+    counts: dict[TopicIdPartition, int] = field(default_factory=dict)
     records: int = 0
     ranges: int = 0
     _isolating: bool = False
@@ -101,8 +102,8 @@ class Acquisition:
 
     def _room(self, partition: SharePartition) -> int:
         """Records that the partition's lock limit still lets be acquired."""
-        taken = sum(s.last - s.first + 1 for s in self.taken.get(partition.key, ()))
-        return self.group.config.share_partition_max_record_locks - partition.acquired_count - taken
+        held = partition.acquired_count + self.counts.get(partition.key, 0)
+        return self.group.config.share_partition_max_record_locks - held
 
     # --- records that came back
 
@@ -118,6 +119,7 @@ class Acquisition:
                 run_class = isolation_class(run.failures, limit)
                 if keep_class is None:
                     keep_class = run_class
+                    self._isolating = bool(keep_class)
                     cut = slice_size(run.failures + 1, limit, self.group.config.share_isolation_base)
                     if cut is not None:
                         left, hard = cut if left is None else min(cut, left), True
@@ -129,7 +131,6 @@ class Acquisition:
                     break
                 taken = self._take(partition, Segment(first, min(last, first + most - 1), run))
                 left = None if left is None else left - taken
-        self._isolating = bool(keep_class)
 
     def _returned(self, partition: SharePartition, end: int) -> Iterator[Segment]:
         """Runs that may be acquired now, in offset order, within ``[log start, end)``."""
@@ -196,6 +197,7 @@ class Acquisition:
     def _take(self, partition: SharePartition, segment: Segment) -> int:
         count = segment.last - segment.first + 1
         self.taken.setdefault(partition.key, []).append(segment)
+        self.counts[partition.key] = self.counts.get(partition.key, 0) + count
         self.records += count
         self.ranges += 1
         return count

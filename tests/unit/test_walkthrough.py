@@ -114,6 +114,10 @@ def test_poison_story() -> None:
     fourth = group.restart(plan)
     assert ranges(fourth) == [(4000, 4045, 4)], "the slice of c = 4"
     assert "[4046..6153] AVAILABLE 3 3 -" in group.dump()
+    plan = group.next(plan).plan.number
+    assert group.dump()[0] == "[4046..4091] ACQUIRED 4 3 3", "slices of 46, oldest first, and nothing else with them"
+    assert group.partition().end_offset == 8000
+    group.use(plan)
     left, archived_at = drain(group, plan, poison=5000)
     assert left == 0
     assert archived_at == 5000
