@@ -53,3 +53,27 @@ class InvalidKafkaOption(ShareGroupError):
     """The option {option} is wrong: {problem}"""
 
     kafka_error = "INVALID_CONFIG"
+
+
+# --- checkpoints: found when the query starts
+
+
+class ForeignCheckpoint(ShareGroupError):
+    """The checkpoint belongs to share group {checkpoint_group_id}, and the option kafka.group.id says {group_id}: set
+    it to {checkpoint_group_id}, or give the query a checkpointLocation of its own."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class UnreadableOffset(ShareGroupError):
+    """The checkpoint's offset was not written by the sharegroup source (or by a newer version of it): {offset}. Give
+    the query a checkpointLocation of its own, or run the version that wrote it."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class TriggerOnceRefused(ShareGroupError):
+    """Trigger.Once is refused: it would take whatever there is as one batch, and a share group has no end to read up
+    to. Use trigger(availableNow=True), which drains what is available in batches of maxOffsetsPerTrigger."""
+
+    kafka_error = "INVALID_REQUEST"

@@ -1,0 +1,69 @@
+"""The Spark data source ``sharegroup``: what ``spark.readStream.format("sharegroup")`` makes.
+
+Rule: building it, its reader and their pickles is free of I/O, since Spark builds them on executors too, and more than
+once. The cluster is looked at in ``schema()``, which Spark calls on the driver at ``load()``, so that bad input is
+found before the query starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from share_source.arrow_schema import spark_schema
+from share_source.cluster_check import check_cluster
+from share_source.options import SourceOptions
+from share_source.reader import ShareGroupStreamReader
+
+
+class ShareGroupDataSource(DataSource):
+    """Read Kafka topics as a share group: many queries on one partition, a lock per record, redelivery.
+
+    Options are spelled as those of Spark's Kafka source, in any case (docs/options.md has all of them). Required:
+    ``kafka.bootstrap.servers``, ``kafka.group.id``, and one of ``subscribe``, ``subscribePattern``, ``assign``.
+
+    Examples
+    --------
+    Nothing needs to be registered once the package is installed.
+
+    >>> df = (
+    ...     spark.readStream.format("sharegroup")
+    ...     .option("kafka.bootstrap.servers", "localhost:9092")
+    ...     .option("subscribe", "orders")
+    ...     .option("kafka.group.id", "billing")
+    ...     .option("startingOffsets", "earliest")
+    ...     .load()
+    ... )  # doctest: +SKIP
+
+    Take at most 10,000 records a batch, in eight tasks, with headers:
+
+    >>> df = (
+    ...     spark.readStream.format("sharegroup")
+    ...     .option("kafka.bootstrap.servers", "localhost:9092")
+    ...     .option("subscribe", "orders")
+    ...     .option("kafka.group.id", "billing")
+    ...     .option("maxOffsetsPerTrigger", 10_000)
+    ...     .option("minPartitions", 8)
+    ...     .option("includeHeaders", "true")
+    ...     .load()
+    ... )  # doctest: +SKIP
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.share_options = SourceOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "sharegroup"
+
+    def schema(self) -> StructType:
+        """Spark's Kafka source's columns and ``deliveryCount``; finds bad input that only the cluster knows."""
+        self.share_options.check_kafka_config()
+        check_cluster(self.share_options)
+        return spark_schema(self.share_options.include_headers)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return ShareGroupStreamReader(self.share_options)

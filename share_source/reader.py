@@ -1,0 +1,200 @@
+"""The reader of a streaming query, in a Python process of its own on the driver host (design §4).
+
+It talks to the coordinator only: acquires plans, marks them used, completes them. What it hands to executors is a plan
+cut into tasks; they fetch by themselves. Rule: all that must survive a crash is in the coordinator's state or in
+Spark's log, never in here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from coordinator.client.session import MemberSession
+from coordinator.errors import DataLoss
+from coordinator.messages import (
+    LatestOffsets,
+    LeftOut,
+    NextPlan,
+    OffsetsReply,
+    Plan,
+    PlanReply,
+    UsePlan,
+)
+from share_source.errors import TriggerOnceRefused
+from share_source.member import open_session
+from share_source.offset_ranges import PartitionRanges, plan_tasks
+from share_source.options import SourceOptions
+from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
+from share_source.range_reader import ReadTask, read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+NO_LIMIT = ReadMaxRows(2**63 - 1)
+"""What a query without maxOffsetsPerTrigger has for a limit: only Trigger.Once sends ReadAllAvailable then."""
+
+WAIT_MS = 100
+REPORT_EVERY_S = 1.0
+
+
+class TaskPartition(InputPartition):
+    """One Spark task's part of a plan."""
+
+    def __init__(self, task: ReadTask) -> None:
+        super().__init__(None)
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"<TaskPartition {self.task.partitions!r}>"
+
+
+class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark calls this in the order that docs/protocol.md tells; each answer can be asked for again."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._new_member_id = ""
+        self._session: MemberSession | None = None
+        self._available_now = False
+        self._until: dict[str, dict[str, int]] | None = None
+        self._tasks_of: tuple[str, list[InputPartition]] | None = None
+        self._reported: tuple[float, dict[str, Any]] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """A member id for a new query; the same one if asked again. Nothing is joined yet: a replay names another."""
+        self._new_member_id = self._new_member_id or uuid.uuid4().hex
+        return initial_offset(self._options.group_id, self._new_member_id)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        most = self._options.max_offsets_per_trigger
+        return NO_LIMIT if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._available_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Complete ``start`` (its batch is committed), then acquire; ``start`` again if there is nothing."""
+        if isinstance(limit, ReadAllAvailable):
+            raise TriggerOnceRefused()
+        offset = PlanOffset.parse(start, self._options.group_id)
+        session = self._joined_as(offset.member_id)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit != NO_LIMIT else None
+        reply = session.call(
+            NextPlan,
+            start=offset.number,
+            max_records=most,
+            wait_ms=0 if self._available_now else WAIT_MS,
+            until=self._until,
+        )
+        assert isinstance(reply, PlanReply)
+        if not reply.plan.number:
+            return start
+        return plan_offset(offset.group_id, offset.member_id, reply.plan)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the plan ``end``. Member and plan are its alone: batch 0 is replayed with a new ``start``."""
+        offset = PlanOffset.parse(end, self._options.group_id)
+        if not offset.number or start == end:
+            return []
+        if self._tasks_of is None or self._tasks_of[0] != offset.number:
+            self._tasks_of = (offset.number, self._take_up(offset))
+        return self._tasks_of[1]
+
+    def _take_up(self, offset: PlanOffset) -> list[InputPartition]:
+        session = self._joined_as(offset.member_id)
+        reply = session.call(UsePlan, number=offset.number, fail_on_data_loss=self._options.fail_on_data_loss)
+        assert isinstance(reply, PlanReply)
+        self._say_left_out(offset.number, reply.left_out)
+        if reply.data_loss:
+            loss = self._data_loss(reply.data_loss)
+            if self._options.fail_on_data_loss:
+                raise loss
+            logger.warning("%s", loss)
+        return [TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
+
+    def _tasks(self, plan: Plan, isolation_level: str) -> list[ReadTask]:
+        options = self._options
+        cut = plan_tasks(
+            [PartitionRanges(part.topic, part.partition, part.ranges) for part in plan.partitions],
+            min_partitions=options.min_partitions,
+            max_records_per_partition=options.max_records_per_partition,
+            parallelism=os.cpu_count() or 1,
+        )
+        return [
+            ReadTask(
+                partitions=partitions,
+                kafka_config=options.kafka_config,
+                isolation_level=isolation_level,
+                include_headers=options.include_headers,
+                fail_on_data_loss=options.fail_on_data_loss,
+                poll_timeout_ms=options.poll_timeout_ms,
+            )
+            for partitions in cut
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override] # Spark takes both
+        """On an executor: nothing of this reader is used but the task."""
+        assert isinstance(partition, TaskPartition)
+        return read_task(partition.task)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """The end offsets of the subscribed partitions, for the query's progress; at most a second old."""
+        if self._session is None:
+            return None
+        now_s = time.monotonic()
+        if self._reported is None or now_s - self._reported[0] > REPORT_EVERY_S:
+            reply = self._session.call(LatestOffsets)
+            assert isinstance(reply, OffsetsReply)
+            self._reported = (now_s, dict(reply.ends))
+        return self._reported[1]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: it comes too late, or never; ``latestOffset(start=end)`` says that a batch is done."""
+
+    def stop(self) -> None:
+        """Stop the heartbeats. The session ends by itself: a restart within it keeps the batch."""
+        if self._session is not None:
+            self._session.close()
+
+    def _joined_as(self, member_id: str) -> MemberSession:
+        if self._session is not None and self._session.member_id != member_id:
+            self._session.close()
+            self._session = None
+        if self._session is None:
+            self._session = open_session(self._options, member_id)
+        if self._available_now and self._until is None:
+            reply = self._session.call(LatestOffsets)
+            assert isinstance(reply, OffsetsReply)
+            self._until = reply.ends
+        return self._session
+
+    def _say_left_out(self, number: str, left_out: Sequence[LeftOut]) -> None:
+        for out in left_out:
+            logger.warning(
+                "share group %s, plan %s: %s-%s offsets %s to %s are not in the replayed batch (%s)",
+                self._options.group_id,
+                number,
+                out.topic,
+                out.partition,
+                out.first,
+                out.last,
+                out.reason,
+            )
+
+    def _data_loss(self, lost: Sequence[LeftOut]) -> DataLoss:
+        ranges = ", ".join(f"{o.topic}-{o.partition} offsets {o.first} to {o.last}" for o in lost[:20])
+        return DataLoss(
+            group_id=self._options.group_id,
+            count=sum(o.last - o.first + 1 for o in lost),
+            ranges=ranges + (f" and {len(lost) - 20} more" if len(lost) > 20 else ""),
+        )
