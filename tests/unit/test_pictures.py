@@ -1,0 +1,70 @@
+"""The pictures of the docs are those that tools/draw_pictures.py draws, and can be read."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+from xml.etree import ElementTree
+
+import pytest
+
+from coordinator.record_state import TRANSITIONS, Event, RecordState
+from tests.support.imports import ROOT
+
+
+def load_tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("draw_pictures", ROOT / "tools" / "draw_pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    sys.modules["draw_pictures"] = tool
+    spec.loader.exec_module(tool)
+    return tool
+
+
+TOOL = load_tool()
+PICTURES = TOOL.render()
+TEXT = "{http://www.w3.org/2000/svg}text"
+
+
+def texts(picture: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(picture).iter(TEXT)]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_committed_picture_is_not_stale(name):
+    committed = (ROOT / name).read_text(encoding="utf-8")
+    assert committed == PICTURES[name], f"{name} is stale: run python tools/draw_pictures.py"
+
+
+def test_every_committed_picture_is_drawn_by_the_tool():
+    committed = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert committed == set(PICTURES)
+
+
+def test_the_state_diagram_shows_every_move_of_the_table():
+    shown = ", ".join(texts(PICTURES["docs/pictures/states.svg"]))
+    for event in {event for _, event in TRANSITIONS}:
+        assert event.value in shown
+    for state in RecordState:
+        assert state.name in shown
+
+
+def test_a_move_without_a_place_in_the_diagram_fails(monkeypatch):
+    monkeypatch.setitem(TOOL.TRANSITIONS, (RecordState.ARCHIVED, Event.ACQUIRE), RecordState.ACQUIRED)
+    with pytest.raises(KeyError):
+        TOOL.states()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_has_a_background_of_its_own(name):
+    background = ElementTree.fromstring(PICTURES[name]).find("{http://www.w3.org/2000/svg}rect")
+    assert background is not None
+    assert background.get("fill") == TOOL.PAPER
+
+
+def test_a_note_is_wide_enough_for_its_lines():
+    for step in (*TOOL.BATCH, *TOOL.CRASH):
+        if isinstance(step, TOOL.Note):
+            assert max(map(len, step.lines)) <= (21 if step.lane == "executors" else 28)
