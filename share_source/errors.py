@@ -77,3 +77,33 @@ class TriggerOnceRefused(ShareGroupError):
     to. Use trigger(availableNow=True), which drains what is available in batches of maxOffsetsPerTrigger."""
 
     kafka_error = "INVALID_REQUEST"
+
+
+# --- reading: found by a task, on an executor
+
+
+class RecordsGone(ShareGroupError):
+    """{count} record(s) of {topic}-{partition} are gone before they were read, offsets {first} to {last}: {reason}.
+    They were removed from the log (retention, delete-records), or the topic was deleted. Restart the query to go on
+    without them, or set failOnDataLoss=false to never fail for this."""
+
+    kafka_error = "OFFSET_OUT_OF_RANGE"
+
+
+class ReadTimeout(ShareGroupError):
+    """No record of {topic}-{partition} came within {timeout_ms} ms: offset {offset} is the next one to read (up to
+    {last}). The last that the client said was: {reason}. Executors have to reach every broker of the cluster by its
+    advertised address; kafkaConsumer.pollTimeoutMs sets how long to wait."""
+
+    kafka_error = "REQUEST_TIMED_OUT"
+    retriable = True
+
+
+class ReadDenied(ShareGroupError):
+    """Executors may not read the topic {topic}: {reason}. The principal of kafka.* needs READ and DESCRIBE on it."""
+
+    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class ReadFailed(ShareGroupError):
+    """Reading {topic}-{partition} failed at offset {offset}: {reason}"""

@@ -1,0 +1,94 @@
+"""How far one partition's ranges are read. Pure: it sees offsets and messages, and no client.
+
+Rule: a record is picked if and only if its offset lies in a range; ``position`` says that everything below it has been
+seen, whether it was a record, a hole between ranges, or nothing at all (compaction, transaction markers).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from operator import methodcaller
+from typing import Any, Protocol, TypeVar
+
+from share_source.offset_ranges import PartitionRanges
+
+
+class HasOffset(Protocol):
+    """A record, as far as a cursor cares."""
+
+    def offset(self) -> Any: ...
+
+
+M = TypeVar("M", bound=HasOffset)
+Run = tuple[int, int]
+"""(delivery count, number of records): consecutive records of one delivery count."""
+
+_offset = methodcaller("offset")
+
+
+class RangeCursor:
+    """Picks the records of one partition's ranges out of what comes from its log, in offset order."""
+
+    def __init__(self, part: PartitionRanges) -> None:
+        self.topic, self.partition, self._ranges = part
+        self.key = (self.topic, self.partition)
+        self.last = self._ranges[-1].last
+        self.position = self._ranges[0].first
+        self._index = 0
+
+    def __repr__(self) -> str:
+        return f"<RangeCursor {self.topic}-{self.partition} position={self.position} last={self.last}>"
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing of the ranges is left to read."""
+        return self.position > self.last
+
+    @property
+    def wanted(self) -> int:
+        """The lowest offset that is still to be read: ``position``, or the first one after the hole there."""
+        return self.position if self.done else max(self.position, self._ranges[self._index].first)
+
+    def reached(self, end: int) -> None:
+        """Everything below ``end`` has been seen."""
+        if end > self.position:
+            self.position = end
+            while self._index < len(self._ranges) and self._ranges[self._index].last < end:
+                self._index += 1
+
+    def lose(self, end: int) -> list[tuple[int, int]]:
+        """Everything below ``end`` is gone: what of the ranges that hits, as (first, last)."""
+        lost = [
+            (max(first, self.position), min(last, end - 1))
+            for first, last, _ in self._ranges[self._index :]
+            if max(first, self.position) < end and last >= self.position
+        ]
+        self.reached(end)
+        return lost
+
+    def take(self, messages: list[M]) -> tuple[list[M], list[Run], list[M]]:
+        """Of the next records of the partition, at least one: those in the ranges, their runs, those past the end."""
+        if self.done:
+            return [], [], messages
+        low, high = messages[0].offset(), messages[-1].offset()
+        first, last, delivery_count = self._ranges[self._index]
+        if first <= low and high <= last:
+            self.reached(high + 1)
+            return messages, [(delivery_count, len(messages))], []
+        return self._pick(messages, high)
+
+    def _pick(self, messages: list[M], high: int) -> tuple[list[M], list[Run], list[M]]:
+        picked: list[M] = []
+        runs: list[Run] = []
+        at = 0
+        for first, last, delivery_count in self._ranges[self._index :]:
+            if first > high:
+                break
+            start = bisect_left(messages, first, at, key=_offset)
+            at = bisect_right(messages, last, start, key=_offset)
+            if at > start:
+                picked += messages[start:at]
+                runs.append((delivery_count, at - start))
+        beyond = messages[bisect_right(messages, self.last, at, key=_offset) :] if high > self.last else []
+        self.reached(min(high, self.last) + 1)
+        return picked, runs, beyond
