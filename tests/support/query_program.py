@@ -1,0 +1,157 @@
+"""A user's program in a process of its own: one Spark session, and the queries that it is told to run.
+
+Rule: all that a test learns of it stands in files, so that a program that was killed still has said what it did. Commands
+come as JSON lines on its standard input; when that ends the program ends, so none outlives its test. What happens to a
+query is appended to the events file that its start names, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
+
+from tests.support.query_spec import QuerySpec
+from tests.support.query_work import worked_on
+
+
+class EventFile:
+    """Appends what happened, whole lines only."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def add(self, event: str, **fields: Any) -> None:
+        with self._lock, open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": event, **fields}) + "\n")
+
+
+class Progress(StreamingQueryListener):
+    """Spark's own reports, into the events file of the query; with the tasks of the query's largest stage so far."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self.files: dict[str, EventFile] = {}
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing: start() has returned when the test is told."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        report = json.loads(event.progress.json)
+        events = self.files.get(report["name"])
+        if events is not None:
+            fields = {"batch": report["batchId"], "rows": report["numInputRows"], "sources": report["sources"]}
+            events.add("progress", **fields, tasks=self._largest_stage(report["runId"]))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Nothing: a test waits for what happened."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Nothing: the thread that awaits the query says it."""
+
+    def _largest_stage(self, run_id: str) -> int:
+        jobs = [self._tracker.getJobInfo(job) for job in self._tracker.getJobIdsForGroup(run_id)]
+        stages = [self._tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        return max((stage.numTasks for stage in stages if stage), default=0)
+
+
+class Program:
+    """The session and its queries."""
+
+    def __init__(self, config: dict[str, str]) -> None:
+        builder = SparkSession.builder.appName("sharegroup-test")
+        for key, value in config.items():
+            builder = builder.config(key, value)
+        self.spark = builder.getOrCreate()
+        self._progress = Progress(self.spark)
+        self.spark.streams.addListener(self._progress)
+        self._frames: dict[str, DataFrame] = {}
+
+    def obey(self, command: dict[str, Any]) -> None:
+        if command["do"] == "start":
+            spec = QuerySpec.from_json(command["spec"])
+            threading.Thread(target=self._run, args=(spec, EventFile(command["events"])), daemon=True).start()
+        elif command["do"] == "stop":
+            for query in self.spark.streams.active:
+                if query.name == command["name"]:
+                    query.stop()
+
+    def _run(self, spec: QuerySpec, events: EventFile) -> None:
+        self._progress.files[spec.name] = events
+        try:
+            query = self._start(spec, events)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test is told
+            events.add("refused", error=_text(error))
+            return
+        events.add("started", run=str(query.runId))
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            events.add("ended", error=_text(error))
+        else:
+            events.add("ended", error="")
+
+    def _start(self, spec: QuerySpec, events: EventFile) -> StreamingQuery:
+        writer = worked_on(self._shaped(spec), spec).writeStream.queryName(spec.name)
+        writer = writer.option("checkpointLocation", str(spec.checkpoint_path)).options(**spec.sink_options)
+        if spec.trigger == "available_now":
+            writer = writer.trigger(availableNow=True)
+        elif spec.trigger == "once":
+            writer = writer.trigger(once=True)
+        elif spec.trigger != "default":
+            writer = writer.trigger(processingTime=spec.trigger)
+        return self._with_sink(writer, spec, events).start()
+
+    def _shaped(self, spec: QuerySpec) -> DataFrame:
+        if spec.frame and spec.frame in self._frames:
+            frame = self._frames[spec.frame]
+        else:
+            frame = self.spark.readStream.format(spec.source).options(**spec.options).load()
+            self._frames[spec.frame] = frame
+        if spec.shape == "self_union":
+            return frame.union(frame)
+        if spec.shape == "self_join":
+            other = frame.selectExpr("value AS other_value", "offset AS other_offset")
+            return frame.join(other, frame.value == other.other_value)
+        return frame
+
+    def _with_sink(self, writer: DataStreamWriter, spec: QuerySpec, events: EventFile) -> DataStreamWriter:
+        if spec.sink not in ("replace", "append", "stop"):
+            return writer.format(spec.sink)
+
+        def write(batch: DataFrame, batch_id: int) -> None:
+            if spec.sink == "append":
+                batch.write.mode("append").parquet(str(spec.out_path / "batch=-1"))
+            else:
+                batch.write.mode("overwrite").parquet(str(spec.out_path / f"batch={batch_id}"))
+            events.add("written", batch=batch_id)
+            if spec.sink == "stop":
+                next(query for query in self.spark.streams.active if query.name == spec.name).stop()
+
+        return writer.foreachBatch(write)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    """Run what standard input says, until it ends."""
+    program = Program(json.loads(Path(sys.argv[1]).read_text()))
+    Path(sys.argv[1]).with_suffix(".ready").touch()
+    for line in sys.stdin:
+        program.obey(json.loads(line))
+    program.spark.stop()
+    os._exit(0)  # threads that still await a query hold nothing
+
+
+if __name__ == "__main__":
+    main()

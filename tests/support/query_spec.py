@@ -1,0 +1,75 @@
+"""What a test asks a Spark program to run: one query, its source, its work and its sink. Plain data, sent as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuerySpec:
+    """One start of a query. The same name and directory again are a restart from the same checkpoint."""
+
+    name: str
+    directory: str
+    """checkpoints/NAME, out/query=NAME, held/NAME and events/NAME lie in it."""
+
+    options: dict[str, str] = field(default_factory=dict)
+    source: str = "sharegroup"
+    trigger: str = "default"
+    """``default``, ``available_now``, ``once``, or a processing time such as ``1 second``."""
+
+    sink: str = "replace"
+    """``replace``: what a (query, batch id) wrote before is replaced. ``append``: it is added to. ``stop``: as replace,
+    and the query stops itself inside foreachBatch. Other names are Spark's formats."""
+
+    sink_options: dict[str, str] = field(default_factory=dict)
+    shape: str = "plain"
+    """``self_union`` and ``self_join`` use the source's DataFrame twice."""
+
+    frame: str = ""
+    """Queries of one program that name the same frame run on one DataFrame."""
+
+    poison: tuple[str, ...] = ()
+    """The work raises on these values."""
+
+    hold: tuple[str, ...] = ()
+    """The work stops at these values until ``release()``, so that a test finds a batch in its middle."""
+
+    checkpoint: str = ""
+    """Where it is, if not at its usual place."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, fields: dict[str, object]) -> QuerySpec:
+        lists = {key: tuple(fields[key]) for key in ("poison", "hold")}  # type: ignore[call-overload]
+        return cls(**{**fields, **lists})  # type: ignore[arg-type]
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return Path(self.checkpoint) if self.checkpoint else Path(self.directory, "checkpoints", self.name)
+
+    @property
+    def out_path(self) -> Path:
+        return Path(self.directory, "out", f"query={self.name}")
+
+    @property
+    def held_path(self) -> Path:
+        """One file for each value that the work stopped at, named VALUE, with the worker's and its JVM's process id."""
+        return Path(self.directory, "held", self.name)
+
+    def held(self) -> dict[str, tuple[int, int]]:
+        """The values that the work stopped at -> (the worker, the JVM it works for)."""
+        found = {}
+        for path in self.held_path.glob("*.at"):
+            worker, jvm = path.read_text().split()
+            found[path.stem] = (int(worker), int(jvm))
+        return found
+
+    def release(self) -> None:
+        """Let the work go on, now and in later starts."""
+        self.held_path.mkdir(parents=True, exist_ok=True)
+        (self.held_path / "released").touch()

@@ -1,0 +1,231 @@
+"""Starts, tells and kills a user's Spark program (tests.support.query_program), and reads what it says.
+
+Rule: it signals the processes that the program started, found by parentage, and no other. A coordinator that a query of
+the program started belongs to the user, not to the program, and survives it; tests.support.coordinator_process kills it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.coordinator_process import coordinator_pids
+from tests.support.imports import ROOT
+from tests.support.query_spec import QuerySpec
+from tests.support.waiting import wait_until
+
+START_TIMEOUT_S = 90
+BATCH_TIMEOUT_S = 60
+
+SPARK_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "640m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+class RunningQuery:
+    """One start of a query, as its events tell it."""
+
+    def __init__(self, program: SparkProgram, spec: QuerySpec, events: Path) -> None:
+        self.spec = spec
+        self._program = program
+        self._events = events
+
+    def __repr__(self) -> str:
+        return f"<RunningQuery {self.spec.name} {self._events}>"
+
+    def events(self, kind: str = "") -> list[dict[str, Any]]:
+        """What happened so far, all of it or one kind: started, refused, written, progress, ended."""
+        if not self._events.exists():
+            return []
+        lines = [line for line in self._events.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [event for event in map(json.loads, lines) if not kind or event["event"] == kind]
+
+    def rows(self) -> int:
+        """Records in the batches that Spark reported."""
+        return sum(event["rows"] for event in self.events("progress"))
+
+    def tasks(self) -> int:
+        """The most tasks that a stage of this query had."""
+        return max((event["tasks"] for event in self.events("progress")), default=0)
+
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = BATCH_TIMEOUT_S) -> Any:
+        """Wait for a condition; at once an AssertionError when the query has ended and it still doesn't hold."""
+
+        def holds_or_ended() -> Any:
+            ended = self.over()
+            answer = condition()
+            if not answer and ended:
+                raise AssertionError(f"{self.spec.name} ended before {what}: {self.error() or 'without an error'}")
+            return answer
+
+        return wait_until(holds_or_ended, timeout_s=timeout_s, what=f"{self.spec.name}: {what}")
+
+    def wait_started(self) -> RunningQuery:
+        self.wait(lambda: self.events("started"), "it has started")
+        return self
+
+    def wait_held(self, *values: str) -> RunningQuery:
+        """Wait until the work has stopped at all of these values."""
+        self.wait(lambda: set(values) <= set(self.spec.held()), f"the work is held at {values}")
+        return self
+
+    def wait_written(self, batches: int = 1) -> RunningQuery:
+        self.wait(lambda: len(self.events("written")) >= batches, f"{batches} batches are written")
+        return self
+
+    def wait_over(self, timeout_s: float = BATCH_TIMEOUT_S) -> RunningQuery:
+        """Wait until the query has ended, or was refused."""
+        wait_until(self.over, timeout_s=timeout_s, what=f"{self.spec.name} ends")
+        return self
+
+    def over(self) -> bool:
+        return bool(self.events("ended") or self.events("refused")) or not self._program.alive
+
+    def error(self) -> str:
+        """Why the query ended or was refused; empty for a good end."""
+        for event in self.events():
+            if event["event"] in ("ended", "refused"):
+                return str(event["error"])
+        return "" if self._program.alive else f"the program is gone, its log: {self._program.log_tail()}"
+
+    def stop(self) -> None:
+        """query.stop(), and wait for the end."""
+        self._program.tell({"do": "stop", "name": self.spec.name})
+        self.wait_over()
+
+
+class SparkProgram:
+    """One Spark session in a process of its own; `start_query` runs queries in it."""
+
+    def __init__(self, *, master: str = "local[2]", **environment: str) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="sgj-"))  # short: sockets' paths lie in it
+        config = {
+            **SPARK_CONFIG,
+            "spark.master": master,
+            "spark.local.dir": str(self.directory),
+            "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
+            "spark.python.unix.domain.socket.dir": str(self.directory),
+            "spark.executor.memory": "640m",
+            # what a killed JVM leaves behind goes with the folder
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
+            "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
+            **{f"spark.executorEnv.{key}": value for key, value in environment.items()},
+        }
+        config_path = self.directory / "program.json"
+        config_path.write_text(json.dumps(config))
+        self._ready = config_path.with_suffix(".ready")
+        self._log = self.directory / "program.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.query_program", str(config_path)],
+                cwd=ROOT,
+                env={**os.environ, "SPARK_WORKER_DIR": str(self.directory / "cluster")},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                text=True,
+            )
+        self._starts = 0
+
+    def __repr__(self) -> str:
+        return f"<SparkProgram pid={self._process.pid} {'alive' if self.alive else 'dead'}>"
+
+    def __enter__(self) -> SparkProgram:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def start_query(self, spec: QuerySpec) -> RunningQuery:
+        """Start a query, the session first if it has not begun yet. Returns at once: wait for what it says."""
+        self._starts += 1
+        events = Path(spec.directory, "events", f"{spec.name}-{self._process.pid}-{self._starts}.jsonl")
+        events.parent.mkdir(parents=True, exist_ok=True)
+        self.tell({"do": "start", "spec": asdict(spec), "events": str(events)})
+        return RunningQuery(self, spec, events)
+
+    def wait_ready(self) -> SparkProgram:
+        """Wait until the session has begun."""
+        wait_until(
+            lambda: self._ready.exists() or not self.alive, timeout_s=START_TIMEOUT_S, what=f"{self!r} is ready"
+        )
+        assert self.alive, f"the program did not start: {self.log_tail()}"
+        return self
+
+    def tell(self, command: dict[str, Any]) -> None:
+        self.wait_ready()
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def processes(self, word: str = "") -> list[psutil.Process]:
+        """What the program started, itself included, whose command line has this word; no coordinator."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            main = psutil.Process(self._process.pid)
+            found = [main, *main.children(recursive=True)]
+            spared = coordinator_pids()
+            return [each for each in found if each.pid not in spared and word in _command(each)]
+        return []
+
+    def kill(self) -> None:
+        """SIGKILL of the driver, its JVM and all its Python workers, as when a host goes away."""
+        found = self.processes()
+        for each in found:  # all stand still first: nobody starts, or says, anything meanwhile
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
+        found = [*found, *(each for each in self.processes() if each not in found)]
+        for each in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGKILL)
+        self._process.wait(20)
+        psutil.wait_procs(found, timeout=20)
+
+    def close(self) -> None:
+        """The end: its processes and its folder are gone."""
+        self.kill()
+        if self._process.stdin:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:] if self._log.exists() else ""
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
