@@ -31,14 +31,31 @@ def released(run: Run, config: GroupConfig) -> Run:
 
 
 def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:
-    """A query's session ended in mid-batch. The number stays unless the record is set aside now; a trial is judged when
-    its query comes back."""
+    """A query's session ended in mid-batch. The number stays unless the record is set aside now. A trial is judged when
+    its query comes back: the batch may have been committed. But a second trial that ends so has failed: two queries
+    that stay away for longer than a session would else hand a bad record to and fro for ever."""
     failed = run._replace(failures=run.failures + plan.used)
     if run.set_aside_ms is None and at_limit(failed, config):
-        return moved(failed, Event.SET_ASIDE, acquisition=None, set_aside_ms=0)
-    if run.set_aside_ms is not None and plan.used and not plan.trial:
-        return failed_alone(failed, config, now_ms)
+        return set_aside(failed, plan, now_ms)
+    if run.set_aside_ms is not None and plan.used:
+        if not plan.trial:
+            return failed_alone(failed, config, now_ms)
+        if run.lost_trials:
+            return moved(failed, Event.FAIL_TRIAL)
+        failed = failed._replace(lost_trials=1)
     return moved(failed, Event.LOSE_LOCK)
+
+
+def set_aside(run: Run, plan: AcquiredPlan, now_ms: int) -> Run:
+    """Out of its batch, to be delivered alone from now on. A record that failed among others may be a good one, and
+    has yet to fail alone before it may go on trial."""
+    return moved(run, Event.SET_ASIDE, acquisition=None, set_aside_ms=now_ms if plan.records == 1 else 0)
+
+
+def is_news(before: Run, after: Run) -> bool:
+    """Whether the group sets this record aside now, or sees it fail alone for the first time: what completed before is
+    no evidence any more, since an outage may have begun."""
+    return after.set_aside_ms is not None and (before.set_aside_ms is None or before.set_aside_ms < after.set_aside_ms)
 
 
 def at_limit(run: Run, config: GroupConfig) -> bool:

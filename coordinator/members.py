@@ -13,7 +13,9 @@ PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 class AcquiredPlan:
     """An acquisition. It is kept while a run carries its number, and as its query's newest plan beyond that.
 
-    ``member_epoch``: the epoch that acquired it, or came back to it last. ``used``: that delivery has begun.
+    ``ranges``: what it still holds; taking it up leaves out what it lost. ``member_epoch``: the epoch that acquired it,
+    or came back to it last. ``used``: that delivery has begun. ``vouches``: it began after the group last set a record
+    aside, so that its completion says that processing works *since then*.
     """
 
     number: int
@@ -24,9 +26,15 @@ class AcquiredPlan:
     query: bool
     trial: bool = False
     used: bool = False
-    carried: int = 0
+    vouches: bool = False
     data_loss: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+
+
+    @property
+    def records(self) -> int:
+        """How many records its last delivery held."""
+        return sum(last - first + 1 for _, _, ranges in self.ranges for first, last in ranges)
 
 
 @dataclass(slots=True)

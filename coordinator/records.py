@@ -133,7 +133,8 @@ class PlanTakenUp(_Record, frozen=True):
 
 
 class PlanCompleted(_Record, frozen=True):
-    """``records`` were accepted by it; with at least one, the member has evidence that processing works."""
+    """``records`` were accepted by it; with at least one, the member has evidence that processing works, if the plan's
+    delivery began after the group last set a record aside."""
 
     number: int
     member_id: str
@@ -163,6 +164,7 @@ class PlanKept(_Record, frozen=True):
     acquired_ms: int
     trial: bool
     used: bool
+    vouches: bool
     newest: bool
     carried: bool
     data_loss: tuple[LeftOut, ...] = ()

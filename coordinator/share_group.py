@@ -12,7 +12,7 @@ from typing import Any
 
 from coordinator.config import GroupConfig
 from coordinator.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
-from coordinator.members import AcquiredPlan, Member
+from coordinator.members import AcquiredPlan, Member, PlanRanges
 from coordinator.record_state import RecordState
 from coordinator.records import (
     ConfigsAltered,
@@ -207,6 +207,7 @@ class ShareGroup:
             acquired_ms=plan.acquired_ms,
             trial=plan.trial,
             used=plan.used,
+            vouches=plan.vouches,
             newest=self.members[plan.member_id].newest is plan,
             carried=plan.number in self.plans,
             data_loss=plan.data_loss,
@@ -298,17 +299,33 @@ class ShareGroup:
         plan = self.members[record.member_id].newest
         assert plan is not None and plan.number == record.number
         plan.member_epoch, plan.used = record.member_epoch, record.used
+        plan.vouches = record.used
         plan.data_loss, plan.left_out = record.data_loss, record.left_out
+        plan.ranges = self._still_held(plan)
+
+    def _still_held(self, plan: AcquiredPlan) -> PlanRanges:
+        held = []
+        for partition, segments in self.carrying(plan):
+            ranges: list[tuple[int, int]] = []
+            for first, last, _ in segments:
+                if ranges and ranges[-1][1] == first - 1:
+                    first = ranges.pop()[0]
+                ranges.append((first, last))
+            held.append((partition.key.topic_id, partition.key.partition, tuple(ranges)))
+        return tuple(held)
 
     def _plan_completed(self, record: PlanCompleted) -> None:
         member = self.members[record.member_id]
         member.completed = record.number
-        member.evidence = member.evidence or record.records > 0
+        assert member.newest is not None
+        member.evidence = member.evidence or (record.records > 0 and member.newest.vouches)
 
     def _evidence_cleared(self, record: EvidenceCleared) -> None:
         for member in self.members.values():
             if record.member_id in (None, member.member_id):
                 member.evidence = False
+                if record.member_id is None and member.newest is not None:
+                    member.newest.vouches = False
 
     def _log_start_moved(self, record: LogStartMoved) -> None:
         partition = self.partitions[TopicIdPartition(record.topic_id, record.partition)]
@@ -326,6 +343,7 @@ class ShareGroup:
             member.query,
             trial=record.trial,
             used=record.used,
+            vouches=record.vouches,
             data_loss=record.data_loss,
             left_out=record.left_out,
         )

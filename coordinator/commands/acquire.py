@@ -175,7 +175,10 @@ class Acquisition:
             for tried_ms, first in partition.runs.set_aside:
                 segment = partition.runs.starting_at(first)
                 assert segment is not None
-                waits = not on_trial and (segment.run.not_before_ms or 0) > self.now_ms
+                if on_trial:
+                    waits = not segment.run.set_aside_ms
+                else:
+                    waits = (segment.run.not_before_ms or 0) > self.now_ms
                 if not waits and first < b.end and self._room(partition) > 0:
                     candidates.append((tried_ms, partition.key, segment))
                     break

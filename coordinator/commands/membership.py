@@ -6,7 +6,7 @@ from coordinator.changes import Changes, moved, split_at
 from coordinator.commands import AlterConfigs, CreateGroup, Decision, Expire
 from coordinator.config import GroupConfig
 from coordinator.errors import FencedMemberEpoch, GroupIdNotFound, UnknownMemberId
-from coordinator.losing import consumer_lost_lock, query_lost_lock, released
+from coordinator.losing import consumer_lost_lock, is_news, query_lost_lock, released
 from coordinator.members import AcquiredPlan, Member
 from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
 from coordinator.record_state import Event, RecordState
@@ -141,20 +141,23 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
 
 def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
     changes = Changes()
-    set_aside = False
+    evidence_is_old = trial_failed = False
     for plan in [p for p in group.plans.values() if p.member_id == member.member_id]:
         for partition, (first, last, run) in _held(group, plan):
             if (gone := _below_log_start(partition, last, run)) is not None:
                 after = gone
             elif plan.query:
                 after = query_lost_lock(run, plan, group.config, now_ms)
+                evidence_is_old = evidence_is_old or is_news(run, after)
+                trial_failed = trial_failed or after.state == RecordState.ARCHIVED
             else:
                 after = released(run, group.config) if left else consumer_lost_lock(run, group.config)
-            set_aside = set_aside or (after.set_aside_ms is not None and run.set_aside_ms is None)
             changes.put(partition.key, first, last, after)
     records: list[Record] = [*changes.records()]
-    if set_aside:
+    if evidence_is_old:
         records.append(EvidenceCleared())
+    if trial_failed:
+        records.append(EvidenceCleared(member_id=member.member_id))
     return [*records, SessionEnded(member_id=member.member_id)]
 
 

@@ -13,7 +13,7 @@ from coordinator.changes import Changes, count_records, moved, split_at
 from coordinator.commands import CompletePlan, Decision, TakeUpPlan
 from coordinator.errors import StalePlan
 from coordinator.isolation import isolation_class, slice_size
-from coordinator.losing import at_limit, failed_alone
+from coordinator.losing import at_limit, failed_alone, is_news, set_aside
 from coordinator.members import AcquiredPlan, Member
 from coordinator.messages import Done, LeftOut, PartitionPlan, Plan, PlanReply
 from coordinator.record_state import Event, RecordState
@@ -144,7 +144,7 @@ class Reclaim:
     kept: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
     data_loss: list[LeftOut] = field(default_factory=list)
-    set_aside: bool = False
+    evidence_is_old: bool = False
     trial_failed: bool = False
 
     @property
@@ -165,7 +165,6 @@ class Reclaim:
 
     def _say_lost(self, key: TopicIdPartition, ranges: tuple[tuple[int, int], ...], held: list[Segment]) -> None:
         """Ranges that no longer carry the number: another member took them, or they were decided."""
-        said_before = {(o.topic, o.partition, o.first, o.last) for o in self.plan.left_out}
         at = iter(held)
         segment = next(at, None)
         for first, last in ranges:
@@ -176,9 +175,7 @@ class Reclaim:
                     first = segment.last + 1
                     continue
                 end = last if segment is None else min(last, segment.first - 1)
-                out = self._left_out(key, first, end, "lost")
-                if (out.topic, out.partition, first, end) not in said_before:
-                    self.left_out.append(out)
+                self.left_out.append(self._left_out(key, first, end, "lost"))
                 first = end + 1
 
     def _sort_out(self, key: TopicIdPartition, segment: Segment, log_start: int) -> None:
@@ -203,12 +200,15 @@ class Reclaim:
             self.trial_failed = True
             self._leave_out(key, segment, moved(failed, Event.FAIL_TRIAL), "archived")
         elif used and run.set_aside_ms is not None:
-            self._leave_out(key, segment, failed_alone(failed, config, self.now_ms), "set_aside")
+            self._set_aside(key, segment, failed_alone(failed, config, self.now_ms))
         elif used and at_limit(failed, config):
-            self.set_aside = True
-            self._leave_out(key, segment, moved(failed, Event.SET_ASIDE, acquisition=None, set_aside_ms=0), "set_aside")
+            self._set_aside(key, segment, set_aside(failed, self.plan, self.now_ms))
         else:
             self.candidates.append((key, segment._replace(run=failed)))
+
+    def _set_aside(self, key: TopicIdPartition, segment: Segment, after: Run) -> None:
+        self.evidence_is_old = self.evidence_is_old or is_news(segment.run, after)
+        self._leave_out(key, segment, after, "set_aside")
 
     def _cut(self) -> None:
         """The cut comes first: only what is kept is counted; the rest returns with its count unchanged."""
@@ -252,7 +252,7 @@ class Reclaim:
 
     def records(self) -> list[Record]:
         records: list[Record] = [*self.changes.records()]
-        if self.set_aside:
+        if self.evidence_is_old:
             records.append(EvidenceCleared())
         if self.trial_failed:
             records.append(EvidenceCleared(member_id=self.member.member_id))
