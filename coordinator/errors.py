@@ -28,9 +28,10 @@ def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupEr
     return cls(**fields)
 
 
-def error_from_wire(name: str, fields: dict[str, Any]) -> ShareGroupError:
-    """Rebuild the error that the other side raised; an unknown name becomes the base class with the text kept."""
-    return by_name().get(name, RemoteError)(**fields) if name in by_name() else RemoteError(name=name, text=str(fields))
+def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:
+    """Rebuild the error that the other side raised; one that this side has no class for becomes RemoteError."""
+    known = by_name().get(name)
+    return RemoteError(name=name, text=text or fields) if known is None else known(**fields)
 
 
 def by_name() -> dict[str, type[ShareGroupError]]:
@@ -121,6 +122,104 @@ class CoordinatorNotAvailable(ShareGroupError):
 
     kafka_error = "COORDINATOR_NOT_AVAILABLE"
     retriable = True
+
+
+class InternalError(ShareGroupError):
+    """The coordinator failed on {what}: {reason}. Nothing was changed; its log says more. This is a bug."""
+
+
+class NotAuthorized(ShareGroupError):
+    """The coordinator refused the call: its token is missing or wrong."""
+
+    kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class CoordinatorNotStarted(ShareGroupError):
+    """A coordinator for {cluster} could not be started: {reason}. Its log: {log}"""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+
+
+class CoordinatorVersionMismatch(ShareGroupError):
+    """The coordinator that runs for this cluster (process {pid}) is of version {theirs}, this program of version
+    {ours}, and they don't understand each other. Stop the queries of the other version; the coordinator leaves by
+    itself then, or end process {pid}."""
+
+
+class UnsafeDirectory(ShareGroupError):
+    """{path} is not safe for files that hold secrets: {reason}. Name another directory in {variable}."""
+
+
+# --- the state store
+
+
+class StateStoreInUse(ShareGroupError):
+    """State store {path} is in use by another coordinator (process {owner}). One at a time owns it: stop that one, or
+    let share.state.store name another file."""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+
+
+class StateStoreTooNew(ShareGroupError):
+    """State store {path} was written by a newer version of sharegroup: its schema is {found}, this version knows up to
+    {known}. Nothing was changed. Use the newer version, or let share.state.store name another file."""
+
+
+class StateStoreUnreadable(ShareGroupError):
+    """State store {path} can't be read: {reason}. Nothing was changed. Restore the file from a copy, or let
+    share.state.store name another one: its groups begin anew then."""
+
+
+class StateRecordUnreadable(ShareGroupError):
+    """Record {sequence} of share group {group_id} in state store {path} can't be read: {reason}. It was not skipped, so
+    the group is not served; others are. Restore the file from a copy, or run the version that wrote it."""
+
+
+# --- the Kafka cluster
+
+
+class BrokerNotReachable(ShareGroupError):
+    """No Kafka broker of {addresses} could be reached within {timeout_ms} ms ({reason}). Check
+    kafka.bootstrap.servers, the network and the security settings."""
+
+    kafka_error = "NETWORK_EXCEPTION"
+
+
+class BrokerRefused(ShareGroupError):
+    """The Kafka cluster at {addresses} refused to {what}: {reason}"""
+
+
+class InvalidKafkaConfig(ShareGroupError):
+    """Kafka client configuration {key} is not accepted by librdkafka, which this project reads Kafka with: its name or
+    its value is wrong. Java's client and librdkafka differ in some names (ssl.ca.location, not ssl.truststore.*)."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class UnknownTopic(ShareGroupError):
+    """Topic {topic} does not exist in the Kafka cluster at {addresses}."""
+
+    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class UnknownPartition(ShareGroupError):
+    """Topic {topic} has no partition {partition} (it has {partitions}): correct the option assign."""
+
+    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class TopicIdsMissing(ShareGroupError):
+    """Share group {group_id} was created on a cluster that gives topic ids, and this one gives none for {topic}. Is it
+    the same cluster? Without ids a topic that was deleted and created anew can't be told from the old one."""
+
+    kafka_error = "UNKNOWN_TOPIC_ID"
+
+
+class InvalidStartingOffsets(ShareGroupError):
+    """startingOffsets={value} can't be used: {reason}. It is earliest, latest, or for each partition an offset (-2 is
+    the earliest, -1 the latest), as {{"orders": {{"0": 23, "1": -2}}}}."""
+
+    kafka_error = "INVALID_REQUEST"
 
 
 # --- configuration

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_files
 
-CLIENT_VALUES = ("coordinator.values", "coordinator.messages", "coordinator.errors", "coordinator.config")
+CLIENT_VALUES = tuple(f"coordinator.{name}" for name in ("values", "messages", "errors", "config", "wire"))
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 DEMO_ONLY = "coordinator.embedded_broker"
 # In the coordinator's folder, but no part of the core: a broker for demos, and what `python -m coordinator` starts.
@@ -76,7 +76,7 @@ RULES = [
     ),
     Rule(
         room="coordinator/client",
-        says="imports the client, and coordinator.values, .messages, .errors and .config",
+        says="imports the client, and coordinator.values, .messages, .errors, .config and .wire",
         holds_for=below("coordinator/client"),
         ours=("coordinator.client", *CLIENT_VALUES),
     ),

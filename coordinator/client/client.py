@@ -1,0 +1,152 @@
+"""The coordinator's client: one call for any request; named errors; a coordinator that died is found or started again.
+
+Every request may be repeated, by protocol: asked twice, it answers the same or changes nothing more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import tenacity
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordinator.client.connection import Connection, Unreachable
+from coordinator.client.on_demand import OnDemand, store_of
+from coordinator.errors import (
+    BrokerNotReachable,
+    ConfigNotAvailable,
+    CoordinatorNotAvailable,
+    CoordinatorNotStarted,
+    InvalidKafkaConfig,
+    ShareGroupError,
+)
+
+BROKER_TIMEOUT_S = 15.0
+RETRY_TIMEOUT_S = 60.0
+
+
+def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
+    """The cluster's id, by which its coordinator is found. BrokerNotReachable within 15 s, InvalidKafkaConfig."""
+    config: dict[str, Any] = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
+    reasons: list[str] = []
+    config["error_cb"] = lambda error: reasons.append(error.name())
+    try:
+        admin = AdminClient(config)
+    except KafkaException as error:
+        raise InvalidKafkaConfig(key=_property_in(error.args[0].str())) from None
+    try:
+        found = admin.list_topics(timeout=BROKER_TIMEOUT_S)
+    except KafkaException as error:
+        admin.poll(0)
+        told = [reason for reason in reasons if reason != "_ALL_BROKERS_DOWN"]
+        raise BrokerNotReachable(
+            addresses=bootstrap_servers,
+            timeout_ms=int(BROKER_TIMEOUT_S * 1000),
+            reason=told[-1] if told else error.args[0].name(),
+        ) from None
+    return str(found.cluster_id or bootstrap_servers)
+
+
+def _property_in(text: str) -> str:
+    """The key that librdkafka complains of; never its value."""
+    quoted = text.split('"')
+    return quoted[-2] if len(quoted) > 2 else "(unknown)"
+
+
+class CoordinatorClient:
+    """Thread-safe; made by :meth:`connect`."""
+
+    def __init__(self, on_demand: OnDemand, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+        self._on_demand = on_demand
+        self._retry_timeout_s = retry_timeout_s
+        self._connecting = threading.Lock()
+        self._connection: Connection | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        bootstrap_servers: str,
+        kafka_config: Mapping[str, str] | None = None,
+        state_store: str | None = None,
+        endpoint: str | None = None,
+        *,
+        configs: Mapping[str, str] | None = None,
+        retry_timeout_s: float = RETRY_TIMEOUT_S,
+    ) -> CoordinatorClient:
+        """To the coordinator of this cluster and state store (None: the cluster's own file in the user's state
+        directory), which is started if need be; ``configs`` are then the coordinator's."""
+        if endpoint:
+            raise ConfigNotAvailable(
+                key="share.coordinator.endpoint", value=endpoint, room="standalone coordinators", default='""'
+            )
+        found = cluster_id(bootstrap_servers, kafka_config or {})
+        on_demand = OnDemand(
+            bootstrap_servers=bootstrap_servers,
+            kafka_config=dict(kafka_config or {}),
+            cluster_id=found,
+            state_store=store_of(state_store, found),
+            configs=dict(configs or {}),
+        )
+        client = cls(on_demand, retry_timeout_s=retry_timeout_s)
+        client._connected()
+        return client
+
+    def __repr__(self) -> str:
+        return f"<CoordinatorClient {self._on_demand.bootstrap_servers} {self._on_demand.state_store}>"
+
+    @property
+    def endpoint_pid(self) -> int:
+        """The process that answers."""
+        return self._connected().endpoint.pid
+
+    def call(self, request: Any) -> Any:
+        """The reply, or a ShareGroupError. CoordinatorNotAvailable if none could be had for the retry timeout."""
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_may_pass),
+            stop=tenacity.stop_after_delay(self._retry_timeout_s),
+            wait=tenacity.wait_random_exponential(multiplier=0.05, max=2.0),
+            reraise=True,
+        )
+        try:
+            return retrying(self._once, request)
+        except Unreachable as error:
+            group_id = getattr(request, "group_id", "")
+            raise CoordinatorNotAvailable(group_id=group_id, reason=f"it does not answer ({error})") from error
+
+    def close(self) -> None:
+        """Close the connection; the coordinator leaves by itself."""
+        with self._connecting:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    # --- inside
+
+    def _once(self, request: Any) -> Any:
+        connection = self._connected()
+        try:
+            return connection.call(request)
+        except Unreachable:
+            self._forget(connection)
+            raise
+
+    def _connected(self) -> Connection:
+        with self._connecting:
+            if self._connection is None:
+                self._connection = self._on_demand.connect()
+            return self._connection
+
+    def _forget(self, connection: Connection) -> None:
+        with self._connecting:
+            if self._connection is connection:
+                self._connection = None
+        # Not closed: another thread may be in a call on it; it goes when the last one has dropped it.
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, ShareGroupError):
+        return error.retriable or isinstance(error, CoordinatorNotStarted)
+    return isinstance(error, Unreachable)

@@ -1,0 +1,54 @@
+"""A connection to one coordinator: a call is one Flight action; its errors come back as their classes.
+
+Rule: :class:`Unreachable` means that nothing can be said of the call, which may have been carried out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from coordinator.messages import NextPlan
+from coordinator.wire import Endpoint, Health, Healthy, decode_answer, encode
+
+CALL_TIMEOUT_S = 45.0
+HEALTH_TIMEOUT_S = 5.0
+
+
+class Unreachable(Exception):
+    """No answer came: the coordinator has died, left, hangs, or another program has its port now."""
+
+
+class Connection:
+    """Thread-safe."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._client = flight.FlightClient(f"grpc://{endpoint.host}:{endpoint.port}")
+        self._headers = [(b"authorization", f"Bearer {endpoint.token}".encode())]
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.endpoint!r}>"
+
+    def call(self, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        """The reply, or the ShareGroupError that the coordinator answered; Unreachable."""
+        if isinstance(request, NextPlan):
+            timeout_s += request.wait_ms / 1000
+        action = flight.Action(type(request).__name__, encode(request))
+        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+        try:
+            (answer,) = self._client.do_action(action, options)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Unreachable(type(error).__name__) from error
+        return decode_answer(answer.body.to_pybytes())
+
+    def check_health(self) -> Healthy:
+        """Whether the process behind it serves; Unreachable."""
+        healthy = self.call(Health(), HEALTH_TIMEOUT_S)
+        assert isinstance(healthy, Healthy)
+        return healthy
+
+    def close(self) -> None:
+        self._client.close()

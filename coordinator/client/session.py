@@ -1,0 +1,140 @@
+"""A member's session: joins, heartbeats in the background, comes back after a lapse, and ends for good when fenced.
+
+Rule: a fenced member fails by name at its next call and never rejoins by itself, since two processes that take the
+epoch from each other would both go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
+from coordinator.messages import Heartbeat, Joined, JoinGroup, LeaveGroup
+
+_log = logging.getLogger(__name__)
+
+
+class MemberSession:
+    """One process's membership in a group. Thread-safe."""
+
+    def __init__(
+        self,
+        client: CoordinatorClient,
+        group_id: str,
+        member_id: str,
+        *,
+        query: bool = True,
+        topics: tuple[str, ...] = (),
+        topic_pattern: str | None = None,
+        assign: dict[str, tuple[int, ...]] | None = None,
+        configs: Mapping[str, str] | None = None,
+        starting_offsets: str | None = None,
+        client_id: str = "",
+    ) -> None:
+        """Join at once: what is wrong is raised here, by name."""
+        self._client = client
+        self._request = JoinGroup(
+            group_id=group_id,
+            member_id=member_id,
+            process_id=uuid.uuid4().hex,
+            query=query,
+            topics=topics,
+            topic_pattern=topic_pattern,
+            assign=assign,
+            configs=dict(configs or {}),
+            starting_offsets=starting_offsets,
+            client_id=client_id or f"sharegroup-{os.getpid()}",
+            client_host=socket.gethostname(),
+        )
+        self._joining = threading.Lock()
+        self._fenced: FencedMemberEpoch | None = None
+        self._joined: Joined = client.call(self._request)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"share-heartbeat-{member_id}", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        state = "fenced" if self._fenced else "closed" if self._closed.is_set() else f"epoch={self.member_epoch}"
+        return f"<MemberSession {self.group_id}/{self.member_id} {state}>"
+
+    @property
+    def group_id(self) -> str:
+        return self._request.group_id
+
+    @property
+    def member_id(self) -> str:
+        return self._request.member_id
+
+    @property
+    def member_epoch(self) -> int:
+        return self._joined.member_epoch
+
+    @property
+    def incarnation(self) -> str:
+        return self._joined.incarnation
+
+    @property
+    def isolation_level(self) -> str:
+        return self._joined.isolation_level
+
+    @property
+    def joined(self) -> Joined:
+        """What the group said at the last join."""
+        return self._joined
+
+    def call(self, request: type[Any], **fields: Any) -> Any:
+        """Make the request as this member, and call. FencedMemberEpoch once fenced, and from then on; a session that
+        lapsed is taken up again under its own epoch."""
+        try:
+            return self._call(request, fields)
+        except UnknownMemberId:
+            self._join_again()
+            return self._call(request, fields)
+
+    def close(self, *, leave: bool = False) -> None:
+        """Stop the heartbeats. The session ends by its timeout, or now if it is told to ``leave``."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if leave and self._fenced is None:
+            with contextlib.suppress(ShareGroupError):
+                self._call(LeaveGroup, {})
+
+    # --- inside
+
+    def _call(self, request: type[Any], fields: Mapping[str, Any]) -> Any:
+        if self._fenced is not None:
+            raise self._fenced
+        who = {"group_id": self.group_id, "member_id": self.member_id, "member_epoch": self.member_epoch}
+        try:
+            return self._client.call(request(**who, **fields))
+        except FencedMemberEpoch as error:
+            self._fenced = error
+            raise
+
+    def _join_again(self) -> None:
+        with self._joining:
+            if self._fenced is not None:
+                raise self._fenced
+            _log.warning("session of %s lapsed; coming back with epoch %d", self.member_id, self.member_epoch)
+            join = {name: getattr(self._request, name) for name in self._request.__struct_fields__}
+            try:
+                self._joined = self._client.call(JoinGroup(**{**join, "member_epoch": self.member_epoch}))
+            except FencedMemberEpoch as error:
+                self._fenced = error
+                raise
+
+    def _beat(self) -> None:
+        while not self._closed.wait(self._joined.heartbeat_interval_ms / 1000) and self._fenced is None:
+            try:
+                self.call(Heartbeat)
+            except ShareGroupError as error:  # fenced: the next call says so; else the next heartbeat tries again
+                _log.warning("heartbeat of %s: %s", self.member_id, error)

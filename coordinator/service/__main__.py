@@ -1,0 +1,55 @@
+"""``python -m coordinator.service``: a coordinator on demand. Settings by standard input; the first line of standard
+output says that it serves, or by name why it does not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import msgspec
+
+from coordinator.errors import InternalError, InvalidRequest, ShareGroupError
+from coordinator.service.launch import log_to, run
+from coordinator.wire import LaunchSettings, Started, encode, encode_error
+
+
+def _say(line: bytes) -> None:
+    """Tell the starter, who may be gone, once."""
+    try:
+        os.write(1, line + b"\n")
+    except BrokenPipeError:
+        pass
+    finally:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.close(silence)
+
+
+def main() -> int:
+    """Serve until idle; 1 if it could not."""
+    serving = False
+    try:
+        settings = msgspec.json.decode(sys.stdin.buffer.read(), type=LaunchSettings)
+        log_to(settings.log_path)
+        for _ in run(settings):
+            serving = True
+            _say(encode(Started()))
+    except ShareGroupError as error:
+        return _fail(error, serving)
+    except msgspec.DecodeError as error:
+        return _fail(InvalidRequest(what=f"The launch settings can't be understood: {error}"), serving)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the starter waits to hear it
+        return _fail(InternalError(what="its start", reason=repr(error)), serving)
+    return 0
+
+
+def _fail(error: ShareGroupError, serving: bool) -> int:
+    logging.getLogger(__name__).error("failed: %s", error, exc_info=True)
+    if not serving:
+        _say(encode_error(error))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

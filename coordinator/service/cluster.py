@@ -1,0 +1,188 @@
+"""The Kafka cluster, as far as the coordinator asks it: topics with ids and partitions, and offsets. Blocking calls.
+
+Rule: what goes wrong is a named error that says which addresses were tried, and never a secret.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
+
+from coordinator.errors import BrokerNotReachable, BrokerRefused, InvalidKafkaConfig
+
+T = TypeVar("T")
+Where = tuple[str, int]
+"""A topic's name and a partition."""
+
+EARLIEST = -2
+LATEST = -1
+MAX_RETRY_PAUSE_S = 0.5
+
+_ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._WAIT_COORD,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class TopicInfo(NamedTuple):
+    """A topic now. ``topic_id`` is empty on a cluster that gives none."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+class Cluster(Protocol):
+    """What the service asks a cluster; tests put a fake in its place."""
+
+    addresses: str
+
+    def gives_topic_ids(self) -> bool:
+        """Whether topics have ids here."""
+
+    def topic_names(self) -> list[str]:
+        """All topics that are not internal."""
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of the topics that exist."""
+
+    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+        """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or
+        for a timestamp in ms the first record at or after it (the end if there is none)."""
+
+
+class KafkaCluster:
+    """A real cluster, through librdkafka's admin client."""
+
+    def __init__(self, bootstrap_servers: str, kafka_config: Mapping[str, str], timeout_ms: int) -> None:
+        self.addresses = bootstrap_servers
+        self._timeout_ms = timeout_ms
+        self._gives_ids: bool | None = None
+        # log_level: librdkafka would write to stderr; what goes wrong is raised here.
+        config: dict[str, Any] = {"log_level": "0", "client.id": "sharegroup", **kafka_config}
+        config["bootstrap.servers"] = bootstrap_servers
+        try:
+            self._admin = AdminClient(config)
+        except KafkaException as error:
+            named = re.search(r'property[: ]*"?([\w.]+)', error.args[0].str())
+            raise InvalidKafkaConfig(key=named.group(1) if named else "(unknown)") from None
+
+    def __repr__(self) -> str:
+        return f"<KafkaCluster {self.addresses}>"
+
+    def cluster_id(self) -> str:
+        """The cluster's own id; its addresses where it has none."""
+        found = self._retried("tell its id", lambda left_s: self._admin.list_topics(timeout=left_s))
+        return str(found.cluster_id or self.addresses)
+
+    def gives_topic_ids(self) -> bool:
+        """A cluster whose controller is none of its brokers (librdkafka's mock cluster) answers no question for ids.
+        Looked at more than once, as a real one may be electing."""
+        if self._gives_ids is None:
+            for attempt in range(3):
+                metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+                if metadata.controller_id in metadata.brokers:
+                    self._gives_ids = True
+                    return True
+                time.sleep(0.1 * attempt)
+            self._gives_ids = False
+        return self._gives_ids
+
+    def topic_names(self) -> list[str]:
+        metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+        return sorted(name for name in metadata.topics if not name.startswith("__"))
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        if self.gives_topic_ids():
+            return self._retried("describe topics", lambda left_s: self._described(wanted, left_s))
+        metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+        found = [metadata.topics[name] for name in wanted if name in metadata.topics]
+        return {str(t.topic): TopicInfo(str(t.topic), "", len(t.partitions)) for t in found if t.partitions}
+
+    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        found = self._retried("list offsets", lambda left_s: self._listed(wanted, _spec(at), level, left_s))
+        if after_all := [where for where, offset in found.items() if offset < 0]:
+            found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
+        return found
+
+    # --- inside
+
+    def _described(self, names: list[str], left_s: float) -> dict[str, TopicInfo]:
+        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=left_s)
+        found = {}
+        for name, answer in answers.items():
+            described = _unless_absent(answer)
+            if described is not None:
+                found[name] = TopicInfo(name, str(described.topic_id), len(described.partitions))
+        return found
+
+    def _listed(self, wanted: list[Where], spec: Any, level: Any, left_s: float) -> dict[Where, int]:
+        request = {TopicPartition(topic, partition): spec for topic, partition in wanted}
+        answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=left_s)
+        found = {}
+        for where, answer in answers.items():
+            result = _unless_absent(answer)
+            if result is not None:
+                found[where.topic, where.partition] = int(result.offset)
+        return found
+
+    def _retried(self, what: str, attempt: Callable[[float], T]) -> T:
+        """Try until it is answered or the broker timeout is over; only errors that pass are tried again."""
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        pause_s = 0.02
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.1)
+            try:
+                return attempt(left_s)
+            except KafkaException as raised:
+                error = raised.args[0]
+                if error.code() not in _PASSING:
+                    raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name()) from None
+                if time.monotonic() + pause_s >= deadline:
+                    raise BrokerNotReachable(
+                        addresses=self.addresses, timeout_ms=self._timeout_ms, reason=error.name()
+                    ) from None
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_RETRY_PAUSE_S)
+
+
+def _spec(at: int) -> Any:
+    specs: Any = OffsetSpec
+    if at == EARLIEST:
+        return specs.earliest()
+    return specs.latest() if at == LATEST else specs.for_timestamp(at)
+
+
+def _unless_absent(answer: Any) -> Any:
+    """The answer's result; None for a topic or partition that does not exist."""
+    try:
+        return answer.result()
+    except KafkaException as error:
+        if error.args[0].code() in _ABSENT:
+            return None
+        raise

@@ -1,0 +1,215 @@
+"""Requests of members become commands: looks up what only the broker knows, runs the scripts, waits where one may wait.
+
+Each request is handled in its caller's thread; whatever touches a group happens in the engine's. Nothing here keeps
+state of a group: what a handler knows of one is a view that may be old, and the script that follows decides anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from coordinator.errors import BrokerNotReachable, BrokerRefused, InvalidRequest, TopicIdsMissing
+from coordinator.messages import (
+    Acknowledge,
+    DescribeGroup,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LatestOffsets,
+    LeaveGroup,
+    NextPlan,
+    OffsetsReply,
+    PlanReply,
+    UsePlan,
+)
+from coordinator.service import scripts
+from coordinator.service.broker_watch import BrokerWatch
+from coordinator.service.cluster import EARLIEST
+from coordinator.service.engine import Engine
+from coordinator.service.scripts import Facts, View
+from coordinator.service.shard import one
+from coordinator.service.subscription import Subscription, TopicPartitionId, id_of, starting_offsets
+
+LONGEST_WAIT_MS = 60_000
+LOOK_AGAIN_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class CoordinatorService:
+    """Answers any request of :mod:`coordinator.messages`."""
+
+    def __init__(self, engine: Engine, watch: BrokerWatch) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._news = threading.Condition()
+        self._news_count = 0
+        self._handlers: dict[type[Any], Callable[[Any], Any]] = {
+            JoinGroup: self._join,
+            Heartbeat: self._as_it_is,
+            LeaveGroup: self._as_it_is,
+            Acknowledge: self._as_it_is,
+            NextPlan: self._next_plan,
+            UsePlan: self._use_plan,
+            LatestOffsets: self._latest_offsets,
+            DescribeGroup: self._describe,
+        }
+
+    def __repr__(self) -> str:
+        return f"<CoordinatorService {self._engine!r}>"
+
+    def handle(self, request: Any) -> Any:
+        """The reply, or a ShareGroupError."""
+        handler = self._handlers.get(type(request))
+        if handler is None or not request.group_id:
+            raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")
+        return handler(request)
+
+    def tell_news(self, groups: object = None) -> None:
+        """Something changed that a waiting member may be waiting for."""
+        with self._news:
+            self._news_count += 1
+            self._news.notify_all()
+
+    # --- members
+
+    def _as_it_is(self, request: Any) -> Any:
+        return self._engine.call(request.group_id, scripts.describe(request))
+
+    def _join(self, request: JoinGroup) -> Joined:
+        view = self._engine.call(request.group_id, scripts.look_before_join(request))
+        topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
+        try:
+            starts = self._starts(request, view, topic_ids=topic_ids)
+        except (BrokerNotReachable, BrokerRefused) as error:
+            if request.member_epoch is None:
+                raise
+            # A session that lapsed must come back while the broker is away, too.
+            _log.warning("rejoined without a look at the broker: group=%s %s", request.group_id, error)
+            starts = {}
+        joined = self._engine.call(request.group_id, scripts.join(request, topic_ids=topic_ids, starts=starts))
+        _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
+        return joined
+
+    def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicPartitionId, int]:
+        """Start offsets of the subscribed partitions that the group does not have yet."""
+        subscription = Subscription.of(request)
+        topics = self._watch.topics(subscription, fresh=True)
+        if request.member_epoch is None:
+            subscription.check(topics, self._watch.cluster)
+        partitions = subscription.partitions(topics.values(), request.group_id, topic_ids=topic_ids)
+        new = [p for p in partitions if (p.topic_id, p.partition) not in view.fetch_from]
+        # Partitions added to a topic that the group has, and a topic that was made anew, begin at their earliest.
+        grown = {p for p in new if p.topic in view.known_topics}
+        policy = [p for p in new if p not in grown]
+        found = self._watch.cluster.offsets([p.where for p in grown], EARLIEST)
+        found |= starting_offsets(
+            self._watch.cluster,
+            view.auto_offset_reset,
+            [p.where for p in policy],
+            self._engine.clock.now_ms(),
+            read_committed=view.read_committed,
+        )
+        return {p: found[p.where] for p in new if p.where in found}
+
+    # --- plans
+
+    def _next_plan(self, request: NextPlan) -> PlanReply:
+        deadline = time.monotonic() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
+        while True:
+            news = self._news_count
+            view = self._look(request)
+            partitions = self._partitions(view, request.group_id)
+            facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
+            reply = self._engine.call(request.group_id, scripts.next_plan(request, facts))
+            left_s = deadline - time.monotonic()
+            if reply.plan.number or request.until is not None or left_s <= 0:
+                return reply
+            with self._watch.waiting([p.where for p in partitions], read_committed=view.read_committed):
+                self._wait_for_news(news, min(left_s, LOOK_AGAIN_S))
+
+    def _wait_for_news(self, seen: int, timeout_s: float) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._news_count != seen, timeout_s)
+
+    def _facts(self, request: NextPlan, view: View, partitions: list[TopicPartitionId], *, may_wait: bool) -> Facts:
+        """Known ends if they fill the request, or if they are new and the caller can wait for the next ones."""
+        wheres = [p.where for p in partitions]
+        log_starts = self._watch.log_starts(wheres)
+        ends = self._watch.ends(wheres, read_committed=view.read_committed)
+        known = Facts(partitions=partitions, log_starts=log_starts, ends=ends)
+        if request.max_records is not None and _backlog(view, known) >= request.max_records:
+            return known
+        if may_wait and self._watch.are_new(wheres, read_committed=view.read_committed):
+            return known
+        ends = self._watch.ask_ends(wheres, read_committed=view.read_committed)
+        return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
+
+    def _use_plan(self, request: UsePlan) -> PlanReply:
+        look = scripts.look(request.group_id, request.member_id, request.member_epoch, number=request.number)
+        view = self._engine.call(request.group_id, look)
+        assert view.subscription is not None
+        topics = {topic for topic, _, _ in view.plan}
+        now = self._watch.cluster.topics(topics)
+        ids = {name: id_of(topic, request.group_id, topic_ids=view.topic_ids) for name, topic in now.items()}
+        gone = frozenset(topic_id for topic, topic_id, _ in view.plan if ids.get(topic) != topic_id)
+        unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
+        kept = [TopicPartitionId(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
+        log_starts = self._watch.ask_log_starts([p.where for p in kept])
+        facts = Facts(partitions=kept, log_starts=log_starts, ends={})
+        take_up = scripts.use_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
+        reply = self._engine.call(request.group_id, take_up)
+        for left in (*reply.left_out, *reply.data_loss):
+            _log.info("left out: group=%s plan=%s %s", request.group_id, request.number, left)
+        return reply
+
+    # --- offsets, and people
+
+    def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
+        view = self._look(request)
+        partitions = self._partitions(view, request.group_id)
+        found = self._watch.ask_ends([p.where for p in partitions], read_committed=view.read_committed)
+        ends: dict[str, dict[str, int]] = {}
+        for p in partitions:
+            if p.where in found:
+                ends.setdefault(p.topic, {})[str(p.partition)] = found[p.where]
+        return OffsetsReply(ends=ends)
+
+    def _describe(self, request: DescribeGroup) -> Any:
+        description = self._engine.call(request.group_id, scripts.describe(request))
+        partitions = [TopicPartitionId(p.topic, p.topic_id, p.partition) for p in description.partitions]
+        read_committed = description.configs.get("share.isolation.level") == "read_committed"
+        try:
+            ends = self._watch.cluster.offsets([p.where for p in partitions], -1, read_committed=read_committed)
+        except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
+            _log.warning("described without lag: group=%s %s", request.group_id, error)
+            return description
+        facts = Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends)
+        bounds = scripts.bounds(partitions, facts, None)
+        return self._engine.call(request.group_id, one(msgspec.structs.replace(request, bounds=bounds)))
+
+    # --- inside
+
+    def _look(self, request: NextPlan | LatestOffsets) -> View:
+        look = scripts.look(request.group_id, request.member_id, request.member_epoch)
+        return self._engine.call(request.group_id, look)
+
+    def _partitions(self, view: View, group_id: str) -> list[TopicPartitionId]:
+        assert view.subscription is not None
+        topics = self._watch.topics(view.subscription)
+        return view.subscription.partitions(topics.values(), group_id, topic_ids=view.topic_ids)
+
+
+def _backlog(view: View, facts: Facts) -> int:
+    """Records that were never acquired, as far as the ends are known."""
+    return sum(
+        max(0, facts.ends.get(p.where, 0) - view.fetch_from.get((p.topic_id, p.partition), facts.log_starts[p.where]))
+        for p in facts.partitions
+        if p.where in facts.log_starts
+    )

@@ -1,0 +1,141 @@
+"""The coordinator process that is started on demand: becomes the owner of its state, serves, leaves when it is idle.
+
+Rule: its settings come by standard input, since they hold secrets, and no secret is logged. It may be killed at any
+time: what it answered is in the store, and an endpoint file that it left behind is found out by whoever asks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from coordinator.config import CoordinatorConfig
+from coordinator.service.broker_watch import BrokerWatch
+from coordinator.service.cluster import KafkaCluster
+from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.engine import Engine
+from coordinator.service.flight_server import LOOPBACK, FlightServer
+from coordinator.service.shard import Shard
+from coordinator.service.sqlite_store import SqliteStore
+from coordinator.service.store import Store
+from coordinator.wire import Endpoint, LaunchSettings, encode
+
+TAKE_OVER_S = 10.0
+"""How long to wait for an owner that is just leaving."""
+
+LONGEST_LOOK_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+def package_version() -> str:
+    """Of the installed package; empty from a bare checkout."""
+    try:
+        return metadata.version("sharegroup")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def log_to(path: str) -> None:
+    """One line an event; the file is the user's alone."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    os.chmod(path, 0o600)
+    handler.setFormatter(logging.Formatter(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+
+
+def open_store(state_store: str) -> Store:
+    """The store that ``share.state.store`` names, owned by this process."""
+    return SqliteStore(Path(state_store.removeprefix("sqlite:")), lock_timeout_s=TAKE_OVER_S)
+
+
+class Coordinator:
+    """All parts of a coordinator, started; :meth:`close` ends them in order."""
+
+    def __init__(self, settings: LaunchSettings, store: Store, token: str) -> None:
+        self.config = CoordinatorConfig.parse(settings.configs)
+        cluster = KafkaCluster(
+            settings.bootstrap_servers, settings.kafka_config, self.config.share_coordinator_broker_timeout_ms
+        )
+        self.watch = BrokerWatch(
+            cluster,
+            metadata_refresh_ms=self.config.share_coordinator_metadata_refresh_ms,
+            watermark_refresh_ms=self.config.share_coordinator_watermark_refresh_ms,
+            on_ends=lambda: self.service.tell_news(),
+        )
+        shard = Shard(
+            store,
+            snapshot_after=self.config.share_coordinator_snapshot_update_records_per_snapshot,
+            on_change=lambda groups: self.service.tell_news(),
+        )
+        self.store = store
+        self.engine = Engine(shard)
+        self.service = CoordinatorService(self.engine, self.watch)
+        self.server = FlightServer(self.service.handle, token, version=package_version())
+
+    def close(self) -> None:
+        """Answer what runs, then let the next owner in."""
+        self.server.shutdown()
+        self.engine.close()
+        self.watch.close()
+        self.store.close()
+
+    def wait_until_idle(self, told: threading.Event) -> str:
+        """Until it may leave: told to, or nobody asked for the idle timeout and nothing is held. Returns why."""
+        timeout_s = self.config.share_coordinator_idle_timeout_ms / 1000
+        rested_s, look_s = 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
+        while not told.wait(look_s):
+            rested_s = rested_s + look_s if self.engine.may_rest() else 0.0
+            if min(rested_s, self.server.idle_s) >= timeout_s:
+                return "idle"
+        return "told to"
+
+
+def run(settings: LaunchSettings) -> Iterator[Endpoint]:
+    """Own, serve, yield the endpoint once, and go on until idle. Raises the named errors of the store and of Kafka."""
+    store = open_store(settings.state_store)
+    try:
+        coordinator = Coordinator(settings, store, token := secrets.token_urlsafe(32))
+    except BaseException:
+        store.close()
+        raise
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    endpoint = Endpoint(
+        host=LOOPBACK, port=coordinator.server.port, token=token, pid=os.getpid(), version=package_version()
+    )
+    try:
+        write_endpoint(Path(settings.endpoint_path), endpoint)
+        _log.info("serving: %r store=%s brokers=%s", endpoint, settings.state_store, settings.bootstrap_servers)
+        yield endpoint
+        _log.info("leaving: %s", coordinator.wait_until_idle(told))
+    finally:
+        remove_endpoint(Path(settings.endpoint_path), endpoint)
+        coordinator.close()
+        _log.info("left")
+
+
+def write_endpoint(path: Path, endpoint: Endpoint) -> None:
+    """Atomically, readable by the user alone from its first byte."""
+    number, temporary = tempfile.mkstemp(dir=path.parent, prefix=".endpoint-")  # mkstemp's mode is 0600
+    with os.fdopen(number, "wb") as file:
+        file.write(encode(endpoint))
+    os.replace(temporary, path)
+
+
+def remove_endpoint(path: Path, endpoint: Endpoint) -> None:
+    """If it is ours; another coordinator may have written its own meanwhile."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == encode(endpoint):
+            path.unlink()
