@@ -197,9 +197,8 @@ BATCH: tuple[Step, ...] = (
     Note("Spark", ("commits/0 is written:", "batch 0 is done")),
     Say("Spark", "reader", "latestOffset(plan i.1)"),
     Say("reader", "coordinator", "next plan, after i.1"),
-    Say("coordinator", "state store", "append “i.1 done”"),
+    Say("coordinator", "state store", "append i.1 done, plan i.2"),
     Note("coordinator", ("0-3999 ACKNOWLEDGED", "the start offset is 4000"), GREEN),
-    Say("coordinator", "state store", "append plan i.2"),
     Note("coordinator", ("4000-7999 ACQUIRED", "count 1, plan i.2"), BLUE),
     Say("coordinator", "reader", "plan i.2: 4000-7999:1"),
 )
@@ -226,7 +225,7 @@ CRASH: tuple[Step, ...] = (
     Note("Spark", ("commits/1 is written:", "batch 1 is done")),
     Say("Spark", "reader", "latestOffset(plan i.2)"),
     Say("reader", "coordinator", "next plan, after i.2"),
-    Say("coordinator", "state store", "append “i.2 done”"),
+    Say("coordinator", "state store", "append i.2 done, plan i.3"),
     Note("coordinator", ("4000-7999 ACKNOWLEDGED", "the start offset is 8000"), GREEN),
 )
 NOTE_WIDTH = 240
