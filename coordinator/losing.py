@@ -6,12 +6,18 @@ by a failure alone: at the limit it is set aside, to be delivered alone (design 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coordinator.changes import moved
 from coordinator.config import GroupConfig
 from coordinator.isolation import solo_backoff_ms
 from coordinator.members import AcquiredPlan
+from coordinator.messages import LeftOut
 from coordinator.record_state import Event
-from coordinator.runs import Run
+from coordinator.records import DataLost
+from coordinator.runs import Run, Segment
+from coordinator.share_group import ShareGroup
+from coordinator.values import TopicIdPartition
 
 
 def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
@@ -73,3 +79,18 @@ def failed_alone(run: Run, config: GroupConfig, now_ms: int) -> Run:
         last_tried_ms=now_ms,
         not_before_ms=now_ms + solo_backoff_ms(run.failures, config.share_delivery_count_limit),
     )
+
+
+def data_lost(group: ShareGroup, segments: Iterable[tuple[TopicIdPartition, Segment]]) -> list[DataLost]:
+    """What pending plans of queries lose with records that are archived because the log no longer holds them."""
+    by_number: dict[int, list[LeftOut]] = {}
+    for key, (first, last, run) in segments:
+        plan = group.plans.get(run.acquisition) if run.acquisition is not None else None
+        if plan is not None and plan is group.members[plan.member_id].pending:
+            topic = group.topic_names[key.topic_id]
+            out = LeftOut(topic=topic, partition=key.partition, first=first, last=last, reason="data_loss")
+            by_number.setdefault(plan.number, []).append(out)
+    return [
+        DataLost(number=number, member_id=group.plans[number].member_id, lost=tuple(lost))
+        for number, lost in by_number.items()
+    ]

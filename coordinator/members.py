@@ -15,7 +15,8 @@ class AcquiredPlan:
 
     ``ranges``: what it still holds; taking it up leaves out what it lost. ``member_epoch``: the epoch that acquired it,
     or came back to it last. ``used``: that delivery has begun. ``vouches``: it began after the group last set a record
-    aside, so that its completion says that processing works *since then*.
+    aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was taken up;
+    ``untold``: lost while nobody read it, to be told when it is taken up next.
     """
 
     number: int
@@ -28,8 +29,8 @@ class AcquiredPlan:
     used: bool = False
     vouches: bool = False
     data_loss: tuple[LeftOut, ...] = ()
+    untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-
 
     @property
     def records(self) -> int:

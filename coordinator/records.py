@@ -155,6 +155,14 @@ class LogStartMoved(_Record, frozen=True):
     log_start: int
 
 
+class DataLost(_Record, frozen=True):
+    """The log lost offsets of the member's newest plan while nobody read it; they are archived. Its query is told."""
+
+    number: int
+    member_id: str
+    lost: tuple[LeftOut, ...]
+
+
 class PlanKept(_Record, frozen=True):
     """A snapshot's plan: PlanAcquired and PlanTakenUp in one."""
 
@@ -168,6 +176,7 @@ class PlanKept(_Record, frozen=True):
     newest: bool
     carried: bool
     data_loss: tuple[LeftOut, ...] = ()
+    untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
 
@@ -196,6 +205,7 @@ Record: TypeAlias = (
     | PlanCompleted
     | EvidenceCleared
     | LogStartMoved
+    | DataLost
     | PlanKept
     | ProgressKept
 )

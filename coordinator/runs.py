@@ -21,8 +21,8 @@ class Run(NamedTuple):
     delivery_count: acquisitions so far. failures, releases: see design §2, *tries*. acquisition: the number of the plan
     that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a ShareConsumer's lock;
     None for a query's, which lives as long as its session. not_before_ms: not acquired earlier. set_aside_ms: None, or
-    when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered alone. lost_trials: trials
-    that ended in a lost lock and were not judged then.
+    when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered alone. lost_trials:
+    trials that ended in a lost lock and were not judged then.
     """
 
     state: RecordState

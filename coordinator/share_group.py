@@ -16,6 +16,7 @@ from coordinator.members import AcquiredPlan, Member, PlanRanges
 from coordinator.record_state import RecordState
 from coordinator.records import (
     ConfigsAltered,
+    DataLost,
     DeadlinesPassed,
     EvidenceCleared,
     GroupCreated,
@@ -211,6 +212,7 @@ class ShareGroup:
             newest=self.members[plan.member_id].newest is plan,
             carried=plan.number in self.plans,
             data_loss=plan.data_loss,
+            untold=plan.untold,
             left_out=plan.left_out,
             ranges=plan.ranges,
         )
@@ -293,6 +295,8 @@ class ShareGroup:
         self.plans[record.number] = plan
         self.last_number = max(self.last_number, record.number)
         if member.query:
+            if member.pending is not None:
+                plan.untold = (*member.pending.untold, *member.pending.data_loss)
             member.newest = plan
 
     def _plan_taken_up(self, record: PlanTakenUp) -> None:
@@ -300,7 +304,7 @@ class ShareGroup:
         assert plan is not None and plan.number == record.number
         plan.member_epoch, plan.used = record.member_epoch, record.used
         plan.vouches = record.used
-        plan.data_loss, plan.left_out = record.data_loss, record.left_out
+        plan.data_loss, plan.untold, plan.left_out = record.data_loss, (), record.left_out
         plan.ranges = self._still_held(plan)
 
     def _still_held(self, plan: AcquiredPlan) -> PlanRanges:
@@ -332,6 +336,11 @@ class ShareGroup:
         partition.move_log_start(record.log_start)
         self._drop_plans_nobody_carries(partition)
 
+    def _data_lost(self, record: DataLost) -> None:
+        plan = self.members[record.member_id].newest
+        assert plan is not None and plan.number == record.number
+        plan.untold = (*plan.untold, *record.lost)
+
     def _plan_kept(self, record: PlanKept) -> None:
         member = self.members[record.member_id]
         plan = AcquiredPlan(
@@ -345,6 +354,7 @@ class ShareGroup:
             used=record.used,
             vouches=record.vouches,
             data_loss=record.data_loss,
+            untold=record.untold,
             left_out=record.left_out,
         )
         if record.carried:
@@ -394,6 +404,7 @@ _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     PlanCompleted: ShareGroup._plan_completed,
     EvidenceCleared: ShareGroup._evidence_cleared,
     LogStartMoved: ShareGroup._log_start_moved,
+    DataLost: ShareGroup._data_lost,
     PlanKept: ShareGroup._plan_kept,
     ProgressKept: ShareGroup._progress_kept,
 }

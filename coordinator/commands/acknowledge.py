@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from coordinator.changes import Changes, moved
+from coordinator.changes import Changes, moved, split_at
 from coordinator.commands import Decision
 from coordinator.config import GroupConfig
 from coordinator.errors import InvalidRecordState, InvalidRequest, ShareGroupError
@@ -17,7 +17,7 @@ from coordinator.losing import released
 from coordinator.messages import AckBatch, Acknowledge, AcknowledgeReply, PartitionAcks
 from coordinator.record_state import Event, RecordState
 from coordinator.records import LocksRenewed, Record
-from coordinator.runs import Run
+from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from coordinator.values import AcknowledgeType, TopicIdPartition
@@ -49,11 +49,14 @@ def _partition_records(group: ShareGroup, member_id: str, acks: PartitionAcks, n
         for piece in _pieces(batch):
             _check_overlap(taken, piece)
             taken.append(piece)
-            for first, last, run in partition.runs.between(piece[0], piece[1]):
-                _check_held(group, partition, member_id, batch, (first, last, run))
+            for first, last, run in _parts(partition, piece):
+                if last < partition.start_offset:
+                    if piece[2] != AcknowledgeType.RENEW and _is_holder(group, member_id, run):
+                        changes.put(partition.key, first, last, moved(run, Event.LOG_START))
+                    continue
+                _check_held(group, member_id, batch, Segment(first, last, run))
                 target = renewals if piece[2] == AcknowledgeType.RENEW else changes
-                after = _outcome(group, partition, run, piece[2], last, now_ms)
-                target.put(partition.key, first, last, after)
+                target.put(partition.key, first, last, _outcome(group, run, piece[2], now_ms))
     renewed = [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in renewals.records()]
     return [*renewed, *changes.records()]
 
@@ -94,14 +97,20 @@ def _check_overlap(taken: list[Piece], piece: Piece) -> None:
         raise InvalidRecordState(what=f"{first}-{last} is acknowledged twice in one request")
 
 
-def _check_held(
-    group: ShareGroup, partition: SharePartition, member_id: str, batch: AckBatch, segment: tuple[int, int, Run]
-) -> None:
-    first, last, run = segment
-    if last < partition.start_offset:
-        return
+def _parts(partition: SharePartition, piece: Piece) -> Iterator[Segment]:
+    """The runs of the piece, cut at the start offset: what lies below it is the log's loss, and never refused."""
+    for segment in partition.runs.between(piece[0], piece[1]):
+        yield from split_at(segment, partition.start_offset)
+
+
+def _is_holder(group: ShareGroup, member_id: str, run: Run) -> bool:
     plan = group.plans.get(run.acquisition) if run.acquisition is not None else None
-    if run.state != RecordState.ACQUIRED or plan is None or plan.member_id != member_id:
+    return run.state == RecordState.ACQUIRED and plan is not None and plan.member_id == member_id
+
+
+def _check_held(group: ShareGroup, member_id: str, batch: AckBatch, segment: Segment) -> None:
+    first, last, run = segment
+    if not _is_holder(group, member_id, run):
         raise InvalidRecordState(what=f"{first}-{last} is not held by {member_id}")
     if run.delivery_count != batch.delivery_count:
         raise InvalidRecordState(
@@ -109,11 +118,7 @@ def _check_held(
         )
 
 
-def _outcome(
-    group: ShareGroup, partition: SharePartition, run: Run, kind: AcknowledgeType, last: int, now_ms: int
-) -> Run:
-    if last < partition.start_offset:
-        return Run(RecordState.ARCHIVED, run.delivery_count)
+def _outcome(group: ShareGroup, run: Run, kind: AcknowledgeType, now_ms: int) -> Run:
     if kind == AcknowledgeType.ACCEPT:
         return moved(run, Event.ACCEPT)
     if kind == AcknowledgeType.RELEASE:

@@ -17,7 +17,7 @@ from coordinator.isolation import isolation_class, slice_size
 from coordinator.members import Member
 from coordinator.messages import PartitionBounds, PartitionPlan, Plan, PlanReply
 from coordinator.record_state import Event, RecordState
-from coordinator.records import PlanAcquired, PlanTakenUp
+from coordinator.records import DataLost, PlanAcquired, PlanTakenUp, Record
 from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
@@ -43,7 +43,22 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
         return again
     acquisition = Acquisition(group, command, now_ms)
     acquisition.choose(member)
-    return acquisition.decision(member)
+    decision = acquisition.decision(member)
+    return (
+        decision if pending is None else Decision((*_settle(group, member, now_ms), *decision.records), decision.reply)
+    )
+
+
+def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
+    """What a plan that is given up, since nothing of it is left to read, still holds below the log start."""
+    assert member.newest is not None
+    reclaim = Reclaim(group, member, member.newest, now_ms)
+    reclaim.decide()
+    records = reclaim.records()
+    if reclaim.data_loss:
+        lost = tuple(reclaim.data_loss)
+        records.append(DataLost(number=member.newest.number, member_id=member.member_id, lost=lost))
+    return records
 
 
 def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision | None:
@@ -56,7 +71,13 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision |
     reclaim.decide()
     if not reclaim.kept:
         return None
-    taken_up = PlanTakenUp(number=plan.number, member_id=member.member_id, member_epoch=member.member_epoch, used=False)
+    taken_up = PlanTakenUp(
+        number=plan.number,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        used=False,
+        data_loss=(*plan.untold, *reclaim.data_loss),
+    )
     reply = _plan_reply(group, plan.number, reclaim.kept_plan(), plan.trial)
     return Decision((*reclaim.records(), taken_up), reply)
 
@@ -116,6 +137,8 @@ class Acquisition:
             for first, last, run in self._returned(partition, end):
                 if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
                     return
+                if (room := self._room(partition)) <= 0:
+                    break
                 run_class = isolation_class(run.failures, limit)
                 if keep_class is None:
                     keep_class = run_class
@@ -125,10 +148,7 @@ class Acquisition:
                         left, hard = cut if left is None else min(cut, left), True
                 if run_class != keep_class:
                     continue
-                room = self._room(partition)
                 most = min(room, left) if hard and left is not None else room
-                if most <= 0:
-                    break
                 taken = self._take(partition, Segment(first, min(last, first + most - 1), run))
                 left = None if left is None else left - taken
 
@@ -175,10 +195,8 @@ class Acquisition:
             for tried_ms, first in partition.runs.set_aside:
                 segment = partition.runs.starting_at(first)
                 assert segment is not None
-                if on_trial:
-                    waits = not segment.run.set_aside_ms
-                else:
-                    waits = (segment.run.not_before_ms or 0) > self.now_ms
+                failed_alone, backoff_ms = bool(segment.run.set_aside_ms), segment.run.not_before_ms or 0
+                waits = not failed_alone if on_trial else backoff_ms > self.now_ms
                 if not waits and first < b.end and self._room(partition) > 0:
                     candidates.append((tried_ms, partition.key, segment))
                     break

@@ -109,13 +109,13 @@ class PartitionFetch:
             left = self.max_records - self.records
             if left <= 0 or self._room <= 0:
                 return False
-            throttled = run.delivery_count >= threshold
+            throttled = run.tries >= threshold
             if throttled and self.taken:
                 return False
             most = self._room if soft else min(left, self._room)
             if throttled:
-                alone = limit > 2 and run.delivery_count >= limit - 1
-                most = min(most, 1 if alone else max(1, (last - first + 1) >> (run.delivery_count - threshold + 1)))
+                alone = limit > 2 and run.tries >= limit - 1
+                most = min(most, 1 if alone else max(1, (last - first + 1) >> (run.tries - threshold + 1)))
             self._take(Segment(first, min(last, first + most - 1), run))
             if throttled:
                 return False

@@ -6,7 +6,7 @@ from coordinator.changes import Changes, moved, split_at
 from coordinator.commands import AlterConfigs, CreateGroup, Decision, Expire
 from coordinator.config import GroupConfig
 from coordinator.errors import FencedMemberEpoch, GroupIdNotFound, UnknownMemberId
-from coordinator.losing import consumer_lost_lock, is_news, query_lost_lock, released
+from coordinator.losing import consumer_lost_lock, data_lost, is_news, query_lost_lock, released
 from coordinator.members import AcquiredPlan, Member
 from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
 from coordinator.record_state import Event, RecordState
@@ -23,6 +23,7 @@ from coordinator.records import (
 from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
+from coordinator.values import TopicIdPartition
 
 FENCED_PROCESSES_KEPT = 16
 
@@ -141,11 +142,13 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
 
 def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
     changes = Changes()
+    lost: list[tuple[TopicIdPartition, Segment]] = []
     evidence_is_old = trial_failed = False
     for plan in [p for p in group.plans.values() if p.member_id == member.member_id]:
         for partition, (first, last, run) in _held(group, plan):
             if (gone := _below_log_start(partition, last, run)) is not None:
                 after = gone
+                lost.append((partition.key, Segment(first, last, run)))
             elif plan.query:
                 after = query_lost_lock(run, plan, group.config, now_ms)
                 evidence_is_old = evidence_is_old or is_news(run, after)
@@ -153,7 +156,7 @@ def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) 
             else:
                 after = released(run, group.config) if left else consumer_lost_lock(run, group.config)
             changes.put(partition.key, first, last, after)
-    records: list[Record] = [*changes.records()]
+    records: list[Record] = [*changes.records(), *data_lost(group, lost)]
     if evidence_is_old:
         records.append(EvidenceCleared())
     if trial_failed:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from coordinator.changes import Changes, moved
 from coordinator.commands import Decision, InitializePartitions, MoveLogStarts
+from coordinator.losing import data_lost
 from coordinator.messages import Done
 from coordinator.record_state import Event, RecordState
 from coordinator.records import LogStartMoved, PartitionInitialized, Record, TopicRegistered
+from coordinator.runs import Segment
 from coordinator.share_group import ShareGroup
 from coordinator.values import TopicIdPartition
 
@@ -28,16 +30,18 @@ def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_
 
 def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision:
     """The start offset moves at once; AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it
-    is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is settled when the plan is taken up."""
+    is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up."""
     records: list[Record] = []
     for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
         partition = group.partitions.get(TopicIdPartition(topic_id, index))
         if partition is None or log_start <= max(partition.start_offset, partition.log_start):
             continue
         changes = Changes()
-        for first, last, run in partition.runs.between(partition.start_offset, log_start - 1):
-            if run.state == RecordState.AVAILABLE and run.acquisition is None:
-                changes.put(partition.key, first, last, moved(run, Event.LOG_START))
-        records += changes.records()
+        lost: list[tuple[TopicIdPartition, Segment]] = []
+        for segment in partition.runs.between(partition.start_offset, log_start - 1):
+            if segment.run.state == RecordState.AVAILABLE:
+                lost.append((partition.key, segment))
+                changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.LOG_START))
+        records += [*changes.records(), *data_lost(group, lost)]
         records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
     return Decision(tuple(records), Done())

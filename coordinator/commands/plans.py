@@ -67,7 +67,7 @@ def take_up_plan(group: ShareGroup, command: TakeUpPlan, now_ms: int) -> Decisio
     reclaim.log_starts = {TopicIdPartition(b.topic_id, b.partition): b.log_start for b in command.bounds}
     reclaim.gone, reclaim.unsubscribed = command.gone_topic_ids, command.unsubscribed_topic_ids
     reclaim.decide()
-    data_loss = tuple(reclaim.data_loss) or (plan.data_loss if _told_now(plan, member) else ())
+    data_loss = (*(plan.data_loss if _told_now(plan, member) else ()), *plan.untold, *reclaim.data_loss)
     failing = bool(data_loss) and command.fail_on_data_loss
     taken_up = PlanTakenUp(
         number=plan.number,
@@ -157,24 +157,26 @@ class Reclaim:
             partition = self.group.partitions[key]
             log_start = max(partition.log_start, self.log_starts.get(key, 0))
             segments = partition.carrying(self.plan.number, ranges)
-            self._say_lost(key, ranges, segments)
+            self._say_lost(key, ranges, [(s.first, s.last) for s in segments])
             for segment in segments:
                 for part in split_at(segment, log_start):
                     self._sort_out(key, part, log_start)
         self._cut()
 
-    def _say_lost(self, key: TopicIdPartition, ranges: tuple[tuple[int, int], ...], held: list[Segment]) -> None:
+    def _say_lost(self, key: TopicIdPartition, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
         """Ranges that no longer carry the number: another member took them, or they were decided."""
-        at = iter(held)
-        segment = next(at, None)
+        topic = self.group.topic_names[key.topic_id]
+        archived = [(o.first, o.last) for o in self.plan.untold if (o.topic, o.partition) == (topic, key.partition)]
+        at = iter(sorted([*held, *archived]))
+        known = next(at, None)
         for first, last in ranges:
             while first <= last:
-                while segment is not None and segment.last < first:
-                    segment = next(at, None)
-                if segment is not None and segment.first <= first:
-                    first = segment.last + 1
+                while known is not None and known[1] < first:
+                    known = next(at, None)
+                if known is not None and known[0] <= first:
+                    first = known[1] + 1
                     continue
-                end = last if segment is None else min(last, segment.first - 1)
+                end = last if known is None else min(last, known[0] - 1)
                 self.left_out.append(self._left_out(key, first, end, "lost"))
                 first = end + 1
 

@@ -1,8 +1,8 @@
 """Poison among good records: a whole run of it, from a seed, until every record is accepted or archived.
 
 One or two queries fail at poison records and are restarted by a scheduler, seconds apart or longer than a session
-apart, streaming or as AvailableNow runs, with a coordinator that dies each time or never, and with an outage of the data
-path, in which every batch that holds a record fails.
+apart, streaming or as AvailableNow runs, with a coordinator that dies each time or never, and with an outage of the
+data path, in which every batch that holds a record fails.
 """
 
 from __future__ import annotations
