@@ -1,0 +1,300 @@
+"""The shard: nothing is visible before it is durable, and no fault of the store loses, doubles or sticks a record."""
+
+import random
+
+import pytest
+
+from coordinator.commands import (
+    AcquirePlan,
+    CompletePlan,
+    CreateGroup,
+    InitializePartitions,
+    PartitionStart,
+    TakeUpPlan,
+    TopicPartitions,
+)
+from coordinator.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
+from coordinator.messages import Heartbeat, JoinGroup, PartitionBounds
+from coordinator.service.shard import Shard, one
+from coordinator.service.sqlite_store import SqliteStore
+from coordinator.share_group import ShareGroup
+from tests.support.faulty_store import Died, FaultyStore
+
+RECORDS = 1_000
+BOUNDS = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=RECORDS),)
+FAULTS = ["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
+
+
+class Service:
+    """A shard on an SQLite file whose owner may die; `ask` is one request in a round of its own."""
+
+    def __init__(self, path, **options):
+        self.path, self.options = path, options
+        self.now_ms = 1_000_000
+        self.start()
+
+    def start(self):
+        self.store = FaultyStore(SqliteStore(self.path))
+        self.shard = Shard(self.store, **self.options)
+
+    def die(self):
+        """Memory and unanswered requests are gone; the file stays."""
+        self.store.close()
+        self.start()
+
+    def ask(self, command, group_id="billing"):
+        return self.play(one(command), group_id)
+
+    def play(self, script, group_id="billing"):
+        answer = self.shard.submit(group_id, script)
+        self.shard.step(self.now_ms)
+        return answer.result(0)
+
+    def ask_until_answered(self, command):
+        """As a client does: a request may be repeated."""
+        for _ in range(10):
+            try:
+                return self.ask(command)
+            except CoordinatorNotAvailable:
+                continue
+            except Died:
+                self.die()
+        raise AssertionError("no answer")
+
+    def create(self, group_id="billing"):
+        self.ask(CreateGroup(incarnation="i", topic_ids=True), group_id)
+        self.ask(
+            InitializePartitions(
+                topics=(TopicPartitions(topic="orders", topic_id="T", partitions=1),),
+                starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),),
+            ),
+            group_id,
+        )
+        self.ask(join(group_id=group_id), group_id)
+
+    @property
+    def group(self):
+        return self.shard.groups["billing"]
+
+
+def join(member="m1", process="p1", group_id="billing", epoch=None):
+    return JoinGroup(group_id=group_id, member_id=member, process_id=process, member_epoch=epoch)
+
+
+def acquire(start="", limit=100, member="m1"):
+    return AcquirePlan(member_id=member, member_epoch=1, start=start, max_records=limit, bounds=BOUNDS)
+
+
+def use(number):
+    return TakeUpPlan(member_id="m1", member_epoch=1, number=number, bounds=BOUNDS)
+
+
+def complete(number):
+    return CompletePlan(member_id="m1", member_epoch=1, number=number)
+
+
+@pytest.fixture
+def service(tmp_path):
+    service = Service(tmp_path / "state.db")
+    service.create()
+    yield service
+    service.store.close()
+
+
+def test_nothing_is_answered_before_the_append_not_even_what_appends_nothing(service, monkeypatch):
+    answers = []
+    append = service.store.append
+
+    def watched_append(appends):
+        assert not any(answer.done() for answer in answers)
+        append(appends)
+        assert not any(answer.done() for answer in answers)
+
+    monkeypatch.setattr(service.store, "append", watched_append)
+    answers.append(service.shard.submit("billing", one(acquire())))
+    answers.append(service.shard.submit("billing", one(acquire())))  # appends nothing: the same plan again
+    answers.append(service.shard.submit("billing", one(complete("i.9"))))  # an error may tell of the plan, too
+    service.shard.step(service.now_ms)
+    assert all(answer.done() for answer in answers)
+    assert answers[0].result().plan == answers[1].result().plan
+    assert "i.1" in str(answers[2].exception())
+
+
+def test_all_that_waits_is_one_store_transaction(service):
+    before = service.store.appends
+    answers = [service.shard.submit("billing", one(join(f"m{i}", f"p{i}"))) for i in range(2, 50)]
+    service.shard.step(service.now_ms)
+    assert {answer.result().member_epoch for answer in answers} == {1}
+    assert service.store.appends == before + 1
+
+
+def test_what_a_script_commands_is_one_transaction_and_stays_when_a_later_command_is_refused(service):
+    first = service.ask(acquire()).plan
+    service.ask(use(first.number))
+    before = service.store.appends
+
+    def script(group):
+        yield complete(first.number)
+        return (yield acquire("i.77"))
+
+    with pytest.raises(Exception, match=r"i\.77"):
+        service.play(script)
+    assert service.store.appends == before + 1
+    service.die()
+    assert service.ask(join(process="p1")).member_epoch == 1
+    assert service.group.partitions["T", 0].start_offset == 100
+
+
+@pytest.mark.parametrize("fault", ["refuse", "doubt, not written", "doubt, written"])
+def test_a_failed_append_is_retriable_for_everyone_in_the_round_and_memory_is_the_store_s_again(service, fault):
+    service.store.fault = fault
+    answers = [
+        service.shard.submit("billing", one(command))
+        for command in (acquire(), Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
+    ]
+    service.shard.step(service.now_ms)
+    for answer in answers:
+        assert isinstance(answer.exception(), CoordinatorNotAvailable)
+        assert answer.exception().retriable
+    service.shard.step(service.now_ms)
+    assert service.group.last_number == (1 if fault == "doubt, written" else 0)
+    service.ask(join(epoch=1))
+    assert service.ask(acquire()).plan.number == "i.1"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("at", ["join", "acquire", "use", "complete"])
+def test_whatever_fails_asking_again_goes_on_as_if_nothing_had(tmp_path, fault, at):
+    service = Service(tmp_path / "state.db")
+    service.create()
+
+    def step(name, command):
+        service.ask_until_answered(join(epoch=1))  # as a session does that lapsed
+        if name == at:
+            service.store.fault = fault
+        return service.ask_until_answered_as_member(command)
+
+    service.ask_until_answered_as_member = lambda command: _as_member(service, command)
+    if at == "join":
+        service.store.fault = fault
+        assert service.ask_until_answered(join("m2", "p2")).member_epoch == 1
+    plan = step("acquire", acquire()).plan
+    assert (plan.number, plan.partitions[0].ranges) == ("i.1", ((0, 99, 1),))
+    assert step("use", use(plan.number)).plan.partitions[0].ranges == ((0, 99, 1),)
+    step("complete", complete(plan.number))
+    following = step("", acquire(plan.number)).plan
+    assert (following.number, following.partitions[0].ranges) == ("i.2", ((100, 199, 1),))
+    service.store.close()
+
+
+def _as_member(service, command):
+    try:
+        return service.ask_until_answered(command)
+    except UnknownMemberId:
+        service.ask_until_answered(join(epoch=1))
+        return _as_member(service, command)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_under_any_faults_each_record_is_completed_in_exactly_one_plan(tmp_path, seed):
+    chance = random.Random(seed)
+    service = Service(tmp_path / "state.db", snapshot_after=5)
+    service.create()
+    done, number = [], ""
+    while len(done) < RECORDS:
+        service.store.fault = chance.choice([None, *FAULTS])
+        plan = _as_member(service, acquire(number)).plan
+        assert plan.number, f"stuck after {len(done)} records, seed {seed}"
+        service.store.fault = chance.choice([None, *FAULTS])
+        _as_member(service, use(plan.number))
+        service.store.fault = chance.choice([None, *FAULTS])
+        _as_member(service, complete(plan.number))
+        number = plan.number
+        done += [o for p in plan.partitions for r in p.ranges for o in range(r.first, r.last + 1)]
+    assert sorted(done) == list(range(RECORDS)), f"seed {seed}"
+    service.store.close()
+
+
+def test_deadlines_are_kept_without_anyone_asking(service):
+    due_ms = service.shard.next_deadline_ms()
+    assert due_ms is not None and service.group.members["m1"].active
+    assert not service.shard.may_rest(service.now_ms)
+    service.shard.step(due_ms)
+    assert not service.group.members["m1"].active
+    assert service.shard.next_deadline_ms() is None
+    assert service.shard.may_rest(due_ms)
+
+
+def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(service):
+    service.ask(acquire())
+    service.store.fault = "refuse"
+    with pytest.raises(CoordinatorNotAvailable):
+        service.ask(join("m2", "p2"))
+    service.store.load_fault = True
+    service.shard.step(service.now_ms)
+    assert "billing" not in service.shard.groups
+    assert not service.shard.may_rest(service.now_ms)
+    service.shard.step(service.shard.next_deadline_ms())
+    assert service.shard.next_deadline_ms() > service.now_ms + 40_000  # the holder has one session timeout
+
+
+def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
+    service = Service(tmp_path / "state.db", snapshot_after=10)
+    service.create()
+    number = ""
+    for _ in range(9):
+        number = service.ask(acquire(number)).plan.number
+        service.ask(use(number))
+        service.ask(complete(number))
+    assert len(list(service.store.load("billing"))) < 30
+    before = list(service.group.snapshot())
+    service.die()
+    service.ask(join(epoch=1))
+    assert list(service.group.snapshot()) == before
+    service.store.close()
+
+
+def test_a_record_that_cannot_be_read_is_named_and_other_groups_are_served(service):
+    service.store.inner.append({"broken": [b"\xc1 not a record"]})
+    with pytest.raises(StateRecordUnreadable, match=r"Record 0 of share group broken in state store .*state\.db"):
+        service.ask(join(group_id="broken"), "broken")
+    assert service.ask(acquire()).plan.number == "i.1"
+
+
+def test_a_mistake_in_one_request_reaches_its_caller_by_name_and_nobody_else(service):
+    def script(group):
+        yield from ()
+        raise KeyError("oops")
+
+    bad = service.shard.submit("billing", script)
+    good = service.shard.submit("billing", one(acquire()))
+    service.shard.step(service.now_ms)
+    assert isinstance(bad.exception(), InternalError)
+    assert good.result().plan.number == "i.1"
+
+
+def test_a_replay_that_fails_appends_nothing_and_the_groups_are_loaded_again(service, monkeypatch):
+    appends = service.store.appends
+    with monkeypatch.context() as patch:
+        patch.setattr(ShareGroup, "replay", lambda group, record: 1 / 0)
+        with pytest.raises(InternalError):
+            service.ask(acquire())
+    assert service.store.appends == appends
+    service.shard.step(service.now_ms)
+    service.ask(join(epoch=1))
+    assert service.ask(acquire()).plan.number == "i.1"
+
+
+def test_a_group_that_was_only_looked_for_is_not_kept(service):
+    with pytest.raises(Exception, match="nothing"):
+        service.ask(join(group_id="nothing"), "nothing")
+    assert "nothing" not in service.shard.groups
+
+
+def test_who_is_told_of_a_change_is_told_after_it_is_durable(service):
+    told = []
+    service.shard.on_change = lambda groups: told.append((groups, service.store.appends))
+    appends = service.store.appends
+    service.ask(acquire())
+    service.ask(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))  # changes nothing to wait for
+    assert told == [({"billing"}, appends + 1)]

@@ -1,0 +1,162 @@
+"""The SQLite store keeps the store's promises, and says by name what is wrong with its file."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from coordinator.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
+from coordinator.service.sqlite_store import SqliteStore
+from coordinator.service.store import StoreDoubtful, StoreRefused
+from tests.unit.store_contract import StoreContract
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "groups.db"
+
+
+@pytest.fixture
+def reopen(path):
+    opened = []
+
+    def open_again():
+        for store in opened:
+            store.close()
+        opened[:] = [SqliteStore(path)]
+        return opened[0]
+
+    yield open_again
+    for store in opened:
+        store.close()
+
+
+class TestContract(StoreContract):
+    @pytest.fixture
+    def reopen(self, reopen):
+        return reopen
+
+
+def change(path, statement, *values):
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+def test_a_second_owner_is_refused_and_told_who_the_first_is(path, reopen):
+    reopen()
+    with pytest.raises(StateStoreInUse, match=f"process {os.getpid()}"):
+        SqliteStore(path)
+
+
+def test_a_link_to_the_file_is_the_same_store(path, reopen, tmp_path):
+    reopen()
+    (tmp_path / "link.db").symlink_to(path)
+    with pytest.raises(StateStoreInUse):
+        SqliteStore(tmp_path / "link.db")
+
+
+def test_an_owner_that_was_killed_leaves_no_lock_and_loses_nothing(path, reopen):
+    program = (
+        "import os, sys, signal, pathlib; from coordinator.service.sqlite_store import SqliteStore;"
+        "store = SqliteStore(pathlib.Path(sys.argv[1])); store.append({'billing': [b'a', b'b']});"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode < 0
+    assert [data for _, data in reopen().load("billing")] == [b"a", b"b"]
+
+
+def test_a_file_of_a_newer_version_is_refused_by_name_and_left_as_it_is(path, reopen):
+    reopen().close()
+    change(path, "PRAGMA user_version = 7")
+    before = path.read_bytes()
+    with pytest.raises(StateStoreTooNew, match=r"schema is 7, this version knows up to 1.*Use the newer version"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "other.db"
+    change(path, "CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    with pytest.raises(StateStoreUnreadable, match="another program"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to be looked at as one " * 100)
+    before = path.read_bytes()
+    with pytest.raises(StateStoreUnreadable, match="not a database"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+    path.unlink()
+    SqliteStore(path).close()  # the lock was let go of
+
+
+def test_a_creation_that_was_cut_off_is_begun_anew(path):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")  # as far as the killed process came
+    connection.close()
+    store = SqliteStore(path)
+    store.append({"billing": [b"a"]})
+    store.close()
+
+
+def test_a_damaged_record_names_file_group_and_sequence_number(path, reopen):
+    reopen().append({"billing": [b"a", b"b", b"c"], "shipping": [b"x"]})
+    reopen().close()
+    change(path, "UPDATE record SET data = ? WHERE group_id = 'billing' AND sequence = 1", b"B")
+    store = reopen()
+    with pytest.raises(StateRecordUnreadable, match=r"Record 1 of share group billing in state store .*groups\.db"):
+        list(store.load("billing"))
+    assert [data for _, data in store.load("shipping")] == [b"x"]
+
+
+def test_only_the_user_can_read_the_file(reopen, path):
+    reopen()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_an_append_that_fails_before_its_commit_is_refused_and_leaves_nothing(reopen, path):
+    store = reopen()
+    store.append({"billing": [b"a"]})
+    change(path, "CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
+    with pytest.raises(StoreRefused, match="disk is full"):
+        store.append({"shipping": [b"x"], "billing": [b"b"]})
+    change(path, "DROP TRIGGER full")
+    store.append({"billing": [b"c"]})
+    assert [data for _, data in store.load("billing")] == [b"a", b"c"]
+    assert store.group_ids() == ["billing"]
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_commit_that_fails_is_in_doubt_and_the_next_load_settles_it(reopen, monkeypatch, written):
+    store = reopen()
+    store.append({"billing": [b"a"]})
+    commit = store._commit
+
+    def failing_commit():
+        if written:
+            commit()
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(store, "_commit", failing_commit)
+    with pytest.raises(StoreDoubtful, match="disk I/O error"):
+        store.append({"billing": [b"b"]})
+    monkeypatch.undo()
+    before = [data for _, data in store.load("billing")]
+    assert before == ([b"a", b"b"] if written else [b"a"])
+    store.append({"billing": [b"c"]})
+    assert [data for _, data in reopen().load("billing")] == [*before, b"c"]
+
+
+def test_each_append_is_synced_to_the_disk(reopen):
+    store = reopen()
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
