@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.group_state import forget_clients
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.query_spec import QuerySpec
 from tests.support.share_job import ShareJob
@@ -80,10 +81,12 @@ def job(kafka: KafkaBroker, unique: Callable[[str], str]) -> Iterator[JobFactory
         return ShareJob(
             directory=directory / group,
             bootstrap=bootstrap or kafka.bootstrap,
+            admin_bootstrap=kafka.bootstrap,
             group=group,
             topics=topics,
             options=given,
         )
 
     yield make
+    forget_clients()
     shutil.rmtree(directory, ignore_errors=True)

@@ -120,6 +120,12 @@ class KafkaBroker:
         return f"127.0.0.1:{self.proxy.port}"
 
     @property
+    def records_proxied_bootstrap(self) -> str:
+        """Metadata comes directly, records and offsets through the proxy: while it is cut, clients know of the cluster
+        and can read nothing."""
+        return f"127.0.0.1:{self._proxied_port}"
+
+    @property
     def pid(self) -> int | None:
         """The broker's process, while there is one."""
         return self._process.pid if self._process else None

@@ -1,8 +1,8 @@
 """A user's program in a process of its own: one Spark session, and the queries that it is told to run.
 
-Rule: all that a test learns of it stands in files, so that a program that was killed still has said what it did. Commands
-come as JSON lines on its standard input; when that ends the program ends, so none outlives its test. What happens to a
-query is appended to the events file that its start names, one JSON object a line.
+Rule: all that a test learns of it stands in files, so that a program that was killed still has said what it did.
+Commands come as JSON lines on its standard input; when that ends the program ends, so none outlives its test. What
+happens to a query is appended to the events file that its start names, one JSON object a line.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ class ShareJob:
     group: str
     topics: tuple[str, ...]
     options: dict[str, str] = field(default_factory=dict)
+    admin_bootstrap: str = ""
 
     def query(self, name: str, *, options: dict[str, str] | None = None, **fields: Any) -> QuerySpec:
         """The query's spec; `options` add to the job's or take their place."""

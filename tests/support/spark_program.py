@@ -1,7 +1,7 @@
 """Starts, tells and kills a user's Spark program (tests.support.query_program), and reads what it says.
 
-Rule: it signals the processes that the program started, found by parentage, and no other. A coordinator that a query of
-the program started belongs to the user, not to the program, and survives it; tests.support.coordinator_process kills it.
+Rule: it signals the processes that the program started, found by parentage, and no other. A coordinator that a query
+of the program started belongs to the user, not to the program, and survives it: tests.support.coordinator_process.
 """
 
 from __future__ import annotations
@@ -175,9 +175,7 @@ class SparkProgram:
 
     def wait_ready(self) -> SparkProgram:
         """Wait until the session has begun."""
-        wait_until(
-            lambda: self._ready.exists() or not self.alive, timeout_s=START_TIMEOUT_S, what=f"{self!r} is ready"
-        )
+        wait_until(lambda: self._ready.exists() or not self.alive, timeout_s=START_TIMEOUT_S, what=f"{self!r} is ready")
         assert self.alive, f"the program did not start: {self.log_tail()}"
         return self
 

@@ -1,0 +1,142 @@
+"""Bad input that only the cluster, the checkpoint or the state can show: a named error that says what to do, and nothing
+is lost."""
+
+import os
+import shutil
+import socket
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.group_state import describe, forget_clients
+from tests.support.share_job import numbers
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+UNREACHABLE_S = 15
+
+
+@pytest.fixture
+def orders(kafka, topic):
+    """A topic with 100 records."""
+    name = topic("orders")
+    kafka.produce(name, numbers(100))
+    return name
+
+
+def test_a_topic_that_does_not_exist(kafka, job, start, unique):
+    missing = unique("missing")
+    error = start(job(missing).query("a")).wait_over().error()
+    assert missing in error and "does not exist" in error
+
+
+def test_a_broker_that_cannot_be_reached_is_named_and_the_password_is_not(job, start, unique):
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = "127.0.0.1:{}".format(server.getsockname()[1])
+    secret = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "clerk",
+        "kafka.sasl.password": "hunter2-secret",
+    }
+    began = time.monotonic()
+    query = start(job("orders", bootstrap=address, **secret).query("a"))
+    error = query.wait_over().error()
+    assert time.monotonic() - began < UNREACHABLE_S + 5  # what Spark needs besides
+    assert "BrokerNotReachable" in error and address in error
+    assert "hunter2" not in error
+
+
+def test_a_checkpoint_of_another_group(kafka, orders, job, start):
+    mine, other = job(orders), job(orders)
+    done = start(mine.query("a", trigger="available_now")).wait_over()
+    assert not done.error()
+    foreign = start(other.query("a", checkpoint=str(done.spec.checkpoint_path))).wait_over()
+    assert "ForeignCheckpoint" in foreign.error() and mine.group in foreign.error()
+
+
+def test_a_topic_added_to_the_subscription_is_read_and_one_taken_away_gives_its_records_back(
+    kafka, orders, topic, job, start
+):
+    more = topic("more")
+    kafka.produce(more, numbers(100, first=1_000))
+    queue = job(orders)
+    start(queue.query("a", trigger="available_now")).wait_over()
+    both = f"{orders},{more}"
+    held = start(queue.query("a", options={"subscribe": both, "startingOffsets": "earliest"}, hold=("1050",)))
+    held.wait_held("1050").stop()
+    kafka.produce(orders, numbers(50, first=100))
+    fewer = start(queue.query("a"))
+    fewer.wait(lambda: queue.written() == 150, "the topic that is left is read")
+    queue.output().assert_exactly_once(numbers(150))
+    other = start(queue.query("b", options={"subscribe": more}))
+    other.wait(lambda: queue.written() == 250, "another query gets the records that were released")
+    queue.output().assert_exactly_once(numbers(150) + numbers(100, first=1_000))
+
+
+def test_a_checkpoint_that_runs_twice_fences_the_older_query(orders, job, start, tmp_path):
+    """A copy of a checkpoint is started while its query is in mid-batch: the older query fails by name, the copy replays
+    the batch and goes on, nothing is lost."""
+    queue = job(orders, maxOffsetsPerTrigger=40)
+    first = start(queue.query("a", hold=("50",))).wait_held("50")
+    copy = tmp_path / "copy"
+    shutil.copytree(first.spec.checkpoint_path, copy)
+    second = start(queue.query("copy", checkpoint=str(copy)))
+    second.wait(lambda: describe(queue).lag() == 0, "all is completed")
+    first.spec.release()
+    fenced = first.wait_over().error()
+    assert "FencedMemberEpoch" in fenced and "checkpoint" in fenced
+    assert not second.over()
+    queue.output().assert_at_least_once(numbers(100))
+    assert queue.output().of("copy").values() == dict.fromkeys(numbers(60, first=40), 1)
+
+
+def test_a_rolled_back_checkpoint_is_refused_and_its_records_stay_with_the_group(kafka, orders, job, start, tmp_path):
+    queue = job(orders, maxOffsetsPerTrigger=40)
+    first = start(queue.query("a", trigger="available_now")).wait_over()
+    backup = tmp_path / "backup"
+    shutil.copytree(first.spec.checkpoint_path, backup)
+    kafka.produce(orders, numbers(50, first=100))
+    start(queue.query("a", trigger="available_now")).wait_over()
+    kafka.produce(orders, numbers(50, first=150))
+    start(queue.query("a", hold=("160",))).wait_held("160").stop()  # a plan that was used and is not completed
+    rolled_back = start(queue.query("rolled", checkpoint=str(backup), trigger="available_now")).wait_over()
+    assert "StalePlan" in rolled_back.error() and "rolled back" in rolled_back.error()
+    start(queue.query("a", trigger="available_now")).wait_over()
+    queue.output().assert_exactly_once(numbers(200))
+
+
+def test_trigger_once_is_refused_and_available_now_is_named(orders, job, start):
+    error = start(job(orders).query("a", trigger="once")).wait_over().error()
+    assert "TriggerOnceRefused" in error and "availableNow=True" in error
+
+
+def test_a_state_file_of_a_newer_version_is_left_alone(kafka, orders, job, start, tmp_path):
+    state = tmp_path / "state.db"
+    queue = job(orders, **{"share.state.store": f"sqlite:{state}"})
+    assert not start(queue.query("a", trigger="available_now")).wait_over().error()
+    kill_coordinators()
+    with closing(sqlite3.connect(state)) as database:
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        database.execute(f"PRAGMA user_version = {version + 1000}")
+        database.commit()
+    before = state.read_bytes()
+    error = start(queue.query("a", trigger="available_now")).wait_over().error()
+    assert "newer" in error and os.path.realpath(state) in error
+    assert state.read_bytes() == before
+
+
+def test_a_wrong_option_is_found_at_load(orders, job, start):
+    """The rest of them, without Spark: tests/unit/test_options.py."""
+    error = start(job(orders).query("a", options={"kafka.auto.offset.reset": "latest"})).wait_over().error()
+    assert "RefusedOption" in error and "startingOffsets" in error
+
+
+@pytest.fixture(autouse=True)
+def _no_stale_clients():
+    yield
+    forget_clients()

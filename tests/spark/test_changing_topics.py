@@ -1,0 +1,126 @@
+"""Topics that change under a group: compaction, transactions, delete-records, a topic made anew, partitions added."""
+
+import pytest
+
+from tests.support.group_state import describe
+from tests.support.kafka_log import read_all
+from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+LOOK_OFTEN = {"share.coordinator.metadata.refresh.ms": 500}
+
+
+def test_a_compacted_topic_is_delivered_as_the_log_has_it_and_its_gaps_are_no_lag(kafka, topic, job, start):
+    compacted = topic(
+        "compacted", cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=200
+    )
+    kafka.produce(compacted, numbers(400), keys=[str(n % 4) for n in range(400)])
+    queue = job(compacted, maxOffsetsPerTrigger=150)
+    wait_until(lambda: _rolled(kafka, compacted), interval_s=0.3, what="the log is compacted")
+    query = start(queue.query("a")).wait_started()
+    wait_until(lambda: set(numbers(4, first=396)) <= set(queue.output().values()), what="all is written")
+    query.wait(lambda: describe(queue).lag() == 0, "all is completed")
+    output = queue.output()
+    assert not set(output.values()) & set(numbers(396))
+    assert max(output.of("a").values()[value] for value in numbers(4, first=396)) == 1
+    assert describe(queue).archived() == 0
+
+
+def _rolled(kafka, name: str) -> bool:
+    kafka.produce(name, ["rolls the segment"], keys=["roller"])
+    return len(read_all(kafka.bootstrap, name)) < 100
+
+
+def test_aborted_batches_are_not_delivered_when_committed_ones_are_asked_for(kafka, topic, job, start):
+    payments = topic("payments")
+    kafka.produce_transaction(payments, numbers(100))
+    kafka.produce_transaction(payments, numbers(100, first=1_000), commit=False)
+    kafka.produce_transaction(payments, numbers(100, first=100))
+    kafka.produce_transaction(payments, numbers(100, first=2_000), commit=False)
+    committed = job(payments, maxOffsetsPerTrigger=70, **{"share.isolation.level": "read_committed"})
+    everything = job(payments)
+    one = start(committed.query("committed")).wait_started()
+    other = start(everything.query("everything")).wait_started()
+    one.wait(lambda: committed.written() == 200 and describe(committed).lag() == 0, "all is completed")
+    other.wait(lambda: everything.written() == 400 and describe(everything).lag() == 0, "all is completed")
+    committed.output().assert_exactly_once(numbers(200))
+    everything.output().assert_exactly_once(numbers(200) + numbers(100, first=1_000) + numbers(100, first=2_000))
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
+def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job, start, fail_on_data_loss):
+    """They were in nobody's plan: there is nothing to fail for."""
+    orders = topic("orders")
+    kafka.produce(orders, numbers(100))
+    queue = job(orders, maxOffsetsPerTrigger=100, failOnDataLoss=str(fail_on_data_loss).lower())
+    held = start(queue.query("a", hold=("50",))).wait_held("50")
+    kafka.produce(orders, numbers(200, first=100))
+    kafka.delete_records(orders, before_offset=200)
+    held.spec.release()
+    held.wait(lambda: queue.written() == 200, "all that is left is written")
+    queue.output().assert_exactly_once(numbers(100) + numbers(100, first=200))
+    held.wait(lambda: describe(queue).lag() == 0, "all is completed")
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
+def test_records_deleted_inside_a_plan(kafka, topic, job, start, fail_on_data_loss):
+    """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
+    orders = topic("orders")
+    kafka.produce(orders, numbers(300))
+    queue = job(orders, maxOffsetsPerTrigger=200, failOnDataLoss=str(fail_on_data_loss).lower())
+    start(queue.query("a", hold=("150",))).wait_held("150").stop()
+    kafka.delete_records(orders, before_offset=120)
+    restarted = start(queue.query("a"))
+    if fail_on_data_loss:
+        error = restarted.wait_over().error()
+        assert "DataLoss" in error and f"{orders}-0 offsets 0 to 119" in error
+        restarted = start(queue.query("a"))
+    restarted.wait(lambda: queue.written() == 180, "what is left is written")
+    queue.output().assert_exactly_once(numbers(180, first=120))
+    restarted.wait(lambda: describe(queue).lag() == 0, "all is completed")
+    assert describe(queue).archived() == 120
+
+
+def test_a_topic_deleted_and_created_anew_begins_at_its_earliest_record(kafka, topic, job, start):
+    orders = topic("orders")
+    kafka.produce(orders, numbers(100))
+    queue = job(orders, failOnDataLoss="false", startingOffsets="latest", **LOOK_OFTEN)
+    query = start(queue.query("a")).wait_started()
+    query.wait(lambda: describe(queue).start_offset(orders) == 100, "the group has begun")
+    kafka.delete_topic(orders)
+    kafka.create_topic(orders)
+    kafka.produce(orders, numbers(50, first=1_000))
+    query.wait(lambda: queue.written() == 50, "the new topic's records are written")
+    queue.output().assert_exactly_once(numbers(50, first=1_000))
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
+def test_a_plan_over_a_topic_created_anew(kafka, topic, job, start, fail_on_data_loss):
+    """The old topic's records are gone: failed for once, or left out; none of the new topic's is taken for them."""
+    orders = topic("orders")
+    kafka.produce(orders, numbers(100))
+    queue = job(orders, failOnDataLoss=str(fail_on_data_loss).lower(), **LOOK_OFTEN)
+    start(queue.query("a", hold=("50",))).wait_held("50").stop()
+    kafka.delete_topic(orders)
+    kafka.create_topic(orders)
+    kafka.produce(orders, numbers(100, first=1_000))
+    restarted = start(queue.query("a"))
+    if fail_on_data_loss:
+        assert "DataLoss" in restarted.wait_over().error()
+        restarted = start(queue.query("a"))
+    restarted.wait(lambda: queue.written() == 100, "the new topic's records are written")
+    queue.output().assert_exactly_once(numbers(100, first=1_000))
+
+
+def test_partitions_that_are_added_begin_at_their_earliest_record(kafka, topic, job, start):
+    orders = topic("orders", partitions=1)
+    kafka.produce(orders, numbers(100))
+    queue = job(orders, startingOffsets="latest", **LOOK_OFTEN)
+    query = start(queue.query("a")).wait_started()
+    query.wait(lambda: describe(queue).start_offset(orders) == 100, "the group has begun")
+    kafka.add_partitions(orders, 3)
+    kafka.produce(orders, numbers(50, first=1_000), partition=2)
+    query.wait(lambda: queue.written() == 50, "the new partition's records are written")
+    queue.output().assert_exactly_once(numbers(50, first=1_000))

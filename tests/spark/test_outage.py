@@ -1,0 +1,43 @@
+"""The broker's data path is cut while a query is restarted again and again: an outage is no poison."""
+
+import pytest
+
+from tests.support.group_state import describe
+from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+RECORDS = 2_000
+QUICK, LATE = 7, 2
+"""Restarts within the session and after it: together more than a record has tries."""
+
+
+def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
+    """Restarted more often than the delivery limit has tries, within its session and after the session's end."""
+    orders = topic("orders")
+    kafka.produce(orders, numbers(RECORDS))
+    queue = job(
+        orders,
+        bootstrap=kafka.records_proxied_bootstrap,
+        maxOffsetsPerTrigger=500,
+        **{"share.session.timeout.ms": 3_000, "kafkaConsumer.pollTimeoutMs": 1_000},
+    )
+    held = start(queue.query("a", hold=("700",))).wait_held("700")
+    assert queue.written() == 500
+    kafka.proxy.cut()
+    try:
+        held.stop()
+        for attempt in range(QUICK + LATE):
+            if attempt >= QUICK:
+                wait_until(lambda: describe(queue).active_members() == 0, what="the session is over")
+            failed = start(queue.query("a")).wait_over(timeout_s=60)
+            assert "ReadTimeout" in failed.error()
+    finally:
+        kafka.proxy.heal()
+    assert describe(queue).archived() == 0
+    start(queue.query("a"))
+    wait_until(lambda: queue.written() == RECORDS, timeout_s=60, what="all is delivered")
+    queue.output().assert_exactly_once(numbers(RECORDS))
+    wait_until(lambda: describe(queue).lag() == 0, what="the last batch is completed")
+    assert describe(queue).archived() == 0

@@ -1,0 +1,50 @@
+"""Several queries in one share group, over one partition: each record to one of them."""
+
+import pytest
+
+from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+RECORDS = 200_000
+
+
+def test_each_record_goes_to_one_query_and_a_third_joins(kafka, topic, job, start):
+    """Two queries over one partition: none lost, none twice, more tasks than partitions; a third one takes work."""
+    orders = topic("orders", partitions=1)
+    kafka.produce(orders, numbers(RECORDS))
+    queue = job(orders, maxOffsetsPerTrigger=20_000, minPartitions=4)
+    a = start(queue.query("a", hold=("0",))).wait_held("0")
+    b = start(queue.query("b")).wait_written()
+    a.spec.release()
+    wait_until(lambda: queue.written() == RECORDS, timeout_s=90, what="all is written")
+    output = queue.output()
+    output.assert_exactly_once(numbers(RECORDS))
+    assert output.delivery_counts() == {1}
+    assert set(output.by_query()) == {"a", "b"}
+    assert min(a.tasks(), b.tasks()) >= 4  # of one partition
+    # reportLatestOffset
+    assert b.events("progress")[-1]["sources"][0]["latestOffset"] == {orders: {"0": RECORDS}}
+
+    c = start(queue.query("c")).wait_started()
+    more = numbers(100_000, first=RECORDS)
+    kafka.produce(orders, more)
+    c.wait_written()
+    wait_until(lambda: queue.written() == RECORDS + len(more), timeout_s=90, what="all is written")
+    queue.output().assert_exactly_once(numbers(RECORDS) + more)
+
+
+def test_a_query_waits_while_another_holds_all_there_is(kafka, topic, job, start):
+    """What one query holds no other one gets; nobody fails for it, and new records go to who is free."""
+    orders = topic("orders")
+    kafka.produce(orders, numbers(1_000))
+    queue = job(orders)
+    a = start(queue.query("a", hold=("500",))).wait_held("500")
+    b = start(queue.query("b")).wait_started()
+    kafka.produce(orders, numbers(500, first=1_000))
+    b.wait_written()
+    assert queue.output().of("b").values() == dict.fromkeys(numbers(500, first=1_000), 1)
+    a.spec.release()
+    a.wait_written()
+    queue.output().assert_exactly_once(numbers(1_500))

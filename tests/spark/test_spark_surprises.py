@@ -1,0 +1,117 @@
+"""What Spark does that surprises (design §8): each line of it that was seen in a run."""
+
+import psutil
+import pytest
+
+from tests.support.group_state import describe
+from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.fixture
+def orders(kafka, topic):
+    """A topic with 100 records."""
+    name = topic("orders")
+    kafka.produce(name, numbers(100))
+    return name
+
+
+def test_a_self_union_reads_each_record_for_both_sides(orders, job, start):
+    """One reader: `partitions()` is asked twice a batch, and answers the same."""
+    queue = job(orders, maxOffsetsPerTrigger=40)
+    query = start(queue.query("union", shape="self_union", trigger="available_now")).wait_over()
+    assert not query.error()
+    assert queue.output().values() == dict.fromkeys(numbers(100), 2)
+    assert queue.output().delivery_counts() == {1}
+    assert len(describe(queue).description.members) == 1
+
+
+def test_a_self_join_makes_two_members_each_with_its_own_records(orders, job, start):
+    """So records do not meet themselves: a share group gives each to one side."""
+    queue = job(orders, maxOffsetsPerTrigger=30)
+    query = start(queue.query("join", shape="self_join"))
+    query.wait(lambda: describe(queue).lag() == 0, "all is completed")
+    assert len(describe(queue).description.members) == 2
+    assert len(queue.output()) == 0
+
+
+def test_two_queries_on_one_dataframe_are_two_members(kafka, orders, job, start):
+    queue = job(orders)
+    a = start(queue.query("a", frame=queue.group, hold=("50",))).wait_held("50")
+    b = start(queue.query("b", frame=queue.group)).wait_started()
+    kafka.produce(orders, numbers(50, first=100))
+    b.wait_written()
+    a.spec.release()
+    a.wait_written()
+    queue.output().assert_exactly_once(numbers(150))
+    assert len(describe(queue).description.members) == 2
+
+
+def test_a_query_stopped_inside_foreach_batch_replays_that_batch(orders, job, start):
+    queue = job(orders, maxOffsetsPerTrigger=100)
+    stopped = start(queue.query("a", sink="stop")).wait_over()
+    assert [event["batch"] for event in stopped.events("written")] == [0]
+    again = start(queue.query("a", trigger="available_now")).wait_over()
+    assert [event["batch"] for event in again.events("written")] == [0]
+    output = queue.output()
+    output.assert_exactly_once(numbers(100))
+    assert output.delivery_counts() == {2}  # batch 0, with the new process's initial offset as its start
+
+
+def test_an_idle_first_batch_and_a_second_available_now_run(kafka, topic, job, start):
+    """An AvailableNow run with nothing to read, one that reads, one that reads what came since, one with nothing."""
+    orders = topic("orders")
+    queue = job(orders)
+    for count in (0, 100, 130, 130):
+        kafka.produce(orders, numbers(count - queue.written(), first=queue.written()))
+        assert not start(queue.query("a", trigger="available_now")).wait_over().error()
+        queue.output().assert_exactly_once(numbers(count))
+        assert describe(queue).lag() == 0
+    assert queue.output().delivery_counts() <= {1}
+
+
+def test_a_query_idle_from_its_first_batch_on_wakes_up(kafka, topic, job, start):
+    orders = topic("orders")
+    queue = job(orders)
+    query = start(queue.query("a")).wait_started()
+    query.wait(lambda: describe(queue).active_members() == 1, "it has joined")
+    kafka.produce(orders, numbers(10))
+    query.wait(lambda: queue.written() == 10, "what came is written")
+
+
+def test_the_reader_killed_in_mid_batch(kafka, orders, job, program):
+    """The batch still commits, then the query fails; started again it goes on, and nothing comes twice."""
+    queue = job(orders, maxOffsetsPerTrigger=50)
+    own = program()
+    query = own.start_query(queue.query("a", hold=("20",))).wait_held("20")
+    for reader in own.processes("streaming_source"):
+        reader.kill()
+    query.spec.release()
+    assert query.wait_over().error()
+    assert queue.written() == 50
+    again = own.start_query(queue.query("a"))
+    again.wait(lambda: queue.written() == 100, "the rest is written")
+    queue.output().assert_exactly_once(numbers(100))
+    assert queue.output().delivery_counts() == {1}
+
+
+def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
+    """The batch is done and the next tick is far: the records stay acquired, and nobody else gets them."""
+    queue = job(orders, **{"share.session.timeout.ms": 2_000})
+    a = start(queue.query("a", trigger="10 seconds")).wait_written()
+    b = start(queue.query("b")).wait_started()
+    kafka.produce(orders, numbers(10, first=100))
+    b.wait_written()
+    wait_until(lambda: queue.written() == 110, what="all is written")
+    a.wait(lambda: describe(queue).lag() == 0, "the next tick completes the batch")
+    queue.output().assert_exactly_once(numbers(110))
+
+
+def test_async_progress_tracking(orders, job, start):
+    """It skips writes of Spark's log, where the plans are: see docs."""
+    queue = job(orders, maxOffsetsPerTrigger=30)
+    options = {"asyncProgressTrackingEnabled": "true"}
+    query = start(queue.query("a", sink="noop", sink_options=options)).wait_over()
+    assert "sync" in query.error()
