@@ -142,7 +142,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             for partitions in cut
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override] # Spark takes both
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: nothing of this reader is used but the task."""
         assert isinstance(partition, TaskPartition)
         return read_task(partition.task)

@@ -10,50 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import tenacity
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
+from coordinator.client.cluster import cluster_id
 from coordinator.client.connection import Connection, Unreachable
 from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.errors import (
-    BrokerNotReachable,
     ConfigNotAvailable,
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
-    InvalidKafkaConfig,
     ShareGroupError,
 )
 
-BROKER_TIMEOUT_S = 15.0
 RETRY_TIMEOUT_S = 60.0
-
-
-def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
-    """The cluster's id, by which its coordinator is found. BrokerNotReachable within 15 s, InvalidKafkaConfig."""
-    config: dict[str, Any] = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
-    reasons: list[str] = []
-    config["error_cb"] = lambda error: reasons.append(error.name())
-    try:
-        admin = AdminClient(config)
-    except KafkaException as error:
-        raise InvalidKafkaConfig(key=_property_in(error.args[0].str())) from None
-    try:
-        found = admin.list_topics(timeout=BROKER_TIMEOUT_S)
-    except KafkaException as error:
-        admin.poll(0)
-        told = [reason for reason in reasons if reason != "_ALL_BROKERS_DOWN"]
-        raise BrokerNotReachable(
-            addresses=bootstrap_servers,
-            timeout_ms=int(BROKER_TIMEOUT_S * 1000),
-            reason=told[-1] if told else error.args[0].name(),
-        ) from None
-    return str(found.cluster_id or bootstrap_servers)
-
-
-def _property_in(text: str) -> str:
-    """The key that librdkafka complains of; never its value."""
-    quoted = text.split('"')
-    return quoted[-2] if len(quoted) > 2 else "(unknown)"
 
 
 class CoordinatorClient:

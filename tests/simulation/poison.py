@@ -15,6 +15,7 @@ from tests.simulation.spark_query import ProcessDied, Record, SimulatedCoordinat
 from tests.unit.group_driver import SESSION_MS
 
 BATCH_MS = 500
+HEARTBEAT_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Scenario:
     outage_after_batches: int | None
     outage_restarts: int
     deaths: int
+    trigger_ms: int = 0
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -59,6 +61,7 @@ class Scenario:
             outage_after_batches=chance.choice((0, 0, 1, 2, 5)) if outage else None,
             outage_restarts=chance.randint(1, 150) if outage else 0,
             deaths=chance.choice((0, 0, 1)),
+            trigger_ms=chance.choice((0, 0, 0, 60_000)),
         )
 
 
@@ -130,14 +133,19 @@ class Run:
         """What is due next happens."""
         query = min(self.queries, key=lambda q: (self.due[q.name], q.name))
         self.steps += 1
-        self.coordinator.now_ms = max(self.coordinator.now_ms, self.due[query.name])
-        for each in self.queries:
-            each.heartbeat()
-        self.coordinator.expire()
+        self._live_until(self.due[query.name])
         before, outage = len(self.coordinator.archived), self.in_outage
         self._turn_of(query)
         if outage:
             self.archived_in_outage += self.coordinator.archived[before:]
+
+    def _live_until(self, until_ms: int) -> None:
+        """Time goes by: the living say that they live, sessions of the others end."""
+        while self.coordinator.now_ms < until_ms:
+            self.coordinator.now_ms = min(until_ms, self.coordinator.now_ms + HEARTBEAT_MS)
+            for each in self.queries:
+                each.heartbeat()
+            self.coordinator.expire()
 
     def _turn_of(self, query: SparkQuery) -> None:
         now_ms = self.coordinator.now_ms
@@ -146,7 +154,7 @@ class Run:
                 query.start()
             if query.step():
                 self.batches += 1
-                self.due[query.name] = now_ms + BATCH_MS
+                self.due[query.name] = now_ms + BATCH_MS + self.chance.choice((0, self.scenario.trigger_ms))
             elif self.scenario.available_now:
                 query.die()
                 self.due[query.name] = now_ms + self.chance.randint(*self.scenario.restart_ms)

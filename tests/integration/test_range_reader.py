@@ -1,0 +1,488 @@
+"""A task reads exactly its ranges from a real broker, whatever the log looks like, and says what it can't read."""
+
+import gc
+import multiprocessing
+import pickle
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from coordinator.values import AcquiredRange
+from share_source import consumers
+from share_source.errors import ReadTimeout, RecordsGone
+from share_source.offset_ranges import PartitionRanges
+from share_source.range_reader import HELD_RECORDS, SEPARATE_CONSUMERS, ReadTask, read_task
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(autouse=True)
+def own_consumers():
+    """Each test starts without consumers, and leaves none."""
+    consumers.cache().close()
+    yield
+    consumers.cache().close()
+    assert gc.isenabled()
+
+
+@pytest.fixture
+def task(kafka):
+    """Makes tasks: `task({("orders", 0): [(first, last, delivery count)]})`."""
+
+    def make(ranges: dict[tuple[str, int], list[tuple[int, int, int]]], **options) -> ReadTask:
+        kafka_config = {"bootstrap.servers": options.pop("bootstrap", kafka.bootstrap), **options.pop("config", {})}
+        topic_id = options.pop("topic_id", "")
+        parts = tuple(
+            PartitionRanges(topic, partition, tuple(AcquiredRange(*each) for each in of_partition), topic_id)
+            for (topic, partition), of_partition in ranges.items()
+        )
+        return ReadTask(partitions=parts, kafka_config=kafka_config, poll_timeout_ms=20_000, **options)
+
+    return make
+
+
+def rows(task: ReadTask) -> list[dict]:
+    return [row for batch in read_task(task) for row in batch.to_pylist()]
+
+
+def offsets(task: ReadTask) -> list[int]:
+    return [offset for batch in read_task(task) for offset in batch.column("offset").to_pylist()]
+
+
+def located(task: ReadTask) -> list[tuple[int, int]]:
+    """(partition, offset) of each record, sorted."""
+    return sorted((row["partition"], row["offset"]) for row in rows(task))
+
+
+def produce_transactions(kafka, name: str, commits: list[bool]) -> None:
+    """For each a transaction of two records and its marker: three offsets."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0})
+    producer.init_transactions(30)
+    for commit in commits:
+        producer.begin_transaction()
+        for _ in range(2):
+            producer.produce(name, b"x", partition=0)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+# -- what a record looks like ----------------------------------------------------------------------------------------
+
+
+def test_a_record_has_the_columns_of_sparks_kafka_source_and_its_delivery_count(kafka, topic, task):
+    name = topic(partitions=2)
+    kafka.produce(name, ["v0", "v1", None], keys=["k0", None, "k2"], partition=1, headers=[("h", b"1"), ("h", None)])
+    got = rows(task({(name, 1): [(0, 1, 1), (2, 2, 4)]}, include_headers=True))
+    assert [row.pop("timestamp").year > 2000 for row in got] == [True] * 3
+    headers = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    same = {"topic": name, "partition": 1, "timestampType": 0, "headers": headers}
+    assert got == [
+        {"key": b"k0", "value": b"v0", "offset": 0, "deliveryCount": 1, **same},
+        {"key": None, "value": b"v1", "offset": 1, "deliveryCount": 1, **same},
+        {"key": b"k2", "value": None, "offset": 2, "deliveryCount": 4, **same},
+    ]
+
+
+def test_headers_are_null_where_a_record_has_none(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, ["none"], partition=0)
+    kafka.produce(name, ["one"], partition=0, headers=[("a", b"x")])
+    kafka.produce(name, ["none"], partition=0)
+    got = [row["headers"] for row in rows(task({(name, 0): [(0, 2, 1)]}, include_headers=True))]
+    assert got == [None, [{"key": "a", "value": b"x"}], None]
+    assert "headers" not in rows(task({(name, 0): [(0, 0, 1)]}))[0]
+
+
+def test_log_append_time_is_told_apart(kafka, topic, task):
+    name = topic(message_timestamp_type="LogAppendTime")
+    kafka.produce(name, ["x"], partition=0)
+    assert [row["timestampType"] for row in rows(task({(name, 0): [(0, 0, 1)]}))] == [1]
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_the_batches_have_the_schema_that_spark_demands(kafka, topic, task, include_headers):
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from share_source.arrow_schema import spark_schema
+
+    name = topic()
+    kafka.produce(name, ["x"], partition=0)
+    (batch,) = read_task(task({(name, 0): [(0, 0, 1)]}, include_headers=include_headers))
+    assert batch.schema.equals(to_arrow_schema(spark_schema(include_headers), timezone="UTC"))
+    batch.validate(full=True)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "gzip", "snappy"])
+def test_compressed_batches_are_cut_at_the_ranges(kafka, topic, task, compression):
+    name = topic()
+    kafka.produce(name, [f"{n:0100}" for n in range(5000)], partition=0, compression_type=compression, linger_ms=100)
+    assert offsets(task({(name, 0): [(7, 4321, 1)]})) == list(range(7, 4322))
+
+
+# -- ranges ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_outside_of_the_ranges_is_read(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, map(str, range(100)), partition=0)
+    got = rows(task({(name, 0): [(3, 5, 1), (6, 6, 2), (50, 51, 1), (99, 99, 5)]}))
+    assert [(row["offset"], row["deliveryCount"]) for row in got] == [
+        (3, 1), (4, 1), (5, 1), (6, 2), (50, 1), (51, 1), (99, 5)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("partitions", [1, SEPARATE_CONSUMERS, SEPARATE_CONSUMERS + 1, 12])
+def test_several_partitions_in_one_task(kafka, topic, task, partitions):
+    name = topic(partitions=partitions)
+    for partition in range(partitions):
+        kafka.produce(name, map(str, range(50)), partition=partition)
+    for first, last in ((0, 9), (10, 29), (30, 49), (0, 49)):
+        asked = task({(name, p): [(first, last, p + 1)] for p in range(partitions)})
+        got = rows(asked)
+        assert sorted((r["partition"], r["offset"]) for r in got) == [
+            (p, o) for p in range(partitions) for o in range(first, last + 1)
+        ]
+        assert all(r["deliveryCount"] == r["partition"] + 1 and int(r["value"]) == r["offset"] for r in got)
+
+
+def test_partitions_of_several_topics_keep_their_names(kafka, topic, task):
+    names = [topic(partitions=2) for _ in range(4)]
+    for name in names:
+        for partition in (0, 1):
+            kafka.produce(name, [f"{name}-{partition}"] * 10, partition=partition)
+    got = rows(task({(name, p): [(2, 7, 1)] for name in names for p in (0, 1)}))
+    assert len(got) == 48
+    assert all(row["value"].decode() == f"{row['topic']}-{row['partition']}" for row in got)
+
+
+def test_thousands_of_small_ranges_over_many_partitions(kafka, topic, task):
+    name = topic(partitions=8)
+    for partition in range(8):
+        kafka.produce(name, map(str, range(5000)), partition=partition)
+    ranges = [(n * 5, n * 5 + 2, n % 4 + 1) for n in range(1000)]
+    got = rows(task({(name, p): ranges for p in range(8)}))
+    assert sorted((r["partition"], r["offset"], r["deliveryCount"]) for r in got) == [
+        (p, o, count) for p in range(8) for first, last, count in ranges for o in range(first, last + 1)
+    ]
+
+
+def test_a_wide_hole_is_jumped_over(kafka, topic, task, monkeypatch):
+    monkeypatch.setattr("share_source.range_reader.READ_THROUGH_RECORDS", 100)
+    moves = []
+    move = consumers.KeptConsumer.move
+    monkeypatch.setattr(
+        consumers.KeptConsumer, "move", lambda self, key, place: (moves.append(place[0]), move(self, key, place))
+    )
+    name = topic()
+    kafka.produce(name, [b"x" * 1000] * 20_000, partition=0)
+    ranges = [(0, 9, 1), (50, 59, 1), (15_000, 15_009, 2), (19_999, 19_999, 1)]
+    asked = task({(name, 0): ranges}, config={"queued.min.messages": "1000"})
+    assert offsets(asked) == [o for first, last, _ in ranges for o in range(first, last + 1)]
+    assert moves == [15_000, 19_999]
+
+
+def test_large_records_make_smaller_batches(kafka, topic, task):
+    name = topic(max_message_bytes=2_000_000)
+    kafka.produce(name, [b"x" * 900_000] * 40, partition=0)
+    batches = list(read_task(task({(name, 0): [(0, 39, 1)]})))
+    assert sum(batch.num_rows for batch in batches) == 40
+    assert max(batch.nbytes for batch in batches) < 40_000_000
+
+
+# -- ends of ranges --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_range_that_ends_with_a_transaction_marker_at_the_logs_end(kafka, topic, task, isolation):
+    name = topic()
+    kafka.produce_transaction(name, ["a", "b"], partition=0)
+    assert offsets(task({(name, 0): [(0, 2, 1)]}, isolation_level=isolation)) == [0, 1]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_range_that_is_only_a_marker(kafka, topic, task, isolation):
+    name = topic()
+    kafka.produce_transaction(name, ["a"], partition=0)
+    assert offsets(task({(name, 0): [(0, 0, 1)]}, isolation_level=isolation)) == [0]
+    assert offsets(task({(name, 0): [(1, 1, 1)]}, isolation_level=isolation)) == []
+    kafka.produce(name, ["b"], partition=0)
+    assert offsets(task({(name, 0): [(1, 1, 1)]}, isolation_level=isolation)) == []
+    assert offsets(task({(name, 0): [(2, 2, 1)]}, isolation_level=isolation)) == [2]
+
+
+def test_aborted_records_are_left_out_only_when_committed_ones_are_asked_for(kafka, topic, task):
+    name = topic()
+    kafka.produce_transaction(name, ["kept"], partition=0)
+    kafka.produce_transaction(name, ["dropped", "dropped"], commit=False, partition=0)
+    both = {(name, 0): [(0, 4, 1)]}
+    assert offsets(task(both, isolation_level="read_committed")) == [0]
+    assert offsets(task(both, isolation_level="read_uncommitted")) == [0, 2, 3]
+    kafka.produce(name, ["last"], partition=0)
+    assert offsets(task(both, isolation_level="read_committed")) == [0]
+    assert offsets(task({(name, 0): [(2, 5, 1)]}, isolation_level="read_committed")) == [5]
+
+
+def test_a_range_that_ends_with_an_aborted_batch_before_an_open_transaction(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, ["a"], partition=0)
+    kafka.produce_transaction(name, ["dropped"], commit=False, partition=0)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"open", partition=0)
+    producer.flush(30)
+    try:
+        assert offsets(task({(name, 0): [(0, 2, 1)]}, isolation_level="read_committed")) == [0]
+    finally:
+        producer.abort_transaction(30)
+
+
+def test_batch_after_batch_over_markers(kafka, topic, task):
+    name = topic()
+    commits = [n % 3 != 1 for n in range(20)]
+    produce_transactions(kafka, name, commits)
+    kept = [n * 3 + k for n, commit in enumerate(commits) if commit for k in (0, 1)]
+    got = [
+        o
+        for n in range(0, 60, 5)
+        for o in offsets(task({(name, 0): [(n, n + 4, 1)]}, isolation_level="read_committed"))
+    ]
+    assert got == kept
+
+
+def test_compaction_leaves_gaps_inside_and_at_the_end(kafka, topic, task):
+    name = topic(cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=200)
+    kafka.produce(name, map(str, range(20)), keys=[str(n % 2) for n in range(20)], partition=0)
+
+    def compacted() -> bool:
+        kafka.produce(name, ["rolls the segment"], keys=["roller"], partition=0)
+        consumers.cache().close()
+        return offsets(task({(name, 0): [(0, 19, 1)]})) == [18, 19]
+
+    wait_until(compacted, interval_s=0.3, what="only the last record of each key is left")
+    assert offsets(task({(name, 0): [(0, 10, 1)]})) == []
+    assert offsets(task({(name, 0): [(0, 10, 1), (12, 18, 1)]})) == [18]
+    assert offsets(task({(name, 0): [(19, 19, 1)]})) == [19]
+
+
+# -- from task to task -----------------------------------------------------------------------------------------------
+
+
+def test_the_next_task_goes_on_with_the_same_consumer(kafka, topic, task, monkeypatch):
+    name = topic()
+    kafka.produce(name, map(str, range(100)), partition=0)
+    assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))
+    assert len(consumers.cache()) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(consumers.KeptConsumer, "__init__", None)  # none is made
+        assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
+        assert offsets(task({(name, 0): [(40, 49, 1)]})) == list(range(40, 50))  # another member took 20 to 39
+        assert offsets(task({(name, 0): [(0, 19, 2)]})) == list(range(20))  # a replay goes back
+    assert len(consumers.cache()) == 1
+
+
+def test_what_was_read_too_far_is_kept_for_the_next_task(kafka, topic, task):
+    """With gaps, more comes than is left of the range."""
+    name = topic()
+    produce_transactions(kafka, name, [True] * 50)
+    wanted = [o for o in range(150) if o % 3 != 2]
+    got = [o for n in range(0, 150, 10) for o in offsets(task({(name, 0): [(n, n + 9, 1)]}))]
+    assert got == wanted
+
+
+def test_partitions_that_are_done_first_do_not_fill_the_memory(kafka, topic, task):
+    name = topic(partitions=SEPARATE_CONSUMERS + 1)
+    for partition in range(SEPARATE_CONSUMERS + 1):
+        kafka.produce(name, ["x"] * 30_000, partition=partition)
+    small = {(name, p): [(0, 9, 1)] for p in range(SEPARATE_CONSUMERS)}
+    asked = task({**small, (name, SEPARATE_CONSUMERS): [(0, 29_999, 1)]})
+    assert len(offsets(asked)) == 30_000 + 10 * SEPARATE_CONSUMERS
+    (kept,) = consumers.cache()._idle
+    assert all(len(each.held) <= 2 * HELD_RECORDS for each in kept.standings.values())
+    again = task({(name, p): [(10, 29_999, 1)] for p in range(SEPARATE_CONSUMERS)})
+    assert located(again) == [(p, o) for p in range(SEPARATE_CONSUMERS) for o in range(10, 30_000)]
+
+
+def test_other_partitions_and_isolation_levels_find_no_wrong_consumer(kafka, topic, task):
+    name = topic(partitions=2)
+    kafka.produce_transaction(name, ["aborted"], commit=False, partition=0)
+    kafka.produce(name, ["a"] * 5, partition=0)
+    kafka.produce(name, ["b"] * 7, partition=1)
+    assert located(task({(name, 0): [(0, 3, 1)]}, isolation_level="read_uncommitted")) == [(0, 0), (0, 2), (0, 3)]
+    assert located(task({(name, 1): [(0, 3, 1)]}, isolation_level="read_uncommitted")) == [(1, o) for o in range(4)]
+    assert located(task({(name, 0): [(0, 3, 1)]}, isolation_level="read_committed")) == [(0, 2), (0, 3)]
+
+
+def test_an_idle_consumer_is_parked_and_still_good(kafka, topic, task, monkeypatch):
+    monkeypatch.setattr(consumers, "PARK_AFTER_S", 0.05)
+    name = topic()
+    kafka.produce(name, map(str, range(20)), partition=0)
+    assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))
+    (kept,) = consumers.cache()._idle
+    wait_until(lambda: not kept.standings, what="it is parked")
+    assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
+    monkeypatch.setattr(consumers, "CLOSE_AFTER_S", 0.05)
+    assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
+    wait_until(lambda: not len(consumers.cache()), what="it is closed")
+
+
+def test_no_more_consumers_are_kept_than_the_limit(kafka, topic, task, monkeypatch):
+    monkeypatch.setattr(consumers, "KEPT", 3)
+    names = [topic() for _ in range(5)]
+    for name in names:
+        kafka.produce(name, ["x"], partition=0)
+        assert offsets(task({(name, 0): [(0, 0, 1)]})) == [0]
+    assert len(consumers.cache()) <= 3
+
+
+def test_a_task_that_ends_early_leaves_no_consumer_behind(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, ["x"] * 30_000, partition=0)
+    reading = read_task(task({(name, 0): [(0, 29_999, 1)]}))
+    assert next(reading).num_rows
+    reading.close()
+    assert len(consumers.cache()) == 0
+    assert gc.isenabled()
+    assert len(offsets(task({(name, 0): [(0, 29_999, 1)]}))) == 30_000
+
+
+def test_a_task_can_be_pickled_and_shows_no_password(task):
+    made = task({("orders", 0): [(0, 9, 1)]}, config={"sasl.password": "secret"})
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert "secret" not in repr(made)
+
+
+def _count_in_child(task: ReadTask, answers) -> None:
+    answers.put(sum(batch.num_rows for batch in read_task(task)))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_worker_has_consumers_of_its_own(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, map(str, range(20)), partition=0)
+    assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_count_in_child, args=(task({(name, 0): [(10, 19, 1)]}), answers))
+    child.start()
+    assert answers.get(timeout=30) == 10
+    child.join(30)
+    assert child.exitcode == 0
+    assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
+
+
+# -- what can't be read ----------------------------------------------------------------------------------------------
+
+
+def test_a_log_start_inside_a_range_fails_and_names_what_is_gone(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, map(str, range(20)), partition=0)
+    kafka.delete_records(name, before_offset=7)
+    with pytest.raises(RecordsGone) as caught:
+        offsets(task({(name, 0): [(2, 4, 1), (5, 15, 1)]}))
+    assert caught.value.fields["count"] == 5
+    assert f"{name}-0" in str(caught.value) and "offsets 2 to 6" in str(caught.value)
+    assert len(consumers.cache()) == 0
+
+
+@pytest.mark.parametrize("partitions", [1, SEPARATE_CONSUMERS + 2])
+def test_without_fail_on_data_loss_what_is_gone_is_logged_and_the_rest_read(kafka, topic, task, caplog, partitions):
+    name = topic(partitions=partitions)
+    for partition in range(partitions):
+        kafka.produce(name, map(str, range(20)), partition=partition)
+    kafka.delete_records(name, before_offset=7)
+    asked = {(name, p): [(2, 4, 1), (5, 15, 1)] for p in range(partitions)}
+    first = [o for p, o in located(task(asked, fail_on_data_loss=False)) if p == 0]
+    assert first == list(range(7, 16))
+    assert "offsets 2 to 6" in caplog.text
+    kafka.delete_records(name, before_offset=18)
+    assert [o for p, o in located(task(asked, fail_on_data_loss=False)) if p == 0] == []
+    assert "offsets 2 to 15" in caplog.text
+
+
+def test_a_kept_consumer_below_the_log_start_loses_nothing_of_later_ranges(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, map(str, range(10)), partition=0)
+    assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))
+    kafka.produce(name, map(str, range(20)), partition=0)
+    kafka.delete_records(name, before_offset=25)
+    assert offsets(task({(name, 0): [(25, 29, 1)]})) == list(range(25, 30))
+
+
+def test_a_range_past_the_logs_end_is_lost(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, ["x"], partition=0)
+    with pytest.raises(RecordsGone, match="offsets 10 to 19"):
+        offsets(task({(name, 0): [(10, 19, 1)]}))
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with a kept consumer", "with a new one"])
+def test_a_deleted_topic_is_lost_data(kafka, topic, task, caplog, kept):
+    name = topic()
+    kafka.produce(name, map(str, range(10)), partition=0)
+    quick = {"topic.metadata.propagation.max.ms": "500", "topic.metadata.refresh.fast.interval.ms": "100"}
+    assert offsets(task({(name, 0): [(0, 4, 1)]}, config=quick)) == list(range(5))
+    kafka.delete_topic(name)
+    if not kept:
+        consumers.cache().close()
+    with pytest.raises(RecordsGone, match="to 14: the topic is not there"):
+        offsets(task({(name, 0): [(5, 14, 1)]}, config=quick))
+    assert offsets(task({(name, 0): [(5, 14, 1)]}, config=quick, fail_on_data_loss=False)) == []
+    assert "offsets 5 to 14" in caplog.text
+
+
+def test_prefetched_records_of_a_deleted_topic_are_not_taken_for_those_of_a_new_one(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, ["old"] * 20, partition=0)
+    assert offsets(task({(name, 0): [(0, 9, 1)]}, topic_id=kafka.topic_id(name))) == list(range(10))
+    kafka.delete_topic(name)
+    kafka.create_topic(name)
+    kafka.produce(name, ["new"] * 20, partition=0)
+    got = rows(task({(name, 0): [(10, 19, 1)]}, topic_id=kafka.topic_id(name)))
+    assert [(row["offset"], row["value"]) for row in got] == [(offset, b"new") for offset in range(10, 20)]
+
+
+def test_a_silent_broker_is_a_named_timeout_without_passwords(topic, task, unused_port):
+    config = {"sasl.password": "hunter2", "sasl.username": "me", "sasl.mechanism": "PLAIN", "log_level": "0"}
+    asked = task({("orders", 3): [(17, 20, 1)]}, bootstrap=f"127.0.0.1:{unused_port}", config=config)
+    object.__setattr__(asked, "poll_timeout_ms", 700)
+    with pytest.raises(ReadTimeout) as caught:
+        offsets(asked)
+    assert "orders-3" in str(caught.value) and "offset 17" in str(caught.value) and "700 ms" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert "refused" in str(caught.value) or "down" in str(caught.value)
+    assert len(consumers.cache()) == 0
+
+
+@pytest.fixture
+def unused_port():
+    from tests.support.kafka_broker import free_ports
+
+    return free_ports(1)[0]
+
+
+def test_a_cut_connection_that_heals_costs_only_time(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, [b"x" * 200] * 1000, partition=0)
+    quick = {"reconnect.backoff.max.ms": "200", "log_level": "0"}
+    assert len(offsets(task({(name, 0): [(0, 499, 1)]}, bootstrap=kafka.proxied_bootstrap, config=quick))) == 500
+    kafka.proxy.cut()
+    kafka.proxy.heal()
+    kafka.produce(name, [b"x" * 200] * 1000, partition=0)
+    got = offsets(task({(name, 0): [(500, 1999, 1)]}, bootstrap=kafka.proxied_bootstrap, config=quick))
+    assert got == list(range(500, 2000))
+
+
+def test_the_users_settings_win_but_for_what_the_promises_rest_on():
+    config = dict(
+        consumers.client_config({"fetch.wait.max.ms": "7", "enable.partition.eof": "false"}, "read_committed")
+    )
+    assert config["fetch.wait.max.ms"] == "7"
+    assert config["enable.partition.eof"] == "true"
+    assert config["isolation.level"] == "read_committed"
+    Consumer({**config, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}).close()
+
+
+def test_no_task_reads_nothing(task):
+    assert list(read_task(task({}))) == []
