@@ -125,7 +125,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _tasks(self, plan: Plan, isolation_level: str) -> list[ReadTask]:
         options = self._options
         cut = plan_tasks(
-            [PartitionRanges(part.topic, part.partition, part.ranges) for part in plan.partitions],
+            [PartitionRanges(part.topic, part.partition, part.ranges, part.topic_id) for part in plan.partitions],
             min_partitions=options.min_partitions,
             max_records_per_partition=options.max_records_per_partition,
             parallelism=os.cpu_count() or 1,
