@@ -1,0 +1,158 @@
+"""What the docs name exists: links, options, errors, files; and what they show can be run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS
+from coordinator.isolation import isolation_threshold, slice_size
+from share_source.option_table import OPTIONS, REFUSED
+from tests.support.imports import PACKAGES, ROOT, python_files
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.md")])
+GENERATED = ROOT / "docs" / "options.md"
+WRITTEN = [page for page in PAGES if page != GENERATED]
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+KEY = re.compile(r"^((?:share|errors|kafka)\.[A-Za-z][\w.]*\w|kafkaConsumer\.\w+)(?:=.*)?$")
+CAMEL = re.compile(r"^[a-z]+(?:[A-Z][a-z]+)+$")
+OPTION_CALL = re.compile(r"\.option\(\s*\"([^\"]+)\"")
+# Spark's own words that look like an option.
+SPARKS = {"availableNow", "processingTime", "foreachBatch", "asyncProgressTrackingEnabled", "latestOffset"}
+COLUMNS = {"timestampType", "deliveryCount"}
+# Files of the state, and what a person has to name.
+NOT_A_PATH = re.compile(r"[A-Z_]{2,}|[*<>]")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def known_options() -> set[str]:
+    return {option.name for option in OPTIONS} | set(REFUSED) | set(GROUP_KEYS) | set(COORDINATOR_KEYS)
+
+
+def is_known(option: str) -> bool:
+    """In a table, or librdkafka's, which no table lists."""
+    return option in known_options() or option.startswith("kafka.")
+
+
+def named_errors() -> set[str]:
+    """The classes of the packages that are ShareGroupErrors, read from their syntax."""
+    bases: dict[str, set[str]] = {}
+    for path in python_files(*PACKAGES):
+        for node in ast.walk(ast.parse(text_of(path))):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+    found = {"ShareGroupError"}
+    while more := {cls for cls, its in bases.items() if its & found} - found:
+        found |= more
+    return found - {"ShareGroupError"}
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_relative_link_leads_somewhere(page):
+    broken = []
+    for target in LINK.findall(text_of(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        if not to.exists() or (anchor and anchor not in anchors(to)):
+            broken.append(target)
+    assert not broken
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_every_option_that_is_named_is_in_a_table(page):
+    text = text_of(page)
+    named = {match.group(1) for token in CODE.findall(text) if (match := KEY.match(token))}
+    named |= set(OPTION_CALL.findall(text))
+    assert sorted(option for option in named if not is_known(option)) == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("[c-o]*.md"))], ids=name)
+def test_every_word_that_looks_like_an_option_is_one(page):
+    words = {token for token in CODE.findall(text_of(page)) if CAMEL.match(token)}
+    known = {option.lower() for option in known_options()}
+    unknown = {word for word in words if word.lower() not in known} - SPARKS - COLUMNS
+    assert unknown == set()
+
+
+def test_every_error_in_operations_exists_and_every_error_is_there():
+    _, _, section = text_of(ROOT / "docs" / "operations.md").partition("\n## Named errors")
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    told = {token for row in rows for token in CODE.findall(row.split("|")[1])}
+    errors = named_errors()
+    assert told - errors == set(), "docs/operations.md names errors that no longer exist"
+    assert errors - told == set(), "docs/operations.md says what to do on every named error: add a row"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_python_snippet_compiles(page):
+    for snippet in SNIPPET.findall(text_of(page)):
+        compile(snippet, name(page), "exec")
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_every_file_of_ours_that_is_named_exists(page):
+    tokens = {token for token in CODE.findall(text_of(page)) if re.match(r"[\w./-]+\.(?:py|md|svg)$", token)}
+    places = [ROOT, page.parent, ROOT / "coordinator"]
+    missing = {t for t in tokens if not NOT_A_PATH.search(t) and not any((place / t).exists() for place in places)}
+    assert missing <= {"setup.py", "pyproject.toml"}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_every_variable_of_ours_that_is_named_is_in_the_code(page):
+    code = "".join(text_of(path) for path in python_files(*PACKAGES))
+    assert [v for v in set(re.findall(r"\bSHAREGROUP_\w+", text_of(page))) if v not in code] == []
+
+
+def guarantee(page: Path) -> str:
+    (found,) = re.findall(r"^\*\*At least once.*?\n\n", text_of(page), re.DOTALL | re.MULTILINE)
+    return " ".join(found.replace("*", "").split())
+
+
+def test_the_guarantee_is_said_with_its_limits():
+    assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "guarantees.md")
+    assert guarantee(ROOT / "README.md") == (
+        "At least once, always. Exactly once with a sink that replaces its output of a (query, batch id), as long as "
+        "no lock of the batch was lost (a restart within the session; losses are logged and counted) and every attempt "
+        "decides a record alike. A sink that skips a batch id it knows may also repeat records when isolation cut that "
+        "batch, when a lock was lost, or when outcomes changed between attempts."
+    )
+
+
+def slices() -> Iterator[str]:
+    for current_try in range(1, 6):
+        size = slice_size(current_try, 5, GROUP_KEYS["share.isolation.base"].default)
+        yield "no cut" if size is None else f"{size:,}"
+
+
+def test_the_worked_table_of_isolation_is_right():
+    rows = re.findall(r"^\| ([1-5]) \| \d \|[^|]*\| ([^|]+) \|$", text_of(ROOT / "docs" / "concepts.md"), re.MULTILINE)
+    assert rows == [(str(number), size) for number, size in enumerate(slices(), 1)]
+    assert isolation_threshold(5) == 3
+    assert GROUP_KEYS["share.delivery.count.limit"].default == 5
+
+
+def test_the_defaults_in_the_readme_are_the_tables():
+    rows = re.findall(r"^\| `(share[\w.]+)` \| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)
+    assert rows
+    assert all(str(GROUP_KEYS[key].default) == default for key, default in rows)
