@@ -12,12 +12,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-DDL = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "{headers}deliveryCount INT"
-)
-HEADERS_DDL = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, "
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
@@ -35,11 +29,6 @@ _DELIVERY_COUNT = pa.field("deliveryCount", pa.int32())
 
 _WITHOUT_HEADERS = pa.schema([*_FIELDS, _DELIVERY_COUNT])
 _WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS), _DELIVERY_COUNT])
-
-
-def ddl(include_headers: bool = False) -> str:
-    """The columns as Spark's DDL."""
-    return DDL.format(headers=HEADERS_DDL if include_headers else "")
 
 
 def spark_schema(include_headers: bool = False) -> StructType:

@@ -19,6 +19,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 Key = tuple[str, int]
 """Topic and partition."""
+Place = tuple[int, str]
+"""An offset, and the id of the topic that has it (empty if nobody knows)."""
 Config = tuple[tuple[str, str], ...]
 
 READ_THROUGH_RECORDS = 20_000
@@ -35,7 +37,7 @@ _DEFAULTS = {
     "queued.min.messages": "100000",
     "queued.max.messages.kbytes": "32768",
     "fetch.message.max.bytes": str(4 << 20),
-    "fetch.wait.max.ms": "100",
+    "fetch.wait.max.ms": "25",  # a consumer at the log's end can't move before its fetch is answered
     "topic.metadata.propagation.max.ms": "10000",
     "max.poll.interval.ms": "86400000",
     "log.connection.close": "false",
@@ -55,6 +57,17 @@ def client_config(kafka_config: Mapping[str, str], isolation_level: str) -> Conf
     return tuple({**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": isolation_level}.items())
 
 
+GONE_TOPIC = frozenset(
+    (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+    )
+)
+
+
 class Event(NamedTuple):
     """What comes in a record's place: an error, or the log's end. ``partition`` is -1 for the whole topic."""
 
@@ -72,9 +85,10 @@ class Event(NamedTuple):
 class Standing:
     """Where a consumer stands on a partition."""
 
-    __slots__ = ("held", "seen", "start")
+    __slots__ = ("held", "seen", "start", "topic_id")
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, place: Place) -> None:
+        offset, self.topic_id = place
         self.start = offset
         """Nothing from this offset on was given away."""
         self.seen = offset
@@ -82,9 +96,10 @@ class Standing:
         self.held: list[Message] = []
         """Fetched past the end of the last task's ranges."""
 
-    def serves(self, offset: int) -> bool:
-        """Whether reading on from here comes to ``offset`` soon."""
-        return self.start <= offset <= self.seen + READ_THROUGH_RECORDS
+    def serves(self, place: Place) -> bool:
+        """Whether reading on from here comes to this place soon."""
+        offset, topic_id = place
+        return self.topic_id == topic_id and self.start <= offset <= self.seen + READ_THROUGH_RECORDS
 
 
 class KeptConsumer:
@@ -94,6 +109,8 @@ class KeptConsumer:
         self.config = config
         self.idle_since_s = 0.0
         self.last_error = "nothing"
+        self.misses_topic = False
+        """Whether the client said that a topic is not there, since somebody last set this back."""
         self.standings: dict[Key, Standing] = {}
         self._consumer = Consumer({**dict(config), "error_cb": self._note})
 
@@ -101,18 +118,20 @@ class KeptConsumer:
         return f"<KeptConsumer {sorted(self.standings)}>"
 
     def _note(self, error: KafkaError) -> None:
+        """An error of the client as a whole; some of a topic's come here too, and don't name it."""
         self.last_error = error.str()
+        self.misses_topic |= error.code() in GONE_TOPIC
 
-    def serves(self, wanted: Mapping[Key, int]) -> int:
+    def serves(self, wanted: Mapping[Key, Place]) -> int:
         """How many of the wanted partitions it stands right for."""
-        return sum(key in self.standings and self.standings[key].serves(offset) for key, offset in wanted.items())
+        return sum(key in self.standings and self.standings[key].serves(place) for key, place in wanted.items())
 
-    def position(self, wanted: Mapping[Key, int]) -> None:
-        """Stand at these offsets, or a little before them, and on no other partitions."""
+    def position(self, wanted: Mapping[Key, Place]) -> None:
+        """Stand at these places, or a little before them, and on no other partitions."""
         stale = [key for key, at in self.standings.items() if key not in wanted or not at.serves(wanted[key])]
         for key in stale:
             del self.standings[key]
-        missing = {key: offset for key, offset in wanted.items() if key not in self.standings}
+        missing = {key: place for key, place in wanted.items() if key not in self.standings}
         if not self.standings:
             self._consumer.assign(_partitions(missing))
         else:
@@ -120,13 +139,13 @@ class KeptConsumer:
                 self._consumer.incremental_unassign([TopicPartition(*key) for key in stale])
             if missing:
                 self._consumer.incremental_assign(_partitions(missing))
-        self.standings.update((key, Standing(offset)) for key, offset in missing.items())
+        self.standings.update((key, Standing(place)) for key, place in missing.items())
 
-    def move(self, key: Key, offset: int) -> None:
-        """Go on at another offset of a partition."""
+    def move(self, key: Key, place: Place) -> None:
+        """Go on at another place of a partition."""
         self.leave(key)
-        self._consumer.incremental_assign(_partitions({key: offset}))
-        self.standings[key] = Standing(offset)
+        self._consumer.incremental_assign(_partitions({key: place}))
+        self.standings[key] = Standing(place)
 
     def leave(self, key: Key) -> None:
         """Read nothing more of a partition; what is held of it is forgotten."""
@@ -154,6 +173,11 @@ class KeptConsumer:
         low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=timeout_s)  # or it raises
         return low, high
 
+    def exists(self, key: Key, timeout_s: float) -> bool:
+        """Whether the cluster has this partition."""
+        topic = self._consumer.list_topics(key[0], timeout_s).topics.get(key[0])
+        return topic is not None and topic.error is None and key[1] in topic.partitions
+
     def park(self) -> None:
         """Fetch nothing, hold nothing; the connections stay."""
         if self.standings:
@@ -166,8 +190,8 @@ class KeptConsumer:
         self._consumer.close()
 
 
-def _partitions(offsets: Mapping[Key, int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+def _partitions(places: Mapping[Key, Place]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition, offset) for (topic, partition), (offset, _) in places.items()]
 
 
 def _key_of(message: Message) -> Key:
@@ -195,8 +219,8 @@ class ConsumerCache:
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self, config: Config, wanted: Mapping[Key, int]) -> KeptConsumer:
-        """A consumer that stands at the wanted offsets: the one that needs the least for it, or a new one."""
+    def take(self, config: Config, wanted: Mapping[Key, Place]) -> KeptConsumer:
+        """A consumer that stands at the wanted places: the one that needs the least for it, or a new one."""
         with self._wake:
             mine = [each for each in self._idle if each.config == config]
             best = max(mine, key=lambda each: _fitness(each, wanted), default=None)
@@ -260,7 +284,7 @@ class ConsumerCache:
         return max(min(limits, default=now_s) - now_s, 0.01)
 
 
-def _fitness(consumer: KeptConsumer, wanted: Mapping[Key, int]) -> tuple[int, int, int]:
+def _fitness(consumer: KeptConsumer, wanted: Mapping[Key, Place]) -> tuple[int, int, int]:
     """Best is one that stands right, then one that stands wrong on the same partitions, then a parked one."""
     standings = consumer.standings
     return consumer.serves(wanted), sum(key in standings for key in wanted), not standings

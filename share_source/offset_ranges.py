@@ -31,6 +31,8 @@ class PartitionRanges(NamedTuple):
     topic: str
     partition: int
     ranges: tuple[AcquiredRange, ...]
+    topic_id: str = ""
+    """The plan's, if it is known: a consumer that prefetched from a deleted topic of this name is not gone on with."""
 
     @property
     def records(self) -> int:
@@ -64,9 +66,9 @@ def plan_tasks(
 
 def _in_order(partitions: Iterable[PartitionRanges]) -> list[PartitionRanges]:
     return sorted(
-        PartitionRanges(topic, partition, tuple(AcquiredRange(*each) for each in ranges))
-        for topic, partition, ranges in partitions
-        if ranges
+        each._replace(ranges=tuple(AcquiredRange(*acquired) for acquired in each.ranges))
+        for each in partitions
+        if each.ranges
     )
 
 
@@ -98,21 +100,23 @@ def _cut(partitions: list[PartitionRanges], sizes: list[int]) -> list[Task]:
     """The tasks of these sizes, each partition's ranges together."""
     tasks = []
     for _, of_task in groupby(_pieces(partitions, sizes), key=itemgetter(0)):
-        by_partition = groupby(of_task, key=itemgetter(1, 2))
-        tasks.append(tuple(PartitionRanges(t, p, tuple(each[3] for each in pieces)) for (t, p), pieces in by_partition))
+        by_partition = groupby(of_task, key=itemgetter(1))
+        tasks.append(tuple(part._replace(ranges=tuple(each[2] for each in pieces)) for part, pieces in by_partition))
     return tasks
 
 
-def _pieces(partitions: list[PartitionRanges], sizes: list[int]) -> Iterator[tuple[int, str, int, AcquiredRange]]:
-    """The ranges, cut where a task is full: (task, topic, partition, range)."""
+def _pieces(
+    partitions: list[PartitionRanges], sizes: list[int]
+) -> Iterator[tuple[int, PartitionRanges, AcquiredRange]]:
+    """The ranges, cut where a task is full: (task, whose they are, range)."""
     task, room = 0, sizes[0]
-    for topic, partition, ranges in partitions:
-        for first, last, delivery_count in ranges:
+    for part in partitions:
+        for first, last, delivery_count in part.ranges:
             while first <= last:
                 if not room:
                     task += 1
                     room = sizes[task]
                 end = min(last, first + room - 1)
-                yield task, topic, partition, AcquiredRange(first, end, delivery_count)
+                yield task, part, AcquiredRange(first, end, delivery_count)
                 room -= end - first + 1
                 first = end + 1

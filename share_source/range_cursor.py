@@ -30,7 +30,7 @@ class RangeCursor:
     """Picks the records of one partition's ranges out of what comes from its log, in offset order."""
 
     def __init__(self, part: PartitionRanges) -> None:
-        self.topic, self.partition, self._ranges = part
+        self.topic, self.partition, self._ranges, self.topic_id = part
         self.key = (self.topic, self.partition)
         self.last = self._ranges[-1].last
         self.position = self._ranges[0].first
@@ -48,6 +48,11 @@ class RangeCursor:
     def wanted(self) -> int:
         """The lowest offset that is still to be read: ``position``, or the first one after the hole there."""
         return self.position if self.done else max(self.position, self._ranges[self._index].first)
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Where a consumer has to stand: the wanted offset, and the id of the topic that has it."""
+        return self.wanted, self.topic_id
 
     def reached(self, end: int) -> None:
         """Everything below ``end`` has been seen."""

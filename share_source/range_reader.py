@@ -4,8 +4,9 @@ Promises: exactly the records whose offsets lie in the ranges, once, those of a 
 range's delivery count; the end is found over compaction, transaction markers, aborted batches and the log's end. What
 is gone is named, and fails the task or is logged (failOnDataLoss).
 
-A topic deleted and created anew under the plan is not noticed here by its id, since asking for it costs each task a
-round trip on a connection of its own: the coordinator compares ids when the plan is used, just before its tasks start.
+A topic deleted and created anew: a kept consumer never goes on from one topic's records to another's (a plan says the
+topic's id). Whether the cluster still has that topic is not asked here, since it costs each task a round trip on a
+connection of its own: the coordinator compares ids when the plan is used, just before its tasks start.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from share_source.consumers import READ_THROUGH_RECORDS, Event, KeptConsumer, cache, client_config, next_offset
+from share_source.consumers import (
+    GONE_TOPIC,
+    READ_THROUGH_RECORDS,
+    Event,
+    KeptConsumer,
+    cache,
+    client_config,
+    next_offset,
+)
 from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsGone
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor
@@ -36,15 +45,6 @@ HELD_RECORDS = 10_000
 _SLICE_S = 0.5  # a wait in C is not interrupted by signals
 
 _GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
-_GONE_TOPIC = frozenset(
-    (
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.INCONSISTENT_TOPIC_ID,
-    )
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def _take_consumers(task: ReadTask, cursors: list[RangeCursor]) -> list[_Reader]
     readers: list[_Reader] = []
     try:
         for group in groups:
-            consumer = cache().take(config, {cursor.key: cursor.wanted for cursor in group})
+            consumer = cache().take(config, {cursor.key: cursor.place for cursor in group})
             readers.append(_Reader(task, consumer, group))
     except BaseException:
         for reader in readers:
@@ -144,6 +144,8 @@ class _Reader:
                 self._seen(cursor, next_offset(of_key))
         for event in events:
             self._handle(event)
+        if self.consumer.misses_topic:
+            self._find_topics_again()
 
     def _take(self, cursor: RangeCursor, messages: list[Message], rows: Rows) -> None:
         picked, runs, beyond = cursor.take(messages)
@@ -165,7 +167,7 @@ class _Reader:
             if cursor.done:
                 del self._open[cursor.key]
             elif cursor.wanted - at.seen > READ_THROUGH_RECORDS:
-                self.consumer.move(cursor.key, cursor.wanted)
+                self.consumer.move(cursor.key, cursor.place)
         elif len(at.held) > HELD_RECORDS:
             self.consumer.leave(cursor.key)
 
@@ -176,21 +178,33 @@ class _Reader:
         ]
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
+            self.consumer.last_error = error.str()
             for cursor in mine:
                 self._seen(cursor, offset)
         elif code in _GONE_OFFSETS:
             for cursor in mine:
                 self._find_log_again(cursor, error.str())
-        elif code in _GONE_TOPIC:
-            for cursor in mine:
-                self._lose(cursor, cursor.last + 1, error.str())
-                self.consumer.leave(cursor.key)
+        elif code in GONE_TOPIC:
+            self.consumer.misses_topic = True
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise ReadDenied(topic=topic, reason=error.str())
         elif error.fatal() or (mine and not error.retriable()):
             raise ReadFailed(topic=topic, partition=partition, offset=offset, reason=error.str())
         else:
             self.consumer.last_error = error.str()
+
+    def _find_topics_again(self) -> None:
+        """The client misses a topic: which of ours is it, and is it really gone?"""
+        self.consumer.misses_topic = False
+        for cursor in list(self._cursors.values()):
+            try:
+                if self.consumer.exists(cursor.key, max(self._patience_s(), 1.0)):
+                    continue
+            except KafkaException as error:
+                self.consumer.last_error = error.args[0].str()
+                continue
+            self._lose(cursor, cursor.last + 1, "the topic is not there")
+            self.consumer.leave(cursor.key)
 
     def _find_log_again(self, cursor: RangeCursor, reason: str) -> None:
         """The log has no such offset: it starts later, or ends earlier. The consumer has stopped there."""
@@ -205,7 +219,7 @@ class _Reader:
             end = low if cursor.wanted < low else cursor.last + 1 if cursor.wanted > high else cursor.wanted
             self._lose(cursor, end, f"the log has offsets {low} to {high - 1} now")
         if not cursor.done:
-            self.consumer.move(cursor.key, cursor.wanted)
+            self.consumer.move(cursor.key, cursor.place)
 
     def _lose(self, cursor: RangeCursor, end: int, reason: str) -> None:
         """What is below ``end`` and not read yet can't be read any more."""
@@ -229,7 +243,7 @@ class _Reader:
     def _patience_s(self) -> float:
         """How long to wait for the next record, at most; ReadTimeout when it is overdue."""
         left_s = self._progress_s + self._task.poll_timeout_ms / 1000 - time.monotonic()
-        if left_s <= 0:
+        if left_s <= 0 and self._open:
             late = next(iter(self._open.values()))
             raise ReadTimeout(
                 topic=late.topic,

@@ -64,6 +64,7 @@ def produce_transactions(kafka, name: str, commits: list[bool]) -> None:
         producer.begin_transaction()
         for _ in range(2):
             producer.produce(name, b"x", partition=0)
+        producer.flush(30)  # an abort drops what is not sent yet
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
 
