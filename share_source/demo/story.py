@@ -1,0 +1,195 @@
+"""The story: two queries share a partition; one is killed in the middle of a batch, comes back, and nothing is lost.
+
+Rule: each step waits for something that can be seen (the group's members, Spark's log, files), within a limit; never
+for a time to pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TypeVar
+
+from coordinator.embedded_broker import EmbeddedBroker
+from share_source.demo.checks import Outcome
+from share_source.demo.errors import DemoFailed
+from share_source.demo.group import GROUP_ID, GroupWatch
+from share_source.demo.orders import TOPIC, Orders
+from share_source.demo.processes import QueryProcess, kill_coordinator, undisturbed
+from share_source.demo.screen import QueryView, Screen, View
+from share_source.demo.traces import KilledBatch, Traces
+from share_source.demo.workspace import Workspace
+
+NAMES = ("A", "B")
+FIRST_ORDERS = 10_000
+MORE_ORDERS = 6_000
+TASKS = 4
+"""In each batch of a query, two at a time: query_program's minPartitions."""
+STEP_LIMIT_S = 90.0
+
+_LOOK_EVERY_S = 0.02  # a batch takes about 2 s; its middle must not be missed
+_SHOW_EVERY_S = 0.2
+
+
+T = TypeVar("T")
+
+
+class Query:
+    """A query of the story: its process and its traces."""
+
+    def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
+        self.name = name
+        self.process = QueryProcess(name, workspace, bootstrap_servers)
+        self.traces = Traces(name, self.process.folder)
+        self.should_run = False
+        self.replays: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Query {self.name} {self.process!r}>"
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        self.process.start()
+        self.should_run = True
+
+    def kill(self) -> int:
+        """SIGKILL to all of its processes; how many these were."""
+        self.should_run = False
+        return self.process.kill()
+
+    def half_a_batch(self) -> int | None:
+        """The batch that it is in the middle of: some of its tasks are done, and half of them are not."""
+        batch = self.traces.running_batch()
+        return batch if batch is not None and 0 < self.traces.tasks_done(batch) <= TASKS // 2 else None
+
+    def view(self) -> QueryView:
+        """What it does now."""
+        batch = self.traces.running_batch()
+        return QueryView(
+            name=self.name,
+            state=self._state(batch),
+            batch=batch if self.should_run else None,
+            tasks_done=0 if batch is None else self.traces.tasks_done(batch),
+            committed=self.traces.committed(),
+        )
+
+    def _state(self, batch: int | None) -> str:
+        if not self.should_run:
+            return "killed"
+        if self.replays is not None and not self.traces.is_committed(self.replays):
+            return "replaying"
+        if not self.traces.has_begun():
+            return "starting"
+        return "idle" if batch is None else "running"
+
+
+class Story:
+    """Tells it; leave the ``with`` block and every process is gone."""
+
+    def __init__(self, workspace: Workspace, screen: Screen) -> None:
+        self._screen = screen
+        self._cleanup = ExitStack()
+        self._broker = self._cleanup.enter_context(EmbeddedBroker())
+        self._orders = Orders(self._broker.bootstrap_servers)
+        self._queries = tuple(Query(name, workspace, self._broker.bootstrap_servers) for name in NAMES)
+        self._cleanup.callback(kill_coordinator, workspace)
+        with undisturbed():
+            self._group = GroupWatch(self._broker.bootstrap_servers)
+        self._cleanup.callback(self._group.close)
+        for query in self._queries:
+            self._cleanup.callback(query.kill)
+
+    def __repr__(self) -> str:
+        return f"<Story {self._broker!r} {self._orders!r}>"
+
+    def __enter__(self) -> Story:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with undisturbed():
+            self._cleanup.close()
+
+    def tell(self) -> Outcome:
+        """The whole of it; DemoFailed names the step that did not come to its end."""
+        say, victim = self._screen.say, self._queries[0]
+        self._broker.create_topic(TOPIC)
+        say(f"A Kafka broker runs inside this process, at [bold]{self._broker.bootstrap_servers}[/].")
+        for query in self._queries:
+            query.start()
+        say(f"Two Spark programs start, [bold]query A[/] and [bold]query B[/], in the share group [bold]{GROUP_ID}[/].")
+        self._wait("both queries are in the group", lambda: self._group.look().members == len(NAMES))
+        self._orders.place(FIRST_ORDERS)
+        say(f"Both are in the group. {FIRST_ORDERS:,} orders go into [bold]one partition[/], 0 of topic orders.")
+        self._wait("both queries have billed a batch", lambda: all(query.traces.committed() for query in self._queries))
+        say(f"Both bill orders of that partition side by side, each in {TASKS} tasks a batch.")
+        killed = self._kill_in_the_middle(victim)
+        self._start_again(victim, killed)
+        self._orders.place(MORE_ORDERS)
+        say(f"{MORE_ORDERS:,} more orders go into the partition; both queries are at work again.")
+        self._wait("every order is billed", lambda: self._group.look().lag == 0)
+        say("Nothing is left to do: the group's lag is 0.")
+        return self._outcome(killed)
+
+    def _kill_in_the_middle(self, query: Query) -> KilledBatch:
+        batch_id = self._wait(f"query {query.name} is in the middle of a batch", query.half_a_batch)
+        processes = query.kill()
+        killed = query.traces.killed(batch_id)
+        query.replays = killed.batch_id
+        written, planned = len(killed.written), len(killed.planned)
+        self._screen.say(
+            f"[bold red]SIGKILL[/] to query {query.name}: driver JVM, Python and workers, {processes} processes. "
+            f"It was in batch {killed.batch_id}: {written:,} of {planned:,} orders written."
+        )
+        return killed
+
+    def _start_again(self, query: Query, killed: KilledBatch) -> None:
+        query.start()
+        self._screen.say(f"Query {query.name} is started again, from its checkpoint. Query B works on meanwhile.")
+        self._wait(
+            f"query {query.name} has replayed batch {killed.batch_id}",
+            lambda: query.traces.is_committed(killed.batch_id),
+        )
+        self._screen.say(
+            f"Query {query.name} has replayed batch {killed.batch_id}: the {len(killed.planned):,} orders that Spark's "
+            "log names, which the group had kept for it."
+        )
+
+    def _outcome(self, killed: KilledBatch) -> Outcome:
+        seen = self._group.look(fresh=True)
+        for query in self._queries:
+            query.kill()
+        return Outcome(
+            orders=self._orders.count,
+            queries=NAMES,
+            outputs=tuple(output for query in self._queries for output in query.traces.outputs()),
+            killed=killed,
+            lag=seen.lag,
+            archived=seen.archived,
+        )
+
+    def _wait(self, what: str, condition: Callable[[], T | None]) -> T:
+        """The condition's first answer that is neither None nor False."""
+        deadline = time.monotonic() + STEP_LIMIT_S
+        show_at_s = 0.0
+        while (answer := condition()) is None or answer is False:
+            now_s = time.monotonic()
+            self._check_alive(what)
+            if now_s > deadline:
+                raise DemoFailed(f"not within {STEP_LIMIT_S:.0f} s: {what}")
+            if now_s >= show_at_s:
+                self._show(what)
+                show_at_s = now_s + _SHOW_EVERY_S
+            time.sleep(_LOOK_EVERY_S)
+        return answer
+
+    def _check_alive(self, what: str) -> None:
+        for query in self._queries:
+            if query.should_run and not query.process.alive:
+                raise DemoFailed(f"query {query.name} ended by itself, while waiting until {what}")
+
+    def _show(self, what: str) -> None:
+        views = tuple(query.view() for query in self._queries)
+        self._screen.show(
+            View(step=f"waiting until {what}", orders=self._orders.count, lag=self._group.look().lag, queries=views)
+        )

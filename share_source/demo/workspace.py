@@ -1,0 +1,96 @@
+"""The demo's folder: everything that the demo and its processes write lies in it, and goes with it.
+
+Rule: nothing of the user's is read or written. The coordinator's endpoint and state, Spark's settings, its logs, its
+temporary files and its sockets are all in here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+# Short: the sockets of Spark's workers lie in the folder, and a socket's path has about 100 characters at most.
+_PREFIX = "sg-"
+_NOT_OURS = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_MASTER", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
+
+_SPARK_DEFAULTS = """\
+spark.master                          local[2]
+spark.driver.memory                   640m
+spark.driver.host                     127.0.0.1
+spark.driver.extraJavaOptions         -Djava.io.tmpdir={folder}/tmp -XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+spark.local.dir                       {folder}/tmp
+spark.sql.warehouse.dir               {folder}/tmp/warehouse
+spark.python.unix.domain.socket.dir   {folder}
+spark.ui.enabled                      false
+spark.ui.showConsoleProgress          false
+"""  # noqa: E501 - a line of Spark's settings can't be broken
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+
+
+class Workspace:
+    """A temporary folder; ``environment`` is for a query's process, ``own_environment`` for the demo's own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self.logs = self._make("logs")
+        self.runtime = self._make("run")
+        state, settings, tmp = self._make("state"), self._make("conf"), self._make("tmp")
+        (settings / "spark-defaults.conf").write_text(_SPARK_DEFAULTS.format(folder=self.folder))
+        (settings / "log4j2.properties").write_text(_LOG4J)
+        self.own_environment = {
+            "SHAREGROUP_RUNTIME_DIR": str(self.runtime),
+            "SHAREGROUP_STATE_DIR": str(state),
+        }
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name not in _NOT_OURS},
+            **self.own_environment,
+            "SPARK_CONF_DIR": str(settings),
+            "SPARK_LOCAL_DIRS": str(tmp),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "TMPDIR": str(tmp),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Workspace {self.folder}>"
+
+    def query_folder(self, name: str) -> Path:
+        """Where a query keeps its output and its checkpoint."""
+        return self._make(f"query={name}")
+
+    def remove(self, *, keep_logs: bool) -> None:
+        """Remove all of it, or all but the logs, the coordinator's among them."""
+        for log in self.runtime.glob("*.log") if keep_logs else ():
+            shutil.move(log, self.logs)
+        for path in self.folder.iterdir():
+            if not (keep_logs and path == self.logs):
+                _remove(path)
+        if not keep_logs:
+            _remove(self.folder)
+
+    def _make(self, name: str) -> Path:
+        path = self.folder / name
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,138 @@
+"""`make demo`, whole, as a person runs it: what it shows, how it ends, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.waiting import wait_until
+
+DEMO = [sys.executable, "-m", "share_source.demo"]
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """The demo's temporary directory: short, since sockets lie in it."""
+    directory = Path(tempfile.mkdtemp(prefix="sgd-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def environment(temporary: Path, **more: str) -> dict[str, str]:
+    """The demo brings its own places for endpoint and state: the run's are not set."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUP_")}
+    return {**kept, "TMPDIR": str(temporary), **more}
+
+
+def processes_of(temporary: Path) -> list[psutil.Process]:
+    """Whatever runs with the demo's temporary directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR", "").startswith(str(temporary)):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_story_is_told_in_two_minutes_and_checks_itself(temporary):
+    done = subprocess.run(DEMO, env=environment(temporary), capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SIGKILL to query A" in done.stdout
+    table = next(line.split() for line in done.stdout.splitlines() if "together" in line)
+    assert table[1] == "16,000"
+    assert "16,000 orders, lag 0, 0 archived" in done.stdout
+    assert done.stdout.count("✓") == 8
+    assert "✗" not in done.stdout
+    assert "8 of 8 checks passed" in done.stdout
+    assert not done.stderr
+    assert not list(temporary.iterdir())
+    wait_until(lambda: not processes_of(temporary), what="the demo's processes have ended")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_all_that_it_started(temporary, ending):
+    demo = subprocess.Popen(DEMO, env=environment(temporary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert demo.stdout is not None
+        assert any("Both are in the group" in line for line in demo.stdout)
+        assert len(processes_of(temporary)) > 4
+        demo.send_signal(ending)
+        _, errors = demo.communicate(timeout=30)
+    finally:
+        demo.kill()
+    assert demo.returncode == 130
+    assert errors == "sharegroup: interrupted; everything that was started has ended\n"
+    assert not list(temporary.iterdir())
+    wait_until(lambda: not processes_of(temporary), what="the demo's processes have ended")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_killed_outright_it_takes_its_queries_with_it(temporary):
+    demo = subprocess.Popen(DEMO, env=environment(temporary), stdout=subprocess.PIPE, text=True)
+    assert demo.stdout is not None
+    assert any("Both are in the group" in line for line in demo.stdout)
+    demo.kill()
+    demo.communicate()
+    wait_until(lambda: not [p for p in processes_of(temporary) if not is_coordinator(p)], what="the queries have ended")
+    for left in processes_of(temporary):
+        left.kill()  # a coordinator without members, which would leave in five minutes
+
+
+def is_coordinator(process: psutil.Process) -> bool:
+    try:
+        return "coordinator.service" in process.cmdline()
+    except psutil.Error:
+        return True
+
+
+def test_a_query_that_fails_is_named_with_the_place_of_its_log(temporary):
+    java = temporary / "java"
+    java.write_text('#!/bin/sh\n[ "$1" = -version ] && echo \'version "17.0.1"\' && exit 0\nexit 3\n')
+    java.chmod(0o755)
+    home = temporary / "home" / "bin"
+    home.mkdir(parents=True)
+    shutil.move(java, home)
+    settings = environment(temporary, JAVA_HOME=str(home.parent))
+    done = subprocess.run(DEMO, env=settings, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "ended by itself" in done.stderr
+    logs = Path(done.stderr.rpartition("(logs: ")[2].rstrip(")\n"))
+    assert {log.name for log in logs.iterdir()} >= {"query-A.log", "query-B.log"}
+    assert processes_of(temporary) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        (None, "sharegroup: Java is missing: install Java 17 or newer"),
+        ("11.0.2", "sharegroup: Java 11 is too old: install Java 17 or newer"),
+    ],
+)
+def test_without_the_right_java_one_line_says_what_to_do(temporary, version, says):
+    binaries = temporary / "bin"
+    binaries.mkdir()
+    if version:
+        (binaries / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+        (binaries / "java").chmod(0o755)
+    settings = environment(temporary, JAVA_HOME=str(temporary))
+    done = subprocess.run(DEMO, env=settings, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
