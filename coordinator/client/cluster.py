@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str]) ->
     try:
         admin = AdminClient(config)
     except KafkaException as error:
-        raise InvalidKafkaConfig(key=_property_in(error.args[0].str())) from None
+        raise InvalidKafkaConfig(key=_refused_key(config, error.args[0].str())) from None
     try:
         return admin.list_topics(timeout=BROKER_TIMEOUT_S)
     except KafkaException as error:
@@ -40,7 +41,13 @@ def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
     return str(cluster_metadata(bootstrap_servers, kafka_config).cluster_id or bootstrap_servers)
 
 
-def _property_in(text: str) -> str:
-    """The key that librdkafka complains of; never its value."""
-    quoted = text.split('"')
-    return quoted[-2] if len(quoted) > 2 else "(unknown)"
+def _refused_key(config: Mapping[str, Any], text: str) -> str:
+    """The key that librdkafka complains of, never its value: as its text says, else the one it refuses alone."""
+    if named := re.search(r'configuration property:? "([\w.]+)"', text):
+        return named.group(1)
+    for key, value in config.items():
+        try:
+            AdminClient({"bootstrap.servers": "unused", "log_level": "0", key: value})
+        except KafkaException:
+            return key
+    return "(several that don't go together)"

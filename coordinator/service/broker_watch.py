@@ -134,7 +134,7 @@ class BrokerWatch:
         keys = [(where, read_committed) for where in partitions]
         with self._changed:
             self._waited_for.update(keys)
-            self._changed.notify()
+            self._changed.notify_all()
         try:
             yield
         finally:

@@ -28,7 +28,7 @@ from coordinator.service.sqlite_store import SqliteStore
 from coordinator.service.store import Store
 from coordinator.wire import Endpoint, LaunchSettings, encode
 
-TAKE_OVER_S = 10.0
+TAKE_OVER_S = 5.0
 """How long to wait for an owner that is just leaving."""
 
 LONGEST_LOOK_S = 1.0

@@ -1,0 +1,373 @@
+"""A coordinator on demand: found or started, one for all, killed at any time, gone when idle; and members' sessions."""
+
+import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from coordinator.client import cluster as cluster_module
+from coordinator.client import on_demand
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.errors import (
+    BrokerNotReachable,
+    ConfigNotAvailable,
+    FencedMemberEpoch,
+    InvalidKafkaConfig,
+    StateStoreInUse,
+    StateStoreTooNew,
+    UnsafeDirectory,
+)
+from coordinator.messages import DescribeGroup, LatestOffsets, NextPlan, UsePlan
+from coordinator.service.sqlite_store import SqliteStore
+from tests.support.waiting import wait_until
+
+SECRET = "s3cret-of-the-broker"
+RECORDS = 1_000
+
+
+@pytest.fixture
+def runtime(runtime_dir, monkeypatch, unique):
+    """A runtime folder of this test's own; its coordinators end with it."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    yield directory
+    for pid in coordinators(directory):
+        kill(pid)
+
+
+@pytest.fixture
+def connect(embedded, runtime, tmp_path):
+    """Clients of one coordinator; more of them on each call."""
+    clients = []
+
+    def new(**options):
+        options.setdefault("state_store", f"sqlite:{tmp_path / 'state.db'}")
+        client = CoordinatorClient.connect(embedded.bootstrap_servers, {"sasl.password": SECRET}, **options)
+        clients.append(client)
+        return client
+
+    yield new
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def orders(embedded, unique):
+    """A topic with RECORDS records."""
+    name = unique("orders")
+    embedded.create_topic(name)
+    producer = Producer({"bootstrap.servers": embedded.bootstrap_servers, "log_level": 0})
+    for number in range(RECORDS):
+        producer.produce(name, str(number).encode(), partition=number % 4)
+    assert producer.flush(30) == 0
+    return name
+
+
+@pytest.fixture
+def join(orders):
+    sessions = []
+
+    def new(client, member="m1", **options):
+        session = MemberSession(client, "billing", member, topics=(orders,), starting_offsets="earliest", **options)
+        sessions.append(session)
+        return session
+
+    yield new
+    for session in sessions:
+        session.close()
+
+
+def coordinators(directory):
+    found = []
+    for path in directory.glob("endpoint-*.json"):
+        pid = int(json.loads(path.read_bytes())["pid"])
+        if psutil.pid_exists(pid):
+            found.append(pid)
+    return found
+
+
+def kill(pid, number=signal.SIGKILL):
+    process = psutil.Process(pid)
+    process.send_signal(number)
+    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, what="it is gone")
+
+
+def endpoint_file(runtime):
+    (path,) = runtime.glob("endpoint-*.json")
+    return path
+
+
+# --- one coordinator
+
+
+def test_clients_that_start_at_once_get_one_coordinator(connect, runtime):
+    with ThreadPoolExecutor(6) as threads:
+        pids = {client.endpoint_pid for client in threads.map(lambda _: connect(), range(6))}
+    assert len(pids) == 1
+    assert connect().endpoint_pid in pids
+
+
+def test_processes_that_start_at_once_get_one_coordinator(connect, embedded, runtime, tmp_path):
+    program = (
+        "import sys; from coordinator.client.client import CoordinatorClient as C;"
+        "print(C.connect(sys.argv[1], {}, sys.argv[2]).endpoint_pid)"
+    )
+    arguments = [sys.executable, "-c", program, embedded.bootstrap_servers, f"sqlite:{tmp_path / 'state.db'}"]
+    children = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    pids = {child.communicate(timeout=60)[0].strip() for child in children}
+    assert pids == {str(connect().endpoint_pid)}
+
+
+def test_two_stores_of_one_cluster_have_two_coordinators(connect, tmp_path):
+    assert connect().endpoint_pid != connect(state_store=f"sqlite:{tmp_path / 'other.db'}").endpoint_pid
+
+
+def test_the_default_store_is_the_cluster_s_own_file_in_the_state_directory(connect, monkeypatch, tmp_path):
+    monkeypatch.setenv(on_demand.STATE_VARIABLE, str(tmp_path / "states"))
+    connect(state_store=None)
+    connect(state_store="sqlite")
+    assert len(list((tmp_path / "states").glob("mockCluster*.db"))) == 1
+
+
+def test_it_outlives_the_process_that_started_it_and_its_terminal(connect):
+    process = psutil.Process(connect().endpoint_pid)
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
+
+
+# --- killed
+
+
+def test_after_a_kill_the_next_call_goes_on_with_the_state_kept(connect, join):
+    client = connect()
+    session = join(client)
+    plan = session.call(NextPlan, max_records=100).plan
+    killed = client.endpoint_pid
+    kill(killed)
+    assert session.call(NextPlan, max_records=100).plan == plan
+    assert client.endpoint_pid != killed
+    assert session.member_epoch == 1
+
+
+def test_a_call_that_waits_when_it_is_killed_is_answered(connect, join, orders, embedded):
+    client = connect()
+    session = join(client)
+    number = session.call(NextPlan).plan.number
+    session.call(UsePlan, number=number)
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(session.call(NextPlan, start=number, wait_ms=20_000)))
+    thread.start()
+    wait_until(lambda: client.call(DescribeGroup(group_id="billing")).partitions[0].acquired == 0, what="it waits")
+    kill(client.endpoint_pid)
+    producer = Producer({"bootstrap.servers": embedded.bootstrap_servers, "log_level": 0})
+    producer.produce(orders, b"new", partition=0)
+    assert producer.flush(30) == 0
+    thread.join(60)
+    assert answers[0].plan.partitions[0].ranges == ((250, 250, 1),)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_at_any_time_each_record_is_completed_in_exactly_one_plan(connect, join, seed):
+    chance = random.Random(seed)
+    client = connect()
+    session = join(client)
+    done, number, finished = [], "", threading.Event()
+
+    def kill_now_and_then():
+        for _ in range(5):
+            if finished.wait(chance.uniform(0.05, 0.4)):
+                return
+            kill(client.endpoint_pid)
+
+    killer = threading.Thread(target=kill_now_and_then)
+    killer.start()
+    while True:
+        plan = session.call(NextPlan, start=number, max_records=4).plan
+        if not plan.number:
+            break
+        session.call(UsePlan, number=plan.number)
+        number = plan.number
+        done += [(p.partition, o) for p in plan.partitions for r in p.ranges for o in range(r.first, r.last + 1)]
+    finished.set()
+    killer.join()
+    assert sorted(done) == [(p, o) for p in range(4) for o in range(RECORDS // 4)], f"seed {seed}"
+    assert session.member_epoch == 1
+
+
+@pytest.mark.parametrize("left", ["dead process", "another program's port", "garbage", "nothing"])
+def test_an_endpoint_file_that_was_left_behind_is_found_out(connect, runtime, left):
+    killed = connect().endpoint_pid
+    path = endpoint_file(runtime)
+    kill(killed)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        if left == "another program's port":
+            path.write_text(json.dumps({**json.loads(path.read_text()), "port": other.getsockname()[1]}))
+        elif left == "garbage":
+            path.write_bytes(b"\x00{")
+        elif left == "nothing":
+            path.unlink()
+        assert connect().endpoint_pid != killed
+
+
+# --- leaving
+
+
+def test_it_leaves_when_it_is_idle_and_is_started_again(connect, join, runtime):
+    client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
+    session = join(client)
+    first = psutil.Process(client.endpoint_pid)
+    session.call(LatestOffsets)
+    session.close(leave=True)
+    wait_until(lambda: not list(runtime.glob("endpoint-*.json")), what="its endpoint file is gone")
+    wait_until(lambda: first.status() == psutil.STATUS_ZOMBIE if first.is_running() else True, what="it is gone")
+    assert client.call(DescribeGroup(group_id="billing")).state == "EMPTY"
+
+
+def test_it_stays_as_long_as_there_is_a_member(connect, join):
+    client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
+    pid = client.endpoint_pid
+    session = join(client, configs={"share.heartbeat.interval.ms": "60000", "share.session.timeout.ms": "3000000"})
+    watcher = join(client, "m2")
+    plan = session.call(NextPlan)
+    watcher.close()
+    client.call(DescribeGroup(group_id="billing"))
+    # Nobody asks anything for longer than the idle timeout: the kernel's wait for its exit is the clock.
+    with pytest.raises(psutil.TimeoutExpired):
+        psutil.Process(pid).wait(2.5)
+    assert session.call(NextPlan) == plan
+    assert client.endpoint_pid == pid
+
+
+def test_told_to_end_it_removes_its_endpoint_and_lets_the_store_go(connect, runtime, tmp_path):
+    kill(connect().endpoint_pid, signal.SIGTERM)
+    assert not list(runtime.glob("endpoint-*.json"))
+    SqliteStore(tmp_path / "state.db").close()
+
+
+# --- secrets
+
+
+def test_secrets_are_in_no_place_that_others_can_see(connect, runtime, join):
+    client = connect()
+    join(client).call(NextPlan)
+    process = psutil.Process(client.endpoint_pid)
+    path = endpoint_file(runtime)
+    token = json.loads(path.read_text())["token"]
+    (log,) = runtime.glob("coordinator-*.log")
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert "joined" in log.read_text()
+    for text in (" ".join(process.cmdline()), str(process.environ()), log.read_text(), repr(client)):
+        assert SECRET not in text
+        assert token not in text
+    assert SECRET not in path.read_text()
+    assert SECRET not in repr(client._on_demand)
+
+
+def test_it_listens_on_loopback_only(connect):
+    listening = [c for c in psutil.Process(connect().endpoint_pid).net_connections() if c.status == "LISTEN"]
+    assert {c.laddr.ip for c in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+
+
+def test_a_runtime_directory_that_others_can_write_to_is_refused(embedded, monkeypatch, tmp_path):
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(tmp_path))
+    with pytest.raises(UnsafeDirectory, match="others may write to it"):
+        CoordinatorClient.connect(embedded.bootstrap_servers)
+
+
+def test_without_a_usable_runtime_directory_there_is_one_of_the_user_s_own(monkeypatch, tmp_path):
+    monkeypatch.delenv(on_demand.RUNTIME_VARIABLE)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file" / "none"))
+    monkeypatch.setattr(on_demand.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(on_demand.platformdirs, "user_runtime_dir", lambda *_, **__: str(tmp_path / "file" / "none"))
+    directory = on_demand.runtime_dir()
+    assert directory == Path(tmp_path) / f"sharegroup-{os.getuid()}"
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+# --- errors by name
+
+
+def test_a_store_that_another_process_owns_is_refused_naming_it(connect, tmp_path):
+    owner = SqliteStore(tmp_path / "state.db")
+    with pytest.raises(StateStoreInUse, match=rf"state\.db is in use by another coordinator \(process {os.getpid()}\)"):
+        connect()
+    owner.close()
+    connect()
+
+
+def test_a_store_of_a_newer_version_is_refused_by_name(connect, tmp_path):
+    SqliteStore(tmp_path / "state.db").close()
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute("PRAGMA user_version = 9")
+    connection.close()
+    with pytest.raises(StateStoreTooNew, match="schema is 9"):
+        connect()
+
+
+def test_a_broker_that_is_not_there_is_named_and_no_secret_is(monkeypatch, runtime):
+    monkeypatch.setattr(cluster_module, "BROKER_TIMEOUT_S", 1.0)
+    with pytest.raises(BrokerNotReachable, match=r"No Kafka broker of 127\.0\.0\.1:1 could be reached") as raised:
+        CoordinatorClient.connect("127.0.0.1:1", {"sasl.password": SECRET})
+    assert SECRET not in str(raised.value)
+
+
+def test_a_kafka_config_that_librdkafka_does_not_know_is_named(runtime):
+    with pytest.raises(InvalidKafkaConfig, match=r"configuration ssl\.truststore\.location is not accepted") as raised:
+        CoordinatorClient.connect("127.0.0.1:1", {"ssl.truststore.location": SECRET})
+    assert SECRET not in str(raised.value)
+
+
+def test_a_standalone_endpoint_is_refused_by_name(embedded):
+    with pytest.raises(ConfigNotAvailable, match="standalone"):
+        CoordinatorClient.connect(embedded.bootstrap_servers, {}, None, "host:1")
+
+
+# --- sessions
+
+
+def test_heartbeats_keep_a_session_alive(connect, join):
+    client = connect()
+    session = join(client, configs={"share.session.timeout.ms": "1000"})
+    plan = session.call(NextPlan)
+    # The other member waits for more than one session timeout, and gets nothing.
+    assert join(client, "m2").call(NextPlan, wait_ms=1_500).plan.number == ""
+    assert session.call(NextPlan) == plan
+
+
+def test_a_session_that_lapsed_comes_back_under_its_epoch(connect, join):
+    client = connect()
+    configs = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "999"}
+    session = join(client, configs=configs)
+    session._closed.set()  # its heartbeats have stopped, as in a process that hangs
+    wait_until(lambda: client.call(DescribeGroup(group_id="billing")).state == "EMPTY", what="it lapsed")
+    assert session.call(NextPlan).plan.number
+    assert session.member_epoch == 1
+
+
+def test_a_fenced_session_fails_by_name_and_never_comes_back(connect, join):
+    client = connect()
+    first = join(client, configs={"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "100"})
+    second = join(client)
+    assert second.member_epoch == first.member_epoch + 1
+    wait_until(lambda: first._fenced, what="a heartbeat has met the fence")
+    for _ in range(2):
+        with pytest.raises(FencedMemberEpoch, match="another process joined with the same checkpoint"):
+            first.call(NextPlan)
+    wait_until(lambda: not first._thread.is_alive(), what="its heartbeats have stopped")
+    assert second.call(NextPlan).plan.number

@@ -1,0 +1,69 @@
+"""A Kafka cluster for the service's tests: topics with ids and partitions, logs as [start, end), and what was asked."""
+
+from collections.abc import Iterable
+from itertools import count
+
+from coordinator.errors import BrokerNotReachable
+from coordinator.service.cluster import EARLIEST, LATEST, TopicInfo, Where
+
+
+class FakeCluster:
+    """`add` and `delete` topics, `move` log ends and starts; `asked` counts the calls for offsets."""
+
+    addresses = "fake:9092"
+
+    def __init__(self, *, topic_ids: bool = True) -> None:
+        self.topic_ids = topic_ids
+        self.found: dict[str, TopicInfo] = {}
+        self.logs: dict[Where, list[int]] = {}
+        self.stable: dict[Where, int] = {}
+        self.timestamps: dict[Where, dict[int, int]] = {}
+        self.asked = 0
+        self.unreachable = False
+        self._ids = (f"id-{number}" for number in count(1))
+
+    def add(self, name: str, partitions: int = 1, *, end: int = 0, start: int = 0) -> str:
+        """Create a topic, or add partitions to it; its id."""
+        topic_id = self.found[name].topic_id if name in self.found else next(self._ids)
+        self.found[name] = TopicInfo(name, topic_id if self.topic_ids else "", partitions)
+        for partition in range(partitions):
+            self.logs.setdefault((name, partition), [start, end])
+        return topic_id
+
+    def delete(self, name: str) -> None:
+        del self.found[name]
+        self.logs = {where: log for where, log in self.logs.items() if where[0] != name}
+
+    def move(self, name: str, end: int, partition: int = 0, *, start: int = 0) -> None:
+        self.logs[name, partition] = [start, end]
+
+    # --- what the service asks
+
+    def gives_topic_ids(self) -> bool:
+        self._answer()
+        return self.topic_ids
+
+    def topic_names(self) -> list[str]:
+        self._answer()
+        return sorted(self.found)
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        self._answer()
+        return {name: self.found[name] for name in names if name in self.found}
+
+    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+        self._answer()
+        self.asked += 1
+        return {where: self._offset(where, at, read_committed) for where in partitions if where in self.logs}
+
+    def _offset(self, where: Where, at: int, read_committed: bool) -> int:
+        start, end = self.logs[where]
+        if at == EARLIEST:
+            return start
+        if at == LATEST:
+            return self.stable.get(where, end) if read_committed else end
+        return next((offset for time, offset in sorted(self.timestamps[where].items()) if time >= at), end)
+
+    def _answer(self) -> None:
+        if self.unreachable:
+            raise BrokerNotReachable(addresses=self.addresses, timeout_ms=15_000, reason="_TRANSPORT")

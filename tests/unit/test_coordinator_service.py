@@ -1,0 +1,404 @@
+"""What members ask becomes commands with the broker's facts: where groups begin, what is acquired, what has gone."""
+
+import threading
+
+import pytest
+
+from coordinator.errors import (
+    BrokerNotReachable,
+    ConfigOutOfBounds,
+    GroupIdNotFound,
+    InvalidRequest,
+    InvalidStartingOffsets,
+    TopicIdsMissing,
+    UnknownMemberId,
+    UnknownPartition,
+    UnknownTopic,
+)
+from coordinator.messages import (
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    LatestOffsets,
+    LeaveGroup,
+    NextPlan,
+    UsePlan,
+)
+from coordinator.service.broker_watch import BrokerWatch
+from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.engine import Engine
+from coordinator.service.shard import Shard
+from coordinator.service.sqlite_store import SqliteStore
+from tests.support.fake_cluster import FakeCluster
+from tests.support.faulty_store import FaultyStore
+from tests.support.waiting import wait_until
+
+
+class Running:
+    """A service on a fake cluster; `join`, `next`, `use` speak for members."""
+
+    def __init__(self, path, cluster):
+        self.cluster = cluster
+        self.store = FaultyStore(SqliteStore(path))
+        self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=lambda: self.service.tell_news())
+        self.engine = Engine(Shard(self.store, on_change=lambda groups: self.service.tell_news()))
+        self.service = CoordinatorService(self.engine, self.watch)
+        self.epochs = {}
+
+    def close(self):
+        self.engine.close()
+        self.watch.close()
+        self.store.close()
+
+    def join(self, member="m1", *, process=None, **fields):
+        if not any(fields.get(key) for key in ("topics", "topic_pattern", "assign")):
+            fields["topics"] = ("orders",)
+        request = JoinGroup(group_id="billing", member_id=member, process_id=process or f"{member}-p", **fields)
+        reply = self.service.handle(request)
+        self.epochs[member] = reply.member_epoch
+        return reply
+
+    def ask(self, request, member="m1", **fields):
+        return self.service.handle(
+            request(group_id="billing", member_id=member, member_epoch=self.epochs[member], **fields)
+        )
+
+    def next(self, start="", member="m1", wait_ms=0, **fields):
+        return self.ask(NextPlan, member, start=start, wait_ms=wait_ms, **fields).plan
+
+    def use(self, number, member="m1", **fields):
+        return self.ask(UsePlan, member, number=number, **fields)
+
+    def partitions(self):
+        description = self.service.handle(DescribeGroup(group_id="billing"))
+        return {(p.topic, p.partition): p for p in description.partitions}
+
+    def start_offsets(self):
+        return {where: p.start_offset for where, p in self.partitions().items()}
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    cluster.add("orders", 2, end=100, start=10)
+    return cluster
+
+
+@pytest.fixture
+def running(cluster, tmp_path):
+    running = Running(tmp_path / "state.db", cluster)
+    yield running
+    running.close()
+
+
+def held(plan):
+    return {(p.topic, p.partition): [(r.first, r.last) for r in p.ranges] for p in plan.partitions}
+
+
+# --- where a group begins
+
+
+@pytest.mark.parametrize(
+    ("fields", "starts"),
+    [
+        ({}, (100, 100)),  # share.auto.offset.reset=latest is Kafka's default
+        ({"starting_offsets": "earliest"}, (10, 10)),
+        ({"starting_offsets": "latest"}, (100, 100)),
+        ({"configs": {"share.auto.offset.reset": "earliest"}}, (10, 10)),
+        ({"configs": {"share.auto.offset.reset": "earliest"}, "starting_offsets": "latest"}, (100, 100)),
+        ({"starting_offsets": '{"orders": {"0": 23, "1": -2}}'}, (23, 10)),
+        ({"starting_offsets": '{"orders": {"0": -1, "1": 5}}'}, (100, 10)),
+        ({"starting_offsets": '{"orders": {"0": 500, "1": 99}}'}, (100, 99)),
+    ],
+)
+def test_a_new_group_begins_where_it_is_told_to(running, fields, starts):
+    running.join(**fields)
+    assert running.start_offsets() == {("orders", 0): starts[0], ("orders", 1): starts[1]}
+
+
+def test_by_duration_begins_at_the_first_record_after_that_time_or_at_the_end(running, cluster):
+    now_ms = running.engine.clock.now_ms()
+    cluster.timestamps = {("orders", 0): {now_ms - 7_200_000: 20, now_ms - 1_800_000: 70}, ("orders", 1): {}}
+    running.join(configs={"share.auto.offset.reset": "by_duration:PT1H"})
+    assert running.start_offsets() == {("orders", 0): 70, ("orders", 1): 100}
+
+
+@pytest.mark.parametrize("text", ["newest", "[1]", '{"orders": {"0": 1}}', '{"orders": {"0": -3, "1": 1}}'])
+def test_starting_offsets_that_cannot_be_used_are_refused_by_name_and_no_group_begins(running, text):
+    with pytest.raises(InvalidStartingOffsets):
+        running.join(starting_offsets=text)
+    with pytest.raises(GroupIdNotFound):
+        running.partitions()
+
+
+def test_starting_offsets_are_for_what_the_group_does_not_have_yet(running):
+    running.join(starting_offsets="earliest")
+    running.join("m2", starting_offsets="latest")
+    assert running.start_offsets() == {("orders", 0): 10, ("orders", 1): 10}
+
+
+def test_the_start_offset_is_durable_before_the_first_acquire(running):
+    running.join(starting_offsets="earliest")
+    loaded, _ = running.engine.shard._load("billing")
+    assert {p.start_offset for p in loaded.partitions.values()} == {10}
+
+
+def test_new_partitions_begin_at_their_earliest_also_under_latest(running, cluster):
+    running.join()
+    cluster.add("orders", 3, end=7)
+    assert held(running.next(max_records=100)) == {("orders", 2): [(0, 6)]}
+
+
+def test_a_topic_that_comes_to_match_the_pattern_begins_at_its_earliest(running, cluster):
+    running.join(topic_pattern="ord.*")
+    cluster.add("orders-eu", end=5)
+    cluster.add("my-orders", end=5)
+    assert held(running.next(max_records=100)) == {("orders-eu", 0): [(0, 4)]}
+
+
+def test_a_topic_that_came_while_the_query_was_down_begins_at_its_earliest(running, cluster):
+    running.join(topic_pattern="ord.*")
+    cluster.add("orders-eu", end=5)
+    running.join(topic_pattern="ord.*", process="another")
+    assert held(running.next(max_records=100)) == {("orders-eu", 0): [(0, 4)]}
+
+
+def test_a_topic_that_another_query_brings_to_the_group_begins_by_the_policy(running, cluster):
+    running.join()
+    cluster.add("payments", end=5)
+    running.join("m2", topics=("payments",))
+    assert running.start_offsets()["payments", 0] == 5
+
+
+# --- refused by name
+
+
+def test_a_topic_that_does_not_exist_is_named(running):
+    with pytest.raises(UnknownTopic, match=r"Topic payments does not exist in the Kafka cluster at fake:9092"):
+        running.join(topics=("orders", "payments"))
+
+
+def test_an_assigned_partition_that_does_not_exist_is_named(running):
+    with pytest.raises(UnknownPartition, match="orders has no partition 7"):
+        running.join(assign={"orders": (0, 7)})
+
+
+def test_a_bad_config_is_named_and_no_group_begins(running):
+    with pytest.raises(ConfigOutOfBounds):
+        running.join(configs={"share.session.timeout.ms": "1"})
+    with pytest.raises(GroupIdNotFound):
+        running.partitions()
+
+
+@pytest.mark.parametrize("request_", [Heartbeat, NextPlan, LatestOffsets, LeaveGroup])
+def test_who_never_joined_is_told_so(running, request_):
+    running.epochs["m9"] = 1
+    running.join()
+    with pytest.raises(UnknownMemberId):
+        running.ask(request_, "m9")
+
+
+def test_a_request_without_a_group_id_is_refused(running):
+    with pytest.raises(InvalidRequest):
+        running.service.handle(DescribeGroup(group_id=""))
+
+
+def test_a_broker_that_is_away_is_named(running, cluster):
+    cluster.unreachable = True
+    with pytest.raises(BrokerNotReachable, match=r"fake:9092 could be reached within 15000 ms"):
+        running.join()
+
+
+def test_a_session_that_lapsed_comes_back_while_the_broker_is_away(running, cluster):
+    epoch = running.join(starting_offsets="earliest").member_epoch
+    cluster.unreachable = True
+    running.ask(LeaveGroup)
+    assert running.join(member_epoch=epoch).member_epoch == epoch
+    running.ask(Heartbeat)
+
+
+# --- configs
+
+
+def test_configs_of_a_join_are_the_group_s_from_then_on(running):
+    joined = running.join(configs={"share.session.timeout.ms": "6000", "share.isolation.level": "read_committed"})
+    assert (joined.session_timeout_ms, joined.isolation_level) == (6000, "read_committed")
+    assert running.join("m2").session_timeout_ms == 6000
+
+
+# --- plans
+
+
+def test_completing_and_acquiring_are_one_store_transaction(running):
+    running.join(starting_offsets="earliest")
+    number = running.next(max_records=60).number
+    running.use(number)
+    appends = running.store.appends
+    assert held(running.next(number, max_records=60)) == {("orders", 0): [(40, 69)], ("orders", 1): [(40, 69)]}
+    assert running.store.appends == appends + 1
+
+
+def test_known_ends_are_enough_when_they_fill_the_request(running, cluster):
+    running.join(starting_offsets="earliest")
+    number = running.next(max_records=10).number
+    running.use(number)
+    running.watch.topics = lambda subscription: cluster.found  # no refresh, which asks for log starts
+    asked = cluster.asked
+    number = running.next(number, max_records=10).number
+    assert (number != "", cluster.asked) == (True, asked)
+    running.use(number)
+    asked = cluster.asked
+    running.next(number, max_records=1_000)
+    assert cluster.asked == asked + 1
+
+
+def test_a_waiting_member_is_woken_by_new_records(running, cluster):
+    running.join()
+    woken = threading.Event()
+    plans = []
+
+    def wait():
+        plans.append(running.next(max_records=10, wait_ms=30_000))
+        woken.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    wait_until(lambda: running.watch._waited_for, what="it waits")
+    cluster.move("orders", 103, start=10)
+    assert woken.wait(10)
+    assert held(plans[0]) == {("orders", 0): [(100, 102)]}
+
+
+def test_a_waiting_member_is_woken_by_records_that_another_gave_back(running):
+    running.join("m1", starting_offsets="earliest")
+    running.join("m2")
+    running.next(member="m1")
+    plans = []
+    thread = threading.Thread(target=lambda: plans.append(running.next(member="m2", wait_ms=30_000)), daemon=True)
+    thread.start()
+    wait_until(lambda: running.watch._waited_for, what="it waits")
+    running.ask(LeaveGroup, "m1")
+    thread.join(10)
+    assert held(plans[0]) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
+
+
+def test_nobody_is_asked_while_nobody_waits(running, cluster):
+    running.join()
+    assert running.next(wait_ms=60).number == ""
+    wait_until(lambda: not running.watch._waited_for, what="nobody waits")
+    asks = threading.Thread(target=running.watch._wanted, args=(0.0,), daemon=True)
+    asks.start()
+    assert asks.is_alive()
+    with running.watch.waiting([("orders", 0)], read_committed=False):
+        asks.join(10)
+    assert not asks.is_alive()
+
+
+def test_available_now_ends_at_its_bounds_and_does_not_wait(running, cluster):
+    running.join(starting_offsets="earliest")
+    until = running.ask(LatestOffsets).ends
+    assert until == {"orders": {"0": 100, "1": 100}}
+    cluster.add("orders", 3, end=50)
+    cluster.move("orders", 500, start=10)
+    plan = running.next(until=until)
+    assert held(plan) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
+    running.use(plan.number)
+    assert running.next(plan.number, until=until, wait_ms=30_000).number == ""
+
+
+def test_read_committed_goes_up_to_the_last_stable_offset(running, cluster):
+    cluster.stable = {("orders", 0): 60, ("orders", 1): 10}
+    running.join(starting_offsets="earliest", configs={"share.isolation.level": "read_committed"})
+    assert running.ask(LatestOffsets).ends == {"orders": {"0": 60, "1": 10}}
+    assert held(running.next()) == {("orders", 0): [(10, 59)]}
+
+
+def test_assign_takes_no_other_partition(running):
+    running.join(assign={"orders": (1,)}, starting_offsets="earliest")
+    assert held(running.next()) == {("orders", 1): [(10, 99)]}
+    assert running.ask(LatestOffsets).ends == {"orders": {"1": 100}}
+
+
+def test_records_that_retention_took_before_they_were_acquired_are_not_acquired(running, cluster):
+    running.join(starting_offsets="earliest")
+    cluster.move("orders", 100, start=50)
+    assert held(running.next())["orders", 0] == [(50, 99)]
+
+
+# --- what has gone
+
+
+def test_what_the_log_lost_of_a_plan_is_told_when_it_is_taken_up(running, cluster):
+    running.join(starting_offsets="earliest")
+    plan = running.next()
+    cluster.move("orders", 100, start=50)
+    lost = running.use(plan.number).data_loss
+    assert [(left.partition, left.first, left.last) for left in lost] == [(0, 10, 49)]
+
+
+def test_a_topic_made_anew_begins_at_its_earliest_and_the_old_one_s_ranges_are_lost(running, cluster):
+    running.join(starting_offsets="earliest")
+    plan = running.next()
+    cluster.delete("orders")
+    cluster.add("orders", 2, end=5)
+    lost = running.use(plan.number, fail_on_data_loss=False).data_loss
+    assert sorted((left.partition, left.first, left.last) for left in lost) == [(0, 10, 99), (1, 10, 99)]
+    assert held(running.next(plan.number)) == {("orders", 0): [(0, 4)], ("orders", 1): [(0, 4)]}
+
+
+def test_a_topic_that_is_gone_loses_its_ranges_and_the_query_goes_on(running, cluster):
+    cluster.add("payments", end=5)
+    running.join(topics=("orders", "payments"), starting_offsets="earliest")
+    plan = running.next()
+    cluster.delete("payments")
+    reply = running.use(plan.number, fail_on_data_loss=False)
+    assert [left.topic for left in reply.data_loss] == ["payments"]
+    assert set(held(reply.plan)) == {("orders", 0), ("orders", 1)}
+    assert running.next(plan.number).number == ""
+
+
+def test_a_topic_no_longer_subscribed_gives_its_ranges_back(running, cluster):
+    cluster.add("payments", end=5)
+    running.join(topics=("orders", "payments"), starting_offsets="earliest")
+    plan = running.next()
+    running.use(plan.number)
+    running.join(topics=("orders",), process="another")
+    reply = running.use(plan.number)
+    assert [(left.topic, left.reason) for left in reply.left_out] == [("payments", "unsubscribed")]
+    assert set(held(reply.plan)) == {("orders", 0), ("orders", 1)}
+
+
+# --- topic ids
+
+
+def test_a_cluster_without_ids_has_them_derived_from_the_names(tmp_path):
+    cluster = FakeCluster(topic_ids=False)
+    cluster.add("orders", end=5)
+    running = Running(tmp_path / "state.db", cluster)
+    running.join(starting_offsets="earliest")
+    plan = running.next()
+    assert len(plan.partitions[0].topic_id) == 22
+    assert running.use(plan.number).data_loss == ()
+    cluster.topic_ids = True
+    cluster.add("orders", end=5)
+    assert running.next(plan.number).number == ""  # the group goes on by the names
+    running.close()
+
+
+def test_ids_that_are_no_longer_given_are_an_error_and_not_a_new_topic(running, cluster):
+    running.join()
+    cluster.topic_ids = False
+    cluster.add("orders", 2)
+    with pytest.raises(TopicIdsMissing, match="Is it the same cluster"):
+        running.next()
+
+
+# --- people
+
+
+def test_a_group_is_described_with_its_lag_and_without_it_when_the_broker_is_away(running, cluster):
+    running.join(starting_offsets="earliest")
+    running.next(max_records=20)
+    assert {p.lag for p in running.partitions().values()} == {90}
+    assert {p.acquired for p in running.partitions().values()} == {10}
+    cluster.unreachable = True
+    assert {p.lag for p in running.partitions().values()} == {None}

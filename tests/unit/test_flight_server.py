@@ -1,0 +1,146 @@
+"""The Flight server, over a real connection on loopback: tokens, errors by name, and bodies that nobody expects."""
+
+import pyarrow.flight as flight
+import pytest
+
+from coordinator.client.connection import Connection, Unreachable
+from coordinator.errors import DataLoss, InternalError, InvalidRequest, RemoteError, ShareGroupError, error_from_wire
+from coordinator.messages import DescribeGroup, Done, Heartbeat, LeaveGroup
+from coordinator.service.flight_server import FlightServer
+from coordinator.wire import Endpoint, decode_answer
+
+TOKEN = "a-token"
+
+
+class NobodyKnows(ShareGroupError):
+    """Only the service has {this}."""
+
+
+def handle(request):
+    if isinstance(request, Heartbeat):
+        return Done()
+    if isinstance(request, LeaveGroup):
+        raise DataLoss(group_id=request.group_id, count=3, ranges="orders-0 [1..3]")
+    if request.group_id == "unknown":
+        raise NobodyKnows(this="this class")
+    raise ZeroDivisionError("a mistake of ours")
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = FlightServer(handle, TOKEN, version="0.1")
+    yield server
+    server.shutdown()
+
+
+def endpoint(server, token=TOKEN):
+    return Endpoint(host="127.0.0.1", port=server.port, token=token, pid=1)
+
+
+@pytest.fixture
+def connection(server):
+    connection = Connection(endpoint(server))
+    yield connection
+    connection.close()
+
+
+HEARTBEAT = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
+
+
+def raw(connection, name, body):
+    options = flight.FlightCallOptions(headers=connection._headers, timeout=10)
+    (answer,) = connection._client.do_action(flight.Action(name, body), options)
+    return decode_answer(answer.body.to_pybytes())
+
+
+def test_a_request_is_answered(connection):
+    assert connection.call(HEARTBEAT) == Done()
+
+
+def test_health_says_which_process_serves(connection):
+    assert connection.check_health().version == "0.1"
+
+
+def test_health_is_no_activity(server, connection):
+    connection.call(HEARTBEAT)
+    idle_s = server.idle_s
+    connection.check_health()
+    assert server.idle_s > idle_s
+
+
+def test_an_error_crosses_as_its_class_with_its_fields(connection):
+    with pytest.raises(DataLoss, match=r"Share group billing lost 3 record") as raised:
+        connection.call(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    assert raised.value.fields == {"group_id": "billing", "count": 3, "ranges": "orders-0 [1..3]"}
+
+
+def test_an_error_that_this_side_has_no_class_for_keeps_its_text():
+    error = error_from_wire("FromTheFuture", {"this": 1}, "Only a newer version has this.")
+    assert isinstance(error, RemoteError)
+    assert "FromTheFuture: Only a newer version has this." in str(error)
+
+
+def test_a_mistake_of_ours_crosses_by_name_and_the_service_goes_on(connection):
+    with pytest.raises(InternalError, match="DescribeGroup"):
+        connection.call(DescribeGroup(group_id="billing"))
+    assert connection.call(HEARTBEAT) == Done()
+
+
+@pytest.mark.parametrize("token", ["", "a-toke", "a-token2"])
+@pytest.mark.parametrize("call", ["call", "check_health"])
+def test_without_the_token_nothing_is_answered(server, token, call):
+    stranger = Connection(endpoint(server, token))
+    with pytest.raises(Unreachable, match="FlightUnauthenticatedError"):
+        stranger.call(HEARTBEAT) if call == "call" else stranger.check_health()
+    stranger.close()
+
+
+def test_the_token_is_checked_for_every_kind_of_call(server):
+    stranger = flight.FlightClient(f"grpc://127.0.0.1:{server.port}")
+    descriptor = flight.FlightDescriptor.for_path("x")
+    options = flight.FlightCallOptions(timeout=10)
+    for call in (
+        lambda: list(stranger.do_action(flight.Action("Health", b""), options)),
+        lambda: list(stranger.list_flights(options=options)),
+        lambda: stranger.get_flight_info(descriptor, options),
+        lambda: stranger.do_get(flight.Ticket(b"x"), options).read_all(),
+        lambda: list(stranger.list_actions(options)),
+    ):
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            call()
+    stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("Heartbeat", b""),
+        ("Heartbeat", b"{"),
+        ("Heartbeat", b"\xff\x00\xfe"),
+        ("Heartbeat", b"[]"),
+        ("Heartbeat", b'{"type": "Heartbeat", "group_id": 7}'),
+        ("Heartbeat", b'{"type": "LeaveGroup", "group_id": "g", "member_id": "m", "member_epoch": 1}'),
+        ("Heartbeat", b"[" * 100_000),
+        ("Done", b'{"type": "Done"}'),
+        ("", b""),
+        ("__class__", b"{}"),
+    ],
+)
+def test_a_malformed_request_is_refused_by_name_and_the_service_goes_on(connection, name, body):
+    with pytest.raises(InvalidRequest):
+        raw(connection, name, body)
+    assert connection.call(HEARTBEAT) == Done()
+
+
+def test_a_server_that_is_gone_is_unreachable():
+    gone = FlightServer(handle, TOKEN)
+    where = endpoint(gone)
+    gone.shutdown()
+    connection = Connection(where)
+    with pytest.raises(Unreachable):
+        connection.call(HEARTBEAT)
+    connection.close()
+
+
+def test_no_repr_shows_the_token(server, connection):
+    assert TOKEN not in f"{server!r} {connection!r} {endpoint(server)!r} {endpoint(server)}"
