@@ -1,0 +1,72 @@
+"""``python -m benchmarks`` (or ``make bench``): sharegroup against its peers on a broker of its own, in one run.
+
+--quick            about 3 minutes: fewer rounds, smaller topics
+--only PART …      throughput, zstd, small, idle, rpc, core
+--sources NAME …   beside kafka and sharegroup: ranges (the read path without a coordinator), nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.report import Row, markdown, print_table, write_json
+from benchmarks.suite import PARTS, Suite
+from benchmarks.workloads import KAFKA, NOTHING, SHAREGROUP, SOURCES
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.imports import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def main() -> int:
+    """Measure, print, write; 1 if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="measure sharegroup against its peers")
+    parser.add_argument("--quick", action="store_true", help="about 3 minutes")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=(KAFKA, SHAREGROUP, NOTHING), metavar="NAME")
+    parser.add_argument("--markdown", type=Path, help="also write the table to this file")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    began_s = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="sgb-"))
+    for variable, name in (("SHAREGROUP_RUNTIME_DIR", "run"), ("SHAREGROUP_STATE_DIR", "state")):
+        (directory / name).mkdir(mode=0o700)
+        os.environ[variable] = str(directory / name)
+
+    def say(what: str) -> None:
+        console.print(f"{time.monotonic() - began_s:4.0f} s  {what}", style="dim")
+
+    try:
+        suite = Suite(given.sources, quick=given.quick, say=say)
+        rows = suite.run(given.only)
+    finally:
+        kill_coordinators()
+        shutil.rmtree(directory, ignore_errors=True)
+    print_table(rows, console)
+    path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}{'-quick' if given.quick else ''}.json"
+    write_json(path, rows, suite.details)
+    if given.markdown:
+        given.markdown.write_text(markdown(rows), encoding="utf-8")
+    console.print(f"{path.relative_to(ROOT)}, {time.monotonic() - began_s:.0f} s")
+    return _verdict(rows, console)
+
+
+def _verdict(rows: list[Row], console: Console) -> int:
+    missed = [row.name for row in rows if row.met is False]
+    aimed = [row for row in rows if row.met is not None]
+    console.print("\n  ✗ ".join([f"{len(aimed) - len(missed)} of {len(aimed)} targets met", *missed]))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

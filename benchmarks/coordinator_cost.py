@@ -1,0 +1,81 @@
+"""What a plan costs by RPC with the state on disk: 1,000,000 records as ranges over 50 partitions.
+
+As a query asks for it: one request completes a plan and acquires the next, one more marks that one used.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+from typing import Any
+
+from confluent_kafka import Producer
+
+from benchmarks.report import Row
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.messages import NextPlan, UsePlan
+from tests.support.kafka_broker import KafkaBroker
+
+PARTITIONS = 50
+PLAN_RECORDS = 1_000_000
+PLANS = 5
+TARGET_MS = 20
+
+
+def coordinator_rows(broker: KafkaBroker, groups: int) -> list[Row]:
+    """Medians over the plans of so many groups, the first plan of each left out."""
+    topic = broker.create_topic(f"wide-{uuid.uuid4().hex[:8]}", PARTITIONS)
+    _fill(broker, topic)
+    client = CoordinatorClient.connect(broker.bootstrap)
+    nexts: list[float] = []
+    uses: list[float] = []
+    for _ in range(groups):
+        session = MemberSession(
+            client, f"rpc-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex, topics=(topic,), starting_offsets="earliest"
+        )
+        _plans(session, nexts, uses)
+        session.close(leave=True)
+    client.close()
+    both = [a + b for a, b in zip(nexts, uses, strict=True)]
+    how = f"RPC and fsync, {len(both)} plans, 95th percentile {statistics.quantiles(both, n=20)[-1]:.1f}"
+    return [
+        Row(
+            name="acquire + complete 1,000,000 records, 50 partitions",
+            value=statistics.median(nexts),
+            unit="ms",
+            at_most=TARGET_MS,
+            how=f"one request; RPC and fsync, {len(nexts)} plans, 95th percentile "
+            f"{statistics.quantiles(nexts, n=20)[-1]:.1f}",
+        ),
+        Row(name="… with marking the plan used", value=statistics.median(both), unit="ms", how=how),
+    ]
+
+
+def _plans(session: MemberSession, nexts: list[float], uses: list[float]) -> None:
+    number = ""
+    for plan in range(PLANS):
+        began_s = time.perf_counter()
+        acquired = session.call(NextPlan, start=number, max_records=PLAN_RECORDS, wait_ms=0).plan
+        acquired_s = time.perf_counter()
+        session.call(UsePlan, number=acquired.number)
+        used_s = time.perf_counter()
+        number = acquired.number
+        held = sum(last - first + 1 for part in acquired.partitions for first, last, _ in part.ranges)
+        assert (held, len(acquired.partitions)) == (PLAN_RECORDS, PARTITIONS), (held, len(acquired.partitions))
+        if plan:
+            nexts.append((acquired_s - began_s) * 1000)
+            uses.append((used_s - acquired_s) * 1000)
+
+
+def _fill(broker: KafkaBroker, topic: str) -> None:
+    """Empty values: only their number matters."""
+    config: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 0}
+    producer = Producer({**config, "queue.buffering.max.messages": 1_000_000})
+    for partition in range(PARTITIONS):
+        left = PLANS * PLAN_RECORDS // PARTITIONS
+        while left:
+            left -= producer.produce_batch(topic, [{"value": b""} for _ in range(min(left, 10_000))], partition)
+            producer.poll(0)
+    assert producer.flush(120) == 0

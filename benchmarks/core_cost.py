@@ -1,0 +1,103 @@
+"""What the core costs, without a store or a network: CPU time of a contiguous range, from acquisition to its end."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.report import Row
+from coordinator.commands import (
+    AcquirePlan,
+    CompletePlan,
+    CreateGroup,
+    InitializePartitions,
+    PartitionStart,
+    TakeUpPlan,
+    TopicPartitions,
+)
+from coordinator.decide import decide
+from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks, PartitionBounds
+from coordinator.records import encode_record
+from coordinator.share_group import ShareGroup
+
+GROUP, TOPIC_ID, MEMBER = "g", "T", "m"
+RANGE_RECORDS = 10_000
+_ACCEPT = (1,)
+
+
+class Core:
+    """One group with one partition, run as the shard runs it: decide, encode, replay."""
+
+    def __init__(self, *, query: bool, records: int) -> None:
+        self.group = ShareGroup(GROUP)
+        self.bounds = (PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=records),)
+        self.run(CreateGroup(incarnation="i", topic_ids=True))
+        topics = (TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=1),)
+        starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
+        self.run(InitializePartitions(topics=topics, starts=starts))
+        self.epoch = self.run(JoinGroup(group_id=GROUP, member_id=MEMBER, process_id="p", query=query)).member_epoch
+
+    def run(self, command: Any) -> Any:
+        decision = decide(self.group, command, 1_000_000)
+        for record in decision.records:
+            if record.durable:  # type: ignore[attr-defined]
+                encode_record(record)  # type: ignore[arg-type]
+        for record in decision.records:
+            self.group.replay(record)  # type: ignore[arg-type]
+        return decision.reply
+
+
+def core_rows(ranges: int) -> list[Row]:
+    """Medians over so many ranges."""
+    how = f"{RANGE_RECORDS:,} records, decide + encode + replay, CPU"
+    timed = {**_query(ranges), **_share_consumer(ranges)}
+    return [Row(name=f"core: {name}", value=statistics.median(us), unit="µs", how=how) for name, us in timed.items()]
+
+
+def _query(ranges: int) -> dict[str, list[float]]:
+    core = Core(query=True, records=ranges * RANGE_RECORDS)
+    who = {"member_id": MEMBER, "member_epoch": core.epoch}
+    acquire: list[float] = []
+    use: list[float] = []
+    complete: list[float] = []
+    number = ""
+    for _ in range(ranges):
+        next_plan = AcquirePlan(**who, start=number, max_records=RANGE_RECORDS, bounds=core.bounds)
+        number = _timed(acquire, lambda command=next_plan: core.run(command)).plan.number
+        assert number
+        _timed(use, lambda number=number: core.run(TakeUpPlan(**who, number=number, bounds=core.bounds)))
+        _timed(complete, lambda number=number: core.run(CompletePlan(**who, number=number)))
+    return {"query acquires": acquire, "query uses its plan": use, "query completes": complete}
+
+
+def _share_consumer(ranges: int) -> dict[str, list[float]]:
+    core = Core(query=False, records=ranges * RANGE_RECORDS)
+    who = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": core.epoch}
+    acquire: list[float] = []
+    acknowledge: list[float] = []
+    for _ in range(ranges):
+        command = AcquireRecords(**who, max_records=RANGE_RECORDS, bounds=core.bounds)
+        acquired = _timed(acquire, lambda command=command: core.run(command))
+        acks = tuple(
+            PartitionAcks(
+                topic_id=TOPIC_ID,
+                partition=0,
+                batches=tuple(
+                    AckBatch(first=first, last=last, delivery_count=count, types=_ACCEPT)
+                    for first, last, count in part.ranges
+                ),
+            )
+            for part in acquired.partitions
+        )
+        reply = _timed(acknowledge, lambda acks=acks: core.run(Acknowledge(**who, partitions=acks)))
+        assert acks and not reply.errors
+    return {"ShareConsumer acquires": acquire, "ShareConsumer acknowledges": acknowledge}
+
+
+def _timed(us: list[float], act: Callable[[], Any]) -> Any:
+    began_ns = time.thread_time_ns()
+    answer = act()
+    us.append((time.thread_time_ns() - began_ns) / 1000)
+    return answer

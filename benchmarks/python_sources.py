@@ -1,0 +1,152 @@
+"""Two Python sources to measure against: one that does nothing, and the read path without a coordinator.
+
+``nothing`` yields Arrow batches that are ready, as many records and tasks as it is told: what Spark itself costs a
+Python source, so the floor. ``ranges`` reads real records with share_source's read path, from plans that it makes up
+from the topic's end offsets: what is between it and sharegroup is the coordinator's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from coordinator.values import AcquiredRange
+from share_source.arrow_schema import arrow_schema, spark_schema
+from share_source.offset_ranges import PartitionRanges, plan_tasks
+from share_source.range_reader import ReadTask, read_task
+
+ARROW_RECORDS = 10_000
+
+
+class NothingSource(DataSource):
+    """``records`` in all, ``valueBytes`` each, ``tasks`` a batch, ``maxOffsetsPerTrigger`` a batch."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nothing"
+
+    def schema(self) -> StructType:
+        return spark_schema()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return NothingReader(self.options)
+
+
+class Count(InputPartition):
+    """So many records."""
+
+    def __init__(self, records: int) -> None:
+        super().__init__(None)
+        self.records = records
+
+
+class _BoundedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Counts up to ``records``; the offset is how many there were."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = {name.lower(): value for name, value in options.items()}
+        self.records = int(self.options["records"])
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return {"records": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadMaxRows(int(self.options["maxoffsetspertrigger"]))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.records
+        return {"records": min(start["records"] + most, self.records)}
+
+    def commit(self, end: dict[str, Any]) -> None:
+        pass
+
+
+class NothingReader(_BoundedReader):
+    """Nothing is read."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        count, tasks = end["records"] - start["records"], int(self.options["tasks"])
+        return [Count(count // tasks + (task < count % tasks)) for task in range(tasks)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        ready = _ready(int(self.options["valuebytes"]))
+        full, rest = divmod(partition.records, ARROW_RECORDS)
+        yield from [ready] * full
+        if rest:
+            yield ready.slice(0, rest)
+
+
+@lru_cache(maxsize=4)
+def _ready(value_bytes: int) -> pa.RecordBatch:
+    count = ARROW_RECORDS
+    of_field = {
+        "value": pa.array([b"v" * value_bytes] * count, pa.binary()),
+        "topic": pa.array(["topic"] * count, pa.string()),
+        "partition": pa.array([0] * count, pa.int32()),
+        "offset": pa.array(range(count), pa.int64()),
+        "timestamp": pa.array([1_700_000_000_000_000] * count, pa.timestamp("us", tz="UTC")),
+        "timestampType": pa.array([0] * count, pa.int32()),
+        "deliveryCount": pa.array([1] * count, pa.int32()),
+    }
+    columns = [of_field.get(each.name, pa.nulls(count, each.type)) for each in arrow_schema()]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema())
+
+
+class RangesSource(DataSource):
+    """``topic`` on ``bootstrap``, ``maxOffsetsPerTrigger`` a batch, even over the partitions."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ranges"
+
+    def schema(self) -> StructType:
+        return spark_schema()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return RangesReader(self.options)
+
+
+class Ranges(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, task: ReadTask) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class RangesReader(_BoundedReader):
+    """Partition ``p`` of a batch's records ``[a, b)``: the offsets of ``p`` between even shares of ``a`` and ``b``."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        topic, ends = self.options["topic"], self._ends()
+        total = sum(ends)
+        ranges = [
+            PartitionRanges(topic, p, (AcquiredRange(first, last, 1),))
+            for p, count in enumerate(ends)
+            if (first := count * start["records"] // total) <= (last := count * end["records"] // total - 1)
+        ]
+        config = {"bootstrap.servers": self.options["bootstrap"]}
+        tasks = plan_tasks(ranges, parallelism=int(self.options["tasks"]))
+        return [Ranges(ReadTask(partitions=task, kafka_config=config)) for task in tasks]
+
+    def _ends(self) -> list[int]:
+        if not hasattr(self, "_known_ends"):
+            consumer = Consumer({"bootstrap.servers": self.options["bootstrap"], "group.id": "benchmark"})
+            topic = self.options["topic"]
+            count = len(consumer.list_topics(topic).topics[topic].partitions)
+            self._known_ends = [consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(count)]
+            consumer.close()
+        return self._known_ends
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return read_task(partition.task)

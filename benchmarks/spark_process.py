@@ -1,0 +1,169 @@
+"""The handle of a Spark session that runs queries for the benchmark (benchmarks.spark_session)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.coordinator_process import coordinator_pids
+from tests.support.imports import ROOT
+
+JARS = ROOT / ".build" / "spark-kafka"
+CORES = 2
+_ANSWER_TIMEOUT_S = 300
+_CONFIG = {
+    "spark.master": f"local[{CORES}]",
+    "spark.driver.extraClassPath": f"{JARS}/*",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.numRecentProgressUpdates": "10000",
+}
+
+
+class QueryFailed(RuntimeError):
+    """A query of the benchmark failed, or did not end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a query: its batches as Spark's progress tells them."""
+
+    whole_s: float
+    cpu_s: float
+    """Of the session and all that it started, coordinators too; not the broker's."""
+    batches: list[dict[str, Any]]
+
+    @property
+    def records(self) -> int:
+        return sum(batch["records"] for batch in self.batches)
+
+    def steady_rate(self, warm_up: int) -> float:
+        """Records a second in the median batch, the first ones left out."""
+        steady = self.batches[warm_up:] or self.batches[-1:]
+        return statistics.median(batch["records"] * 1000 / batch["triggerExecution"] for batch in steady)
+
+    def median_ms(self, what: str, warm_up: int) -> float:
+        """The median of one of Spark's durations over the batches, the first ones left out."""
+        steady = self.batches[warm_up:] or self.batches[-1:]
+        return statistics.median(batch.get(what, 0) for batch in steady)
+
+
+class SparkProcess:
+    """One session. Use it in a ``with``: at its end all its processes are gone, and its folder."""
+
+    def __init__(self, *, unix_sockets: bool) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="sgb-"))  # short: sockets' paths lie in it
+        self._answers, theirs = os.pipe()
+        self._log = self.directory / "spark.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.spark_session", str(theirs)],
+                cwd=ROOT,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs,),
+                start_new_session=True,
+                text=True,
+            )
+        os.close(theirs)
+        self._said = b""
+        self._tell(
+            {
+                **_CONFIG,
+                "spark.local.dir": str(self.directory),
+                "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
+                "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
+                "spark.python.unix.domain.socket.enabled": str(unix_sockets).lower(),
+                "spark.python.unix.domain.socket.dir": str(self.directory),
+            }
+        )
+
+    def __enter__(self) -> SparkProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, source: str, options: dict[str, str], **fields: Any) -> None:
+        """Let it run a query; `finish` waits for its end."""
+        self._cpu_before_s = self.cpu_s()
+        checkpoint = self.directory / f"checkpoint-{uuid.uuid4().hex[:8]}"
+        self._tell({"source": source, "options": options, "checkpoint": str(checkpoint), **fields})
+
+    def finish(self) -> Run:
+        """The run of the query that was started last; QueryFailed."""
+        answer = self._listen()
+        if "error" in answer:
+            raise QueryFailed(answer["error"])
+        return Run(**answer, cpu_s=self.cpu_s() - self._cpu_before_s)
+
+    def run(self, source: str, options: dict[str, str]) -> Run:
+        """Run a query over all that there is."""
+        self.start(source, options)
+        return self.finish()
+
+    def processes(self) -> list[psutil.Process]:
+        """It and all that it started, that live."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            main = psutil.Process(self._process.pid)
+            return [main, *main.children(recursive=True)]
+        return []
+
+    def cpu_s(self) -> float:
+        """CPU time so far, of those that have ended too: whoever waited for them has it among its children's."""
+        total = 0.0
+        coordinators = [psutil.Process(pid) for pid in coordinator_pids()]
+        for each in {process.pid: process for process in (*self.processes(), *coordinators)}.values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += sum(each.cpu_times()[:4])
+        return total
+
+    def close(self) -> None:
+        """The end of it."""
+        found = self.processes()
+        for each in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        psutil.wait_procs(found, timeout=20)
+        self._process.wait(20)
+        if self._process.stdin:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        os.close(self._answers)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+    def _listen(self) -> dict[str, Any]:
+        while b"\n" not in self._said:
+            ready, _, _ = select.select([self._answers], [], [], _ANSWER_TIMEOUT_S)
+            more = os.read(self._answers, 1 << 20) if ready else b""
+            if not more:
+                end = self._log.read_text(errors="replace")[-3000:]
+                raise QueryFailed(f"{'it ended' if ready else 'no answer'}:\n{end}")
+            self._said += more
+        line, _, self._said = self._said.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

@@ -1,0 +1,75 @@
+"""A Spark session in a process of its own that runs the queries it is told to, one after the other.
+
+Run as ``python -m benchmarks.spark_session FD``: a JSON line with Spark's configuration on standard input, then one
+for each query; the answers are JSON lines on file descriptor FD. Ends with its standard input, so it outlives nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+
+def main() -> None:
+    """Obey until the input ends."""
+    spark = session(json.loads(sys.stdin.readline()))
+    with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answers:
+        for line in sys.stdin:
+            try:
+                answer = run(spark, json.loads(line))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark is told
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+    os._exit(0)  # the queries' checkpoints are thrown away anyhow
+
+
+def session(config: dict[str, str]) -> SparkSession:
+    """The session, with the Python sources that are measured against."""
+    from benchmarks.python_sources import NothingSource, RangesSource
+
+    builder = SparkSession.builder.appName("sharegroup-benchmarks")
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    for source in (NothingSource, RangesSource):
+        spark.dataSource.register(source)
+    return spark
+
+
+def run(spark: SparkSession, spec: dict[str, Any]) -> dict[str, Any]:
+    """Run one query into ``noop``: until it has read all there is, or, with ``idle_s``, for so long."""
+    frame = spark.readStream.format(spec["source"]).options(**spec["options"]).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", spec["checkpoint"])
+    began_s = time.monotonic()
+    if "idle_s" in spec:
+        query = writer.start()
+        _stop_after(query, spec["idle_s"])
+    else:
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+    whole_s = time.monotonic() - began_s
+    batches = [json.loads(progress.json) for progress in query.recentProgress]
+    return {"whole_s": whole_s, "batches": [_batch(each) for each in batches if each["numInputRows"]]}
+
+
+def _stop_after(query: StreamingQuery, seconds: float) -> None:
+    stop = threading.Timer(seconds, query.stop)
+    stop.start()
+    query.awaitTermination()  # raises at once what the query failed of
+    stop.join()
+
+
+def _batch(progress: dict[str, Any]) -> dict[str, Any]:
+    return {"records": progress["numInputRows"], **progress["durationMs"]}
+
+
+if __name__ == "__main__":
+    main()

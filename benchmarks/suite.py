@@ -1,0 +1,110 @@
+"""The measurements in their order, on one broker; what each has for a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.coordinator_cost import coordinator_rows
+from benchmarks.core_cost import core_rows
+from benchmarks.idle import idle_rows
+from benchmarks.report import Row
+from benchmarks.spark_process import SparkProcess
+from benchmarks.topics import Topic, fill
+from benchmarks.workloads import (
+    KAFKA,
+    NOTHING,
+    SHAREGROUP,
+    Workload,
+    interleaved,
+    overhead_rows,
+    throughput_rows,
+)
+from tests.support.kafka_broker import KafkaBroker
+
+PARTS = ("throughput", "zstd", "small", "idle", "rpc", "core")
+LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
+OVERHEAD_MS = 20
+
+
+class Suite:
+    """One run of all, or of some parts. ``details`` has every run's batches."""
+
+    def __init__(self, sources: Sequence[str], *, quick: bool, say: Callable[[str], None]) -> None:
+        self.details: dict[str, Any] = {}
+        self._sources = tuple(dict.fromkeys((KAFKA, *sources)))
+        self._quick = quick
+        self._rounds = 3 if quick else 7
+        self._say = say
+
+    def run(self, parts: Sequence[str]) -> list[Row]:
+        """The rows of these parts."""
+        rows: list[Row] = []
+        with KafkaBroker(log_retention_check_interval_ms="300000") as broker:
+            if {"throughput", "zstd", "small", "idle"} & set(parts):
+                with SparkProcess(unix_sockets=True) as spark:
+                    rows += self._with_spark(spark, broker, parts)
+            if "small" in parts:
+                with SparkProcess(unix_sockets=False) as spark:
+                    rows += self._small(spark, broker, "TCP sockets", None)
+            if "rpc" in parts:
+                self._say("acquire + complete by RPC")
+                rows += coordinator_rows(broker, groups=4 if self._quick else 12)
+        if "core" in parts:
+            rows += core_rows(300 if self._quick else 2000)
+        return rows
+
+    # --- with Spark
+
+    def _with_spark(self, spark: SparkProcess, broker: KafkaBroker, parts: Sequence[str]) -> list[Row]:
+        rows: list[Row] = []
+        if "throughput" in parts:
+            rows += self._throughput(spark, broker)
+        if "zstd" in parts:
+            topic = self._fill(broker, "zstd", 4 * LARGE, 200, compression_type="zstd")
+            workload = Workload(name="200 B zstd, 500,000", topic=topic, per_batch=LARGE)
+            rows += self._compare(spark, broker, workload, 0.8)
+        if "small" in parts:
+            rows += self._small(spark, broker, "Unix sockets", OVERHEAD_MS)
+        if "idle" in parts:
+            rows += self._idle(spark, broker)
+        return rows
+
+    def _throughput(self, spark: SparkProcess, broker: KafkaBroker) -> list[Row]:
+        plain = self._fill(broker, "plain", 4 * LARGE if self._quick else 6 * LARGE, 200)
+        large = self._fill(broker, "kilobyte", 3 * LARGE, 1000)
+        return [
+            *self._compare(spark, broker, Workload(name="200 B, 500,000", topic=plain, per_batch=LARGE), 0.9),
+            *self._compare(spark, broker, Workload(name="200 B, 100,000", topic=plain, per_batch=MEDIUM), None),
+            *self._compare(spark, broker, Workload(name="1 KB, 500,000", topic=large, per_batch=LARGE), 0.9),
+        ]
+
+    def _compare(self, spark: SparkProcess, broker: KafkaBroker, workload: Workload, target: float | None) -> list[Row]:
+        self._say(f"throughput: {workload.name} a batch")
+        runs = interleaved(spark, broker, workload, self._sources, self._rounds)
+        self._keep(workload.name, runs)
+        return throughput_rows(workload, runs, target)
+
+    def _small(self, spark: SparkProcess, broker: KafkaBroker, sockets: str, target_ms: float | None) -> list[Row]:
+        self._say(f"small batches, {sockets}")
+        topic = self._fill(broker, f"small-{sockets.split()[0]}", (20 if self._quick else 30) * SMALL, 200)
+        workload = Workload(name=f"1,000 a batch, {sockets}", topic=topic, per_batch=SMALL, tasks=1, warm_up=5)
+        runs = interleaved(spark, broker, workload, tuple(dict.fromkeys((*self._sources, NOTHING))), self._rounds)
+        self._keep(workload.name, runs)
+        return overhead_rows(workload, runs, target_ms)
+
+    def _idle(self, spark: SparkProcess, broker: KafkaBroker) -> list[Row]:
+        topic = self._fill(broker, "quiet", 10 * SMALL, 200)
+        rows = []
+        for source in (SHAREGROUP, KAFKA):
+            self._say(f"idle: {source}")
+            rows += idle_rows(spark, broker, topic, 20 if self._quick else 30, source)
+        return rows
+
+    def _fill(self, broker: KafkaBroker, name: str, records: int, value_bytes: int, **config: object) -> Topic:
+        self._say(f"filling {name}: {records:,} records of {value_bytes:,} B")
+        return fill(broker, name, records, value_bytes, **config)
+
+    def _keep(self, name: str, runs: dict[str, list[Any]]) -> None:
+        self.details[name] = {source: [asdict(run) for run in of] for source, of in runs.items()}

@@ -1,0 +1,128 @@
+"""The queries that are compared: the same topic and batch size for each source, interleaved, medians over rounds."""
+
+from __future__ import annotations
+
+import statistics
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.report import Row
+from benchmarks.spark_process import CORES, Run, SparkProcess
+from benchmarks.topics import Topic
+from tests.support.kafka_broker import KafkaBroker
+
+KAFKA, SHAREGROUP, RANGES, NOTHING = SOURCES = ("kafka", "sharegroup", "ranges", "nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """All of a topic, ``per_batch`` records a batch; ``warm_up`` batches of a run are not counted as steady."""
+
+    name: str
+    topic: Topic
+    per_batch: int
+    tasks: int = CORES
+    warm_up: int = 1
+
+
+def options_of(source: str, workload: Workload, broker: KafkaBroker) -> dict[str, str]:
+    """What makes this source read the workload."""
+    limit = {"maxOffsetsPerTrigger": str(workload.per_batch)}
+    made_up = {**limit, "records": str(workload.topic.records), "tasks": str(workload.tasks)}
+    if source == NOTHING:
+        return {**made_up, "valueBytes": str(workload.topic.value_bytes)}
+    if source == RANGES:
+        return {**made_up, "bootstrap": broker.bootstrap, "topic": workload.topic.name}
+    real = {**limit, **from_earliest(workload.topic.name, broker)}
+    return {**real, "kafka.group.id": f"benchmark-{uuid.uuid4().hex[:8]}"} if source == SHAREGROUP else real
+
+
+def from_earliest(topic: str, broker: KafkaBroker) -> dict[str, str]:
+    """The options that Spark's source and ours have in common."""
+    return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+
+
+def interleaved(
+    spark: SparkProcess, broker: KafkaBroker, workload: Workload, sources: Sequence[str], rounds: int
+) -> dict[str, list[Run]]:
+    """Each source once a round, in an order that turns; the runs by source."""
+    runs: dict[str, list[Run]] = {source: [] for source in sources}
+    for round_ in range(rounds):
+        first = round_ % len(sources)
+        for source in (*sources[first:], *sources[:first]):
+            run = spark.run(source, options_of(source, workload, broker))
+            assert run.records == workload.topic.records, f"{source} read {run.records} records"
+            runs[source].append(run)
+    return runs
+
+
+def throughput_rows(workload: Workload, runs: dict[str, list[Run]], target: float | None) -> list[Row]:
+    """Ratios to Spark's own source, round by round; the median of them."""
+    steady = {source: [run.steady_rate(workload.warm_up) for run in of] for source, of in runs.items()}
+    whole = {source: [run.records / run.whole_s for run in of] for source, of in runs.items()}
+    rows = [
+        Row(
+            name=f"{workload.name}: {source}",
+            value=statistics.median(rates),
+            unit="records/s",
+            how=f"CPU {statistics.median(run.cpu_s * 1e6 / run.records for run in runs[source]):.2f} s/M records",
+        )
+        for source, rates in steady.items()
+    ]
+    for source in set(steady) & {SHAREGROUP, RANGES}:
+        rows += [
+            Row(
+                name=f"{workload.name}: {source} / kafka",
+                value=_ratio(steady[source], steady[KAFKA]),
+                at_least=target if source == SHAREGROUP else None,
+                how="steady batches" + _spread(steady[source], steady[KAFKA]),
+            ),
+            Row(
+                name=f"{workload.name}: {source} / kafka",
+                value=_ratio(whole[source], whole[KAFKA]),
+                how="whole run, from start to end",
+            ),
+        ]
+    return rows
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def _spread(ours: list[float], theirs: list[float]) -> str:
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+    return f", {ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds"
+
+
+def overhead_rows(workload: Workload, runs: dict[str, list[Run]], target_ms: float | None) -> list[Row]:
+    """A small batch: what it takes more than the source that does nothing."""
+    times = {source: [run.median_ms("triggerExecution", workload.warm_up) for run in of] for source, of in runs.items()}
+    rows = [
+        Row(
+            name=f"{workload.name}: {source}",
+            value=statistics.median(ms),
+            unit="ms",
+            how=_where(runs[source], workload),
+        )
+        for source, ms in times.items()
+    ]
+    for source in set(times) & {SHAREGROUP, RANGES}:
+        more = sorted(a - b for a, b in zip(times[source], times[NOTHING], strict=True))
+        rows.append(
+            Row(
+                name=f"{workload.name}: {source} - nothing",
+                value=statistics.median(more),
+                unit="ms",
+                at_most=target_ms if source == SHAREGROUP else None,
+                how=f"{more[0]:.0f} to {more[-1]:.0f} in {len(more)} rounds",
+            )
+        )
+    return rows
+
+
+def _where(runs: list[Run], workload: Workload) -> str:
+    parts = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+    medians = [statistics.median(run.median_ms(part, workload.warm_up) for run in runs) for part in parts]
+    return ", ".join(f"{part} {ms:.0f}" for part, ms in zip(parts, medians, strict=True))
