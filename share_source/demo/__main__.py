@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import re
@@ -26,6 +27,7 @@ _WHAT = (
 
 def main() -> int:
     """0: all checks passed. 1: one did not, or the story did not come to its end. 130: interrupted."""
+    argparse.ArgumentParser(prog="python -m share_source.demo", description=f"{_TITLE}. {_WHAT}").parse_args()
     try:
         _check_java()
         _check_packages()

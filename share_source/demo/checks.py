@@ -98,9 +98,9 @@ def _more_tasks_than_partitions(outcome: Outcome) -> Check:
 def _killed_in_the_middle(outcome: Outcome) -> Check:
     killed = outcome.killed
     written, planned = len(killed.written), len(killed.planned)
-    finding = f"query {killed.query}, batch {killed.batch_id}: {written:,} of {planned:,} orders were written"
+    finding = f"{killed.query}'s batch {killed.batch_id}: {written:,} of {planned:,} orders written"
     if killed.committed:
-        finding = f"query {killed.query}, batch {killed.batch_id} was done already"
+        finding = f"{killed.query}'s batch {killed.batch_id} was done already"
     return Check("the kill hit the middle of a batch", not killed.committed and 0 < written < planned, finding)
 
 

@@ -63,10 +63,10 @@ class QueryProcess:
         """SIGKILL to the program, its JVM and all their Python processes; how many these were."""
         if self._process is None:
             return 0
-        process, self._process = self._process, None
-        killed = _kill_session(process.pid)
-        process.wait(_END_WITHIN_S)
-        _close(process.stdin)
+        killed = _kill_session(self._process.pid)
+        self._process.wait(_END_WITHIN_S)
+        _close(self._process.stdin)
+        self._process = None
         return killed
 
 

@@ -28,12 +28,13 @@ _STATES = {"starting": "yellow", "running": "green", "idle": "cyan", "killed": "
 
 @dataclass(frozen=True, kw_only=True)
 class QueryView:
-    """A query now. ``batch``: the one that it works on; ``tasks_done`` of it have written their part."""
+    """A query now. ``batch``: the one that it works on; ``tasks_done`` of its ``tasks`` have written their part."""
 
     name: str
     state: str
     batch: int | None
     tasks_done: int
+    tasks: int
     committed: int
 
 
@@ -126,7 +127,7 @@ def _live_view(view: View) -> RenderableType:
         queries.add_row(
             f"query {query.name}",
             Text(f"{query.state:9}", style=_STATES.get(query.state, "")),
-            f"{query.committed:2} batches done",
+            f"{_batches(query)} done",
             _batch(query),
         )
     return Group(Text(), bar, queries)
@@ -137,11 +138,19 @@ def _billed(view: View) -> str:
 
 
 def _batch(query: QueryView) -> str:
-    return "" if query.batch is None else f"batch {query.batch}: {query.tasks_done} tasks done"
+    if query.batch is None:
+        return ""
+    if query.state == "replaying":  # what there is on disk is the killed attempt's
+        return f"batch {query.batch} once more"
+    return f"batch {query.batch}: {query.tasks_done} of {query.tasks} tasks written"
+
+
+def _batches(query: QueryView) -> str:
+    return "1 batch" if query.committed == 1 else f"{query.committed} batches"
 
 
 def _plain_line(view: View) -> str:
-    queries = "; ".join(f"query {each.name} {each.state}, {each.committed} batches" for each in view.queries)
+    queries = "; ".join(f"query {each.name} {each.state}, {_batches(each)} done" for each in view.queries)
     return f"{_billed(view)}; {queries}"
 
 
@@ -155,7 +164,7 @@ def _table(outcome: Outcome) -> Table:
         ("batches", str(len(outcome.outputs))),
         ("tasks a batch", ""),
         ("delivered once", f"{every.count(1):,}"),
-        ("delivered twice", f"{every.count(2):,}"),
+        ("twice", f"{every.count(2):,}"),
     ):
         table.add_column(heading, footer=footer, justify="right")
     for query, counts in zip(outcome.queries, deliveries, strict=True):

@@ -71,6 +71,7 @@ class Query:
             state=self._state(batch),
             batch=batch if self.should_run else None,
             tasks_done=0 if batch is None else self.traces.tasks_done(batch),
+            tasks=TASKS,
             committed=self.traces.committed(),
         )
 
@@ -90,13 +91,20 @@ class Story:
     def __init__(self, workspace: Workspace, screen: Screen) -> None:
         self._screen = screen
         self._cleanup = ExitStack()
+        try:
+            self._set_up(workspace)
+        except BaseException:  # an interrupt, too: nobody else can clean up yet
+            self.close()
+            raise
+
+    def _set_up(self, workspace: Workspace) -> None:
         self._broker = self._cleanup.enter_context(EmbeddedBroker())
         self._orders = Orders(self._broker.bootstrap_servers)
-        self._queries = tuple(Query(name, workspace, self._broker.bootstrap_servers) for name in NAMES)
         self._cleanup.callback(kill_coordinator, workspace)
-        with undisturbed():
+        with undisturbed():  # the coordinator has started, and can be found, or it has not
             self._group = GroupWatch(self._broker.bootstrap_servers)
         self._cleanup.callback(self._group.close)
+        self._queries = tuple(Query(name, workspace, self._broker.bootstrap_servers) for name in NAMES)
         for query in self._queries:
             self._cleanup.callback(query.kill)
 
@@ -107,6 +115,10 @@ class Story:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process; an interrupt waits for it."""
         with undisturbed():
             self._cleanup.close()
 

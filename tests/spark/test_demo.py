@@ -47,12 +47,11 @@ def processes_of(temporary: Path) -> list[psutil.Process]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_story_is_told_in_two_minutes_and_checks_itself(temporary):
-    done = subprocess.run(DEMO, env=environment(temporary), capture_output=True, text=True, timeout=180)
+def test_the_story_is_told_and_checks_itself(temporary):
+    done = subprocess.run(DEMO, env=environment(temporary), capture_output=True, text=True, timeout=270)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SIGKILL to query A" in done.stdout
-    table = next(line.split() for line in done.stdout.splitlines() if "together" in line)
-    assert table[1] == "16,000"
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.strip().startswith("together ")] == ["16,000"]
     assert "16,000 orders, lag 0, 0 archived" in done.stdout
     assert done.stdout.count("✓") == 8
     assert "✗" not in done.stdout
