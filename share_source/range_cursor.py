@@ -20,6 +20,8 @@ class HasOffset(Protocol):
 
 
 M = TypeVar("M", bound=HasOffset)
+Key = tuple[str, int]
+"""Topic and partition."""
 Run = tuple[int, int]
 """(delivery count, number of records): consecutive records of one delivery count."""
 

@@ -33,7 +33,7 @@ from share_source.consumers import (
 from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsGone
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor
-from share_source.record_batches import Rows
+from share_source.record_batches import Rows, timestamps_of
 
 logger = logging.getLogger(__name__)
 
@@ -132,25 +132,27 @@ class _Reader:
             at = self.consumer.standings[key]
             held, at.held = at.held, []
             if held:
-                self._take(cursor, held, rows)
+                self._take(cursor, held, rows, None)
             self._seen(cursor, at.seen)
 
     def _read_on(self, rows: Rows) -> None:
         left = sum(cursor.last - cursor.position + 1 for cursor in self._open.values())
-        messages, events = self.consumer.fetch(min(rows.room, left), self._patience_s())
+        messages, timestamps, events = self.consumer.fetch(min(rows.room, left), self._patience_s())
         for key, of_key in self.consumer.by_partition(messages):
             if cursor := self._cursors.get(key):
-                self._take(cursor, of_key, rows)
+                self._take(cursor, of_key, rows, timestamps if of_key is messages else None)
                 self._seen(cursor, next_offset(of_key))
         for event in events:
             self._handle(event)
         if self.consumer.misses_topic:
             self._find_topics_again()
 
-    def _take(self, cursor: RangeCursor, messages: list[Message], rows: Rows) -> None:
+    def _take(self, cursor: RangeCursor, messages: list[Message], rows: Rows, timestamps: list[int] | None) -> None:
         picked, runs, beyond = cursor.take(messages)
         if picked:
-            rows.add(cursor.topic, cursor.partition, picked, runs)
+            if timestamps is None or picked is not messages:
+                timestamps = timestamps_of(picked)
+            rows.add(cursor.key, picked, runs, timestamps)
         if beyond and (at := self.consumer.standings.get(cursor.key)):
             at.held += beyond
 
