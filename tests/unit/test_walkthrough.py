@@ -93,7 +93,7 @@ def test_a_plan_acquired_but_not_logged_is_reclaimed_without_failure() -> None:
 
 def test_rolled_back_checkpoints_are_refused_by_name() -> None:
     group, plan = one_batch_done()
-    with pytest.raises(StalePlan, match="i.2 was delivered and not completed"):
+    with pytest.raises(StalePlan, match=r"i\.2 was delivered and not completed"):
         group.acquire("i.1")
     with pytest.raises(StalePlan, match="rolled back"):
         group.use("i.1")
