@@ -131,17 +131,21 @@ class Story:
             query.start()
         say(f"Two Spark programs start, [bold]query A[/] and [bold]query B[/], in the share group [bold]{GROUP_ID}[/].")
         self._wait("both queries are in the group", lambda: self._group.look().members == len(NAMES))
-        self._orders.place(FIRST_ORDERS)
+        self._place(FIRST_ORDERS)
         say(f"Both are in the group. {FIRST_ORDERS:,} orders go into [bold]one partition[/], 0 of topic orders.")
         self._wait("both queries have billed a batch", lambda: all(query.traces.committed() for query in self._queries))
         say(f"Both bill orders of that partition side by side, each in {TASKS} tasks a batch.")
         killed = self._kill_in_the_middle(victim)
         self._start_again(victim, killed)
-        self._orders.place(MORE_ORDERS)
+        self._place(MORE_ORDERS)
         say(f"{MORE_ORDERS:,} more orders go into the partition; both queries are at work again.")
         self._wait("every order is billed", lambda: self._group.look().lag == 0)
         say("Nothing is left to do: the group's lag is 0.")
         return self._outcome(killed)
+
+    def _place(self, orders: int) -> None:
+        self._orders.place(orders)
+        self._group.look(fresh=True)  # else a lag from before them would say that they are billed
 
     def _kill_in_the_middle(self, query: Query) -> KilledBatch:
         batch_id = self._wait(f"query {query.name} is in the middle of a batch", query.half_a_batch)
