@@ -60,7 +60,8 @@ class Scenario:
             restart_ms=chance.choice(((2_000, 5_000), (50_000, 120_000), (1_000, 120_000))),
             outage_after_batches=chance.choice((0, 0, 1, 2, 5)) if outage else None,
             outage_restarts=chance.randint(1, 150) if outage else 0,
-            deaths=chance.choice((0, 0, 1)),
+            # A kill at a good record's last try, then an outage at its trial: two mishaps, more than the rules carry.
+            deaths=0 if outage else chance.choice((0, 0, 1)),
             trigger_ms=chance.choice((0, 0, 0, 60_000)),
         )
 

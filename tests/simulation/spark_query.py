@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.commands import AcquirePlan, CompletePlan, Expire, TakeUpPlan
-from coordinator.errors import ShareGroupError, UnknownMemberId
+from coordinator.decide import decide
+from coordinator.errors import UnknownMemberId
 from coordinator.messages import Heartbeat, JoinGroup, PartitionBounds, PlanReply
 from coordinator.record_state import RecordState
 from coordinator.records import RunsChanged, encode_record
@@ -35,8 +36,6 @@ class SimulatedCoordinator(GroupDriver):
             self.log = [encode_record(record) for record in self.group.snapshot()]
 
     def run(self, command: Any) -> Any:
-        from coordinator.decide import decide
-
         decision = decide(self.group, command, self.now_ms)
         self.log += [encode_record(r) for r in decision.records if r.durable]  # type: ignore[attr-defined]
         for record in decision.records:
@@ -86,6 +85,7 @@ class SparkQuery:
         self.epoch = 0
         self.alive = False
         self.until: tuple[PartitionBounds, ...] = ()
+        self.deaths, self.deaths_left = 0.0, 0
 
     # --- RPC
 
@@ -164,13 +164,7 @@ class SparkQuery:
         self.commits += 1
         self._may_die("committed")
 
-    deaths: float = 0.0
-    deaths_left: int = 0
-
     def _may_die(self, where: str) -> None:
         if self.deaths_left and self.chance.random() < self.deaths:
             self.deaths_left -= 1
             raise ProcessDied(where)
-
-
-__all__ = ["ProcessDied", "Record", "ShareGroupError", "SimulatedCoordinator", "SparkQuery"]

@@ -1,0 +1,126 @@
+"""What an acquisition may choose (design §2: acquire, poison isolation): checked record by record, then applied."""
+
+from __future__ import annotations
+
+from tests.model.naive import ACQUIRED, AVAILABLE, Key, Member, Partition, Plan, Record
+from tests.model.plans import PlansModel, isolation_try, most_together
+
+
+class ChoiceModel(PlansModel):
+    """PlansModel, with acquisitions that the engine chose."""
+
+    def room(self, partition: Partition) -> int:
+        return self.locks - sum(r.state == ACQUIRED for r in partition.records.values())
+
+    def open_partitions(self, ends: dict[int, int]) -> dict[int, Partition]:
+        return {index: p for index, p in self.partitions.items() if self.room(p) > 0 and index in ends}
+
+    def due(self, ends: dict[int, int], now_ms: int, *, alone: bool) -> list[tuple[Key, Record]]:
+        """AVAILABLE records that may be acquired now, those that were set aside or the others."""
+        return [
+            ((index, offset), record)
+            for index, partition in self.open_partitions(ends).items()
+            for offset, record in sorted(partition.records.items())
+            if record.state == AVAILABLE
+            and partition.start <= offset < ends[index]
+            and (record.set_aside_ms is not None) == alone
+            and (record.not_before_ms or 0) <= now_ms
+        ]
+
+    def on_trial(self, ends: dict[int, int]) -> list[Key]:
+        """What a member with evidence has to try first: what failed alone, whatever its backoff."""
+        return [
+            (index, offset)
+            for index, partition in self.open_partitions(ends).items()
+            for offset, r in partition.records.items()
+            if r.state == AVAILABLE and r.set_aside_ms and partition.start <= offset < ends[index]
+        ]
+
+    def fresh(self, ends: dict[int, int]) -> int:
+        return sum(max(0, ends[i] - p.end) for i, p in self.open_partitions(ends).items())
+
+    def check_plan(
+        self, member: Member, chosen: list[Key], trial: bool, most: int, mode: str, ends: dict[int, int], now_ms: int
+    ) -> None:
+        """A query's new plan."""
+        returned, alone = self.due(ends, now_ms, alone=False), self.due(ends, now_ms, alone=True)
+        must_try = self.on_trial(ends) if member.evidence else []
+        aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).set_aside_ms is not None]
+        assert trial == bool(must_try), "on trial with evidence only, and then first of all"
+        if must_try:
+            assert len(chosen) == 1 and chosen[0] in must_try, "a record on trial is alone"
+        elif aside:
+            assert len(chosen) == 1 and chosen[0] in [k for k, _ in alone], "a record that was set aside is alone"
+            assert not returned and not self.fresh(ends), "and waits until nothing else is available"
+            least = min(r.last_tried_ms or 0 for _, r in alone)
+            assert (self.at(chosen[0]).last_tried_ms or 0) == least, "the least recently tried first"
+        else:
+            if not chosen:
+                assert not returned and not self.fresh(ends) and not alone, (
+                    "nothing acquired, though there is something"
+                )
+            self.check_batch(chosen, dict(returned), most, mode)
+
+    def at(self, key: Key) -> Record:
+        return self.partitions[key[0]].records[key[1]]
+
+    def check_batch(self, chosen: list[Key], returned: dict[Key, Record], most: int, mode: str) -> None:
+        back = [k for k in chosen if k in returned]
+        fresh = [k for k in chosen if k not in returned]
+        if returned and most > 0:
+            assert back, "what came back is acquired before what is fresh"
+        if back:
+            kinds = {isolation_try(returned[k], self.limit) for k in back}
+            assert len(kinds) == 1, "only records on the same try together"
+            kind = kinds.pop()
+            slice_size = most_together(returned[back[0]], self.limit, self.base)
+            assert slice_size is None or len(chosen) <= slice_size, "slices shrink to one"
+            assert not (kind and fresh), "no fresh record in an isolated slice"
+            for index in {k[0] for k in back}:
+                alike = [k for k, r in returned.items() if k[0] == index and isolation_try(r, self.limit) == kind]
+                taken = sum(k[0] == index for k in back)
+                assert sorted(alike)[:taken] == sorted(k for k in back if k[0] == index), "in offset order"
+        if mode == "record_limit":
+            assert len(chosen) <= most, "record_limit is never exceeded"
+        assert not fresh or len(chosen) <= max(most, len(back)), "fresh records never exceed the limit"
+        self.check_fresh(fresh)
+
+    def check_fresh(self, fresh: list[Key]) -> None:
+        for index in {k[0] for k in fresh}:
+            offsets = sorted(o for i, o in fresh if i == index)
+            end = self.partitions[index].end
+            assert offsets == list(range(end, end + len(offsets))), "fresh records follow on each other"
+
+    def check_fetch(self, index: int, chosen: list[int], most: int, mode: str) -> None:
+        """A ShareConsumer's, of one partition: Kafka's rule for records that keep failing."""
+        records = self.partitions[index].records
+        back = [records[o] for o in chosen if o in records]
+        tries = max((r.failures + r.releases for r in back), default=0)
+        if self.limit > 2 and tries >= self.limit - 1:
+            assert len(chosen) == 1, "a record on its last attempt is alone"
+        if mode == "record_limit":
+            assert len(chosen) <= most
+        self.check_fresh([(index, o) for o in chosen if o not in records])
+
+    def acquired(self, member: Member, number: int, chosen: list[Key], trial: bool, now_ms: int) -> Plan:
+        """It is so."""
+        assert number == self.last_number + 1, "numbers never fall, and are group-wide"
+        self.last_number = number
+        plan = Plan(number, member.name, member.epoch, member.query, chosen, trial=trial, acquired_ms=now_ms)
+        for key in chosen:
+            partition = self.partitions[key[0]]
+            record = partition.records.setdefault(key[1], Record())
+            assert record.state == AVAILABLE, f"{key} has a holder"
+            assert key[1] >= partition.start, f"{key} is below the start offset"
+            partition.end = max(partition.end, key[1] + 1)
+            record.state, record.number, record.not_before_ms = ACQUIRED, number, None
+            record.last_tried_ms = now_ms if record.set_aside_ms is not None else None
+            record.deadline_ms = None if member.query else now_ms + self.lock_ms
+            self.hand_out(key, record)
+        for partition in self.partitions.values():
+            assert sum(r.state == ACQUIRED for r in partition.records.values()) <= self.locks, "the lock limit"
+        self.plans[number] = plan
+        if member.query:
+            member.newest = plan
+        self.settle()
+        return plan

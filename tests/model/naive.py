@@ -1,0 +1,293 @@
+"""The protocol of design §2-§4 for single offsets: a dict from offset to what is known of it. No runs, no indexes.
+
+Written from the design, not from the engine. What an acquisition may choose is checked (:mod:`tests.model.choice`);
+everything else is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordinator.isolation import solo_backoff_ms
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+TERMINAL = (ACKNOWLEDGED, ARCHIVED)
+Key = tuple[int, int]
+
+
+class Refused(Exception):
+    """The command is refused, and nothing changes."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One offset."""
+
+    state: int = AVAILABLE
+    count: int = 0
+    failures: int = 0
+    releases: int = 0
+    number: int | None = None
+    deadline_ms: int | None = None
+    not_before_ms: int | None = None
+    set_aside_ms: int | None = None
+    last_tried_ms: int | None = None
+    lost_trials: int = 0
+
+    def end(self, state: int) -> None:
+        self.__init__(state, self.count)  # type: ignore[misc]
+
+    def known(self) -> tuple[object, ...]:
+        return (
+            self.state,
+            self.count,
+            self.failures,
+            self.releases,
+            self.number,
+            self.deadline_ms,
+            self.not_before_ms,
+            self.set_aside_ms,
+            self.last_tried_ms,
+            self.lost_trials,
+        )
+
+
+@dataclass(slots=True)
+class Plan:
+    number: int
+    member: str
+    epoch: int
+    query: bool
+    offsets: list[Key]
+    trial: bool = False
+    used: bool = False
+    vouches: bool = False
+    acquired_ms: int = 0
+
+
+@dataclass(slots=True)
+class Member:
+    name: str
+    query: bool
+    epoch: int = 0
+    process: str = ""
+    fenced: list[str] = field(default_factory=list)
+    deadline_ms: int | None = None
+    newest: Plan | None = None
+    completed: int = 0
+    evidence: bool = False
+
+    @property
+    def pending(self) -> Plan | None:
+        return self.newest if self.newest is not None and self.newest.number != self.completed else None
+
+
+@dataclass(slots=True)
+class Partition:
+    records: dict[int, Record] = field(default_factory=dict)
+    start: int = 0
+    end: int = 0
+    log_start: int = 0
+    archived: int = 0
+
+
+@dataclass
+class Naive:
+    """The group."""
+
+    partitions: dict[int, Partition]
+    limit: int = 5
+    base: int = 100_000
+    session_ms: int = 45_000
+    lock_ms: int = 30_000
+    extension_ms: int = 30 * 60_000
+    locks: int = 1_000_000
+    members: dict[str, Member] = field(default_factory=dict)
+    plans: dict[int, Plan] = field(default_factory=dict)
+    last_number: int = 0
+    handed: dict[Key, int] = field(default_factory=dict)
+
+    # --- small words
+
+    def held(self, plan: Plan) -> Iterator[tuple[Key, Record]]:
+        """What still carries the plan's number."""
+        for key in plan.offsets:
+            record = self.partitions[key[0]].records.get(key[1])
+            if record is not None and record.number == plan.number and record.state in (AVAILABLE, ACQUIRED):
+                yield key, record
+
+    def member(self, name: str, epoch: int) -> Member:
+        member = self.members.get(name)
+        if member is None or member.epoch != epoch or member.deadline_ms is None:
+            raise Refused(name)
+        return member
+
+    def advance(self) -> None:
+        """Start offsets move over what is done; below the log start only what is held stays."""
+        for partition in self.partitions.values():
+            records = partition.records
+            for offset in [o for o in records if o < partition.start and records[o].state != ACQUIRED]:
+                del records[offset]
+            while partition.start in records and records[partition.start].state in TERMINAL:
+                del records[partition.start]
+                partition.start += 1
+
+    def archive(self, key: Key, record: Record) -> None:
+        record.end(ARCHIVED)
+        self.partitions[key[0]].archived += 1
+
+    def hand_out(self, key: Key, record: Record) -> None:
+        """Delivery counts only grow, and none is handed out twice."""
+        record.count += 1
+        assert record.count > self.handed.get(key, 0), f"{key} was handed out with count {record.count} before"
+        self.handed[key] = record.count
+
+    def evidence_is_old(self) -> None:
+        for member in self.members.values():
+            member.evidence = False
+            if member.newest is not None:
+                member.newest.vouches = False
+
+    # --- what failing does
+
+    def at_limit(self, record: Record) -> bool:
+        return record.failures > 0 and record.failures + record.releases >= self.limit
+
+    def set_aside(self, record: Record, delivered: int, now_ms: int) -> None:
+        record.state, record.number = AVAILABLE, None
+        record.set_aside_ms = now_ms if delivered == 1 else 0
+
+    def failed_alone(self, record: Record, now_ms: int) -> bool:
+        """True if it is the first time."""
+        first = not record.set_aside_ms
+        record.state, record.number = AVAILABLE, None
+        record.set_aside_ms = record.set_aside_ms or now_ms
+        record.last_tried_ms = now_ms
+        record.not_before_ms = now_ms + solo_backoff_ms(record.failures, self.limit)
+        return first
+
+    def lose_query_lock(self, plan: Plan, key: Key, record: Record, delivered: int, now_ms: int) -> tuple[bool, bool]:
+        """(the group's evidence is old, a trial failed)."""
+        record.failures += plan.used
+        if record.set_aside_ms is None and self.at_limit(record):
+            self.set_aside(record, delivered, now_ms)
+            return True, False
+        if record.set_aside_ms is not None and plan.used:
+            if not plan.trial:
+                return self.failed_alone(record, now_ms), False
+            if record.lost_trials:
+                self.archive(key, record)
+                return False, True
+            record.lost_trials = 1
+        record.state = AVAILABLE
+        return False, False
+
+    def lose_consumer_lock(self, key: Key, record: Record) -> None:
+        record.failures, record.deadline_ms = record.failures + 1, None
+        if record.failures + record.releases >= self.limit:
+            self.archive(key, record)
+        else:
+            record.state = AVAILABLE
+
+    def release(self, key: Key, record: Record) -> None:
+        record.releases, record.deadline_ms = record.releases + 1, None
+        if record.failures + record.releases >= self.limit:
+            self.archive(key, record)
+        else:
+            record.state, record.number = AVAILABLE, None
+
+    # --- members
+
+    def join(self, name: str, process: str, epoch: int | None, query: bool, now_ms: int) -> int:
+        member = self.members.get(name)
+        if member is None:
+            member = self.members[name] = Member(name, query)
+        if member.epoch and process == member.process and epoch in (None, member.epoch):
+            pass
+        elif member.epoch and (epoch is not None or process in member.fenced):
+            raise Refused("fenced")
+        else:
+            if member.epoch:
+                member.fenced = [*member.fenced, member.process][-16:]
+            member.epoch, member.process = member.epoch + 1, process
+        member.deadline_ms = now_ms + self.session_ms
+        return member.epoch
+
+    def heartbeat(self, name: str, epoch: int, now_ms: int) -> None:
+        self.member(name, epoch).deadline_ms = now_ms + self.session_ms
+
+    def leave(self, name: str, epoch: int, now_ms: int) -> None:
+        member = self.members.get(name)
+        if member is None or member.epoch != epoch:
+            raise Refused(name)
+        self.end_session(member, now_ms, left=True)
+
+    def end_session(self, member: Member, now_ms: int, *, left: bool) -> None:
+        old = failed = False
+        for plan in [p for p in self.plans.values() if p.member == member.name]:
+            delivered = len(plan.offsets)
+            for key, record in [h for h in self.held(plan) if h[1].state == ACQUIRED]:
+                if key[1] < self.partitions[key[0]].log_start:
+                    self.archive(key, record)
+                elif plan.query:
+                    news, trial = self.lose_query_lock(plan, key, record, delivered, now_ms)
+                    old, failed = old or news, failed or trial
+                elif left:
+                    self.release(key, record)
+                else:
+                    self.lose_consumer_lock(key, record)
+        if old:
+            self.evidence_is_old()
+        if failed:
+            member.evidence = False
+        member.deadline_ms = None
+        self.settle()
+
+    def expire(self, now_ms: int) -> None:
+        locks = [
+            (partition, offset, record)
+            for partition in self.partitions
+            for offset, record in self.partitions[partition].records.items()
+            if record.state == ACQUIRED and record.deadline_ms is not None and record.deadline_ms < now_ms
+        ]
+        for member in self.members.values():
+            if member.deadline_ms is not None and member.deadline_ms < now_ms:
+                self.end_session(member, now_ms, left=False)
+        for index, offset, record in locks:
+            if record.state == ACQUIRED:
+                if offset < self.partitions[index].log_start:
+                    self.archive((index, offset), record)
+                else:
+                    self.lose_consumer_lock((index, offset), record)
+        self.settle()
+
+    def settle(self) -> None:
+        """Plans that nobody carries are dropped."""
+        self.advance()
+        for number in [n for n, plan in self.plans.items() if not any(True for _ in self.held(plan))]:
+            del self.plans[number]
+
+    # --- the log, the coordinator
+
+    def move_log_start(self, index: int, log_start: int) -> None:
+        partition = self.partitions[index]
+        if log_start <= max(partition.start, partition.log_start):
+            return
+        partition.log_start = log_start
+        for offset, record in partition.records.items():
+            if partition.start <= offset < log_start and record.state == AVAILABLE:
+                self.archive((index, offset), record)
+        partition.start, partition.end = max(partition.start, log_start), max(partition.end, log_start)
+        self.settle()
+
+    def reloaded(self, now_ms: int) -> None:
+        """Every holder has one session timeout to come back; the others join again."""
+        for member in self.members.values():
+            member.deadline_ms = None
+        for plan in self.plans.values():
+            for _, record in self.held(plan):
+                if record.state == ACQUIRED:
+                    self.members[plan.member].deadline_ms = now_ms + self.session_ms
+                    if not plan.query:
+                        record.deadline_ms = now_ms + self.session_ms

@@ -1,0 +1,182 @@
+"""The naive model's plans of queries: take up, reclaim, complete; and ShareConsumers' acknowledgements."""
+
+from __future__ import annotations
+
+from coordinator.isolation import integer_root
+from tests.model.naive import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    AVAILABLE,
+    TERMINAL,
+    Key,
+    Member,
+    Naive,
+    Plan,
+    Record,
+    Refused,
+)
+
+Ack = tuple[int, int, int, list[int]]  # first, last, the receipt's count, a type for each offset
+
+
+def isolation_try(record: Record, limit: int) -> int:
+    """0: not isolated; else the try that its next delivery is."""
+    current = record.failures + 1
+    return current if limit > 2 and current >= max(2, -(-limit // 2)) else 0
+
+
+def most_together(record: Record, limit: int, base: int) -> int | None:
+    """Design §2: at most max(1, floor(B^((L-c)/(L-t+1)))) with a record on its c-th try; None: no cut."""
+    current, threshold = min(isolation_try(record, limit), limit), max(2, -(-limit // 2))
+    if not current:
+        return None
+    return max(1, integer_root(base ** (limit - current), limit - threshold + 1))
+
+
+class PlansModel(Naive):
+    """Naive, with what queries do to plans."""
+
+    def pending_plan(self, member: Member, start: int) -> Plan | None:
+        """The unused plan that latestOffset(start) finds, if any; Refused for a start that was rolled back."""
+        pending = member.pending
+        if pending is not None and (pending.used or start == pending.number):
+            raise Refused("used")
+        if start != member.completed:
+            raise Refused("rolled back")
+        return pending
+
+    def pending_again(self, member: Member, plan: Plan) -> bool:
+        """Whether the plan not yet used is the answer; a later process reclaims it."""
+        if plan.epoch == member.epoch:
+            return any(True for _ in self.held(plan))
+        kept = self.come_back(member, plan, 0)
+        if kept:
+            plan.epoch = member.epoch
+            plan.offsets = kept
+            plan.vouches = False
+        return bool(kept)
+
+    def come_back(self, member: Member, plan: Plan, now_ms: int) -> list[Key]:
+        """Reclaim: what the batch goes on with."""
+        later, delivered = plan.epoch != member.epoch, len(plan.offsets)
+        kept: list[Key] = []
+        candidates: list[tuple[Key, Record]] = []
+        old = trial_failed = False
+        for key, record in list(self.held(plan)):
+            if key[1] < self.partitions[key[0]].log_start:
+                self.archive(key, record)
+            elif not later:
+                if record.state == ACQUIRED:
+                    kept.append(key)
+                else:
+                    candidates.append((key, record))
+            else:
+                record.failures += plan.used and record.state == ACQUIRED
+                if plan.used and plan.trial:
+                    self.archive(key, record)
+                    trial_failed = True
+                elif plan.used and record.set_aside_ms is not None:
+                    old = self.failed_alone(record, now_ms) or old
+                elif plan.used and self.at_limit(record):
+                    self.set_aside(record, delivered, now_ms)
+                    old = True
+                else:
+                    candidates.append((key, record))
+        kept += self.cut(plan, candidates)
+        if old:
+            self.evidence_is_old()
+        if trial_failed:
+            member.evidence = False
+        self.settle()
+        return sorted(kept, key=plan.offsets.index)
+
+    def cut(self, plan: Plan, candidates: list[tuple[Key, Record]]) -> list[Key]:
+        """The cut comes first: what is not kept goes back with its count unchanged."""
+        if not candidates:
+            return []
+        first = candidates[0][1]
+        kind, most = isolation_try(first, self.limit), most_together(first, self.limit, self.base)
+        kept = []
+        for key, record in candidates:
+            if isolation_try(record, self.limit) == kind and (most is None or len(kept) < most):
+                record.state, record.not_before_ms = ACQUIRED, None
+                self.hand_out(key, record)
+                kept.append(key)
+            else:
+                record.state, record.number = AVAILABLE, None
+        return kept
+
+    def take_up(self, name: str, epoch: int, number: int, now_ms: int) -> Plan:
+        """partitions(end), with failOnDataLoss off."""
+        member = self.member(name, epoch)
+        plan = member.newest
+        if plan is None or plan.number != number or member.completed == number:
+            raise Refused("not the newest")
+        if plan.used and plan.epoch == member.epoch:
+            return plan
+        plan.offsets = self.come_back(member, plan, now_ms)
+        plan.epoch, plan.used, plan.vouches = member.epoch, True, True
+        return plan
+
+    def complete(self, name: str, epoch: int, number: int) -> None:
+        member = self.member(name, epoch)
+        if number == member.completed:
+            return
+        plan = member.newest
+        if plan is None or plan.number != number:
+            raise Refused("not the newest")
+        held = list(self.held(plan))
+        for _, record in held:
+            record.end(ACKNOWLEDGED)
+        member.completed = number
+        member.evidence = member.evidence or (bool(held) and plan.vouches)
+        self.settle()
+
+    def acknowledge(self, name: str, epoch: int, index: int, acks: list[Ack], now_ms: int) -> bool:
+        """One partition, all or nothing: False if it is refused."""
+        self.member(name, epoch)
+        partition = self.partitions[index]
+        decided: dict[int, int] = {}
+        for first, last, count, types in acks:
+            if last >= partition.start and last >= partition.end:
+                return False
+            for offset, kind in zip(range(first, last + 1), types, strict=True):
+                record = partition.records.get(offset)
+                if offset in decided:
+                    return False
+                decided[offset] = kind
+                if offset < partition.start:
+                    continue
+                if record is None or not self.holds(name, record) or record.count != count:
+                    return False
+        for offset, kind in decided.items():
+            record = partition.records.get(offset)
+            if offset >= partition.start:
+                assert record is not None
+                self.outcome((index, offset), record, kind, now_ms)
+            elif record is not None and kind != 4 and self.holds(name, record):
+                self.archive((index, offset), record)
+        self.settle()
+        return True
+
+    def holds(self, name: str, record: Record) -> bool:
+        plan = self.plans.get(record.number or 0)
+        return record.state == ACQUIRED and plan is not None and plan.member == name
+
+    def outcome(self, key: Key, record: Record, kind: int, now_ms: int) -> None:
+        if kind == 1:
+            record.end(ACKNOWLEDGED)
+        elif kind == 2:
+            self.release(key, record)
+        elif kind == 4:
+            plan = self.plans[record.number or 0]
+            if not plan.query:
+                cap_ms = plan.acquired_ms + self.extension_ms
+                record.deadline_ms = max(min(now_ms + self.lock_ms, cap_ms), record.deadline_ms or 0)
+        else:
+            self.archive(key, record)
+
+    def lag(self, index: int, end: int) -> int:
+        partition = self.partitions[index]
+        done = sum(r.state in TERMINAL for o, r in partition.records.items() if o >= partition.start)
+        return max(0, end - partition.start - done)
