@@ -1,6 +1,5 @@
 """What Spark does that surprises (design §8): each line of it that was seen in a run."""
 
-import psutil
 import pytest
 
 from tests.support.group_state import describe
@@ -109,9 +108,12 @@ def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
     queue.output().assert_exactly_once(numbers(110))
 
 
-def test_async_progress_tracking(orders, job, start):
-    """It skips writes of Spark's log, where the plans are: see docs."""
+def test_after_async_progress_tracking_an_older_batch_is_refused_and_nothing_is_lost(orders, job, start):
+    """It leaves batches out of Spark's log, where the plans are (docs/operations.md: leave it off)."""
     queue = job(orders, maxOffsetsPerTrigger=30)
-    options = {"asyncProgressTrackingEnabled": "true"}
-    query = start(queue.query("a", sink="noop", sink_options=options)).wait_over()
-    assert "sync" in query.error()
+    rarely = {"asyncProgressTrackingEnabled": "true", "asyncProgressTrackingCheckpointIntervalMs": "600000"}
+    held = start(queue.query("a", sink="noop", sink_options=rarely, hold=("95",))).wait_held("95")
+    held.stop()
+    error = start(queue.query("a", trigger="available_now")).wait_over().error()
+    assert "StalePlan" in error and "checkpoint" in error
+    assert describe(queue).lag() == 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.client.client import CoordinatorClient
+from coordinator.errors import GroupIdNotFound
 from coordinator.messages import DescribeGroup, GroupDescription
 from tests.support.share_job import ShareJob
 
@@ -10,17 +11,18 @@ _clients: dict[str, CoordinatorClient] = {}
 
 
 class GroupState:
-    """A group as it was when it was described."""
+    """A group as it was when it was described; one without partitions if nobody has joined it yet."""
 
-    def __init__(self, description: GroupDescription) -> None:
-        self.description = description
+    def __init__(self, description: GroupDescription | None) -> None:
+        self.description = description or GroupDescription(group_id="", state="EMPTY", incarnation="")
 
     def __repr__(self) -> str:
         return f"<GroupState {self.description!r}>"
 
     def lag(self) -> int:
-        """Records not yet delivered to completion; of partitions whose log is gone: none."""
-        return sum(partition.lag or 0 for partition in self.description.partitions)
+        """Records not yet delivered to completion; -1 where that is not known."""
+        lags = [partition.lag for partition in self.description.partitions]
+        return -1 if not lags or None in lags else sum(lag or 0 for lag in lags)
 
     def archived(self) -> int:
         return sum(partition.archived_total for partition in self.description.partitions)
@@ -32,9 +34,9 @@ class GroupState:
         return sum(member.active for member in self.description.members)
 
     def start_offset(self, topic: str, partition: int = 0) -> int:
-        """SPSO; of a topic that was created anew, that of the newest one."""
+        """SPSO; -1 while the group does not have the partition."""
         found = [p for p in self.description.partitions if (p.topic, p.partition) == (topic, partition)]
-        return found[-1].start_offset
+        return found[0].start_offset if found else -1
 
 
 def describe(job: ShareJob) -> GroupState:
@@ -42,7 +44,10 @@ def describe(job: ShareJob) -> GroupState:
     client = _clients.get(job.admin_bootstrap)
     if client is None:
         client = _clients[job.admin_bootstrap] = CoordinatorClient.connect(job.admin_bootstrap)
-    reply = client.call(DescribeGroup(group_id=job.group))
+    try:
+        reply = client.call(DescribeGroup(group_id=job.group))
+    except GroupIdNotFound:
+        return GroupState(None)
     assert isinstance(reply, GroupDescription)
     return GroupState(reply)
 

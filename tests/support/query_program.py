@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, expr
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
 from tests.support.query_spec import QuerySpec
@@ -119,8 +120,8 @@ class Program:
         if spec.shape == "self_union":
             return frame.union(frame)
         if spec.shape == "self_join":
-            other = frame.selectExpr("value AS other_value", "offset AS other_offset")
-            return frame.join(other, frame.value == other.other_value)
+            joined = frame.alias("l").join(frame.alias("r"), expr("l.value = r.value"))
+            return joined.select("l.*", col("r.offset").alias("other_offset"))
         return frame
 
     def _with_sink(self, writer: DataStreamWriter, spec: QuerySpec, events: EventFile) -> DataStreamWriter:

@@ -1,4 +1,4 @@
-"""What the queries of the tests do with a record: a user's UDF, in Spark's Python workers. Where told it raises, or stops.
+"""What the queries of the tests do with a record: a UDF, in Spark's Python workers. Where told it raises, or stops.
 
 Imported by the workers: nothing of the test's own side is used here.
 """

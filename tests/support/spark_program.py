@@ -27,7 +27,7 @@ from tests.support.query_spec import QuerySpec
 from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 90
-BATCH_TIMEOUT_S = 60
+BATCH_TIMEOUT_S = 120
 
 SPARK_CONFIG = {
     "spark.ui.enabled": "false",
@@ -109,7 +109,8 @@ class RunningQuery:
         return "" if self._program.alive else f"the program is gone, its log: {self._program.log_tail()}"
 
     def stop(self) -> None:
-        """query.stop(), and wait for the end."""
+        """query.stop(), once it has started, and wait for the end."""
+        wait_until(lambda: self.events("started") or self.over(), timeout_s=BATCH_TIMEOUT_S, what=f"{self} starts")
         self._program.tell({"do": "stop", "name": self.spec.name})
         self.wait_over()
 
