@@ -51,7 +51,8 @@ class ChoiceModel(PlansModel):
             assert len(chosen) == 1 and chosen[0] in must_try, "a record on trial is alone"
         elif aside:
             assert len(chosen) == 1 and chosen[0] in [k for k, _ in alone], "a record that was set aside is alone"
-            assert not returned and not self.fresh(ends), "and waits until nothing else is available"
+            its_turn = member.evidence and self.last_number % 2
+            assert its_turn or (not returned and not self.fresh(ends)), "and waits until nothing else is available"
             least = min(r.last_tried_ms or 0 for _, r in alone)
             assert (self.at(chosen[0]).last_tried_ms or 0) == least, "the least recently tried first"
         else:

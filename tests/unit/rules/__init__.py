@@ -1,0 +1,1 @@
+"""Every rule of design.md that the core carries: a test named after it, and mistakes that make these tests fail."""

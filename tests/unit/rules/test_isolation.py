@@ -1,0 +1,208 @@
+"""◆ Tries, slices, setting aside and trials: a bad record costs itself, an outage costs nothing."""
+
+from __future__ import annotations
+
+from coordinator.commands import Expire
+from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
+from tests.unit.rules.test_plans import used_plan
+
+
+def fetched(group: GroupDriver, most: int, member: str = "c1") -> list[tuple[int, int, int]]:
+    reply = group.run(
+        AcquireRecords(
+            group_id="billing",
+            member_id=member,
+            member_epoch=group.epochs[member],
+            max_records=most,
+            bounds=group.bounds(),
+        )
+    )
+    return [tuple(r) for p in reply.partitions for r in p.ranges]
+
+
+def acknowledged(group: GroupDriver, first: int, last: int, count: int, kind: int) -> dict[str, str]:
+    batches = (AckBatch(first=first, last=last, delivery_count=count, types=(kind,)),)
+    partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
+    epoch = group.epochs["c1"]
+    return dict(
+        group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=epoch, partitions=partitions)).errors
+    )
+
+
+def test_limits_compare_tries_never_the_delivery_count() -> None:
+    group = GroupDriver(records=10)
+    for _ in range(20):
+        group.join()
+        group.next()
+    group.pass_time(SESSION_MS + 1)
+    group.join("c1", query=False)
+    assert fetched(group, 10) == [(0, 9, 21)], "not throttled: no try was made"
+    group.pass_time(31_000)
+    assert group.dump() == ["[0..9] AVAILABLE 21 1 2"], "not archived either"
+
+
+def test_the_cut_comes_first() -> None:
+    group, plan = used_plan(10_000)
+    group.restart(plan)
+    assert ranges(group.restart(plan)) == [(0, 2153, 3)]
+    assert group.dump()[1] == "[2154..3999] AVAILABLE 2 2 -", "count unchanged, number cleared"
+
+
+def test_isolation_looks_at_failures_only() -> None:
+    group = GroupDriver(records=10, **{"share.delivery.count.limit": "10"})
+    group.join("c1", query=False)
+    for count in range(1, 7):
+        for first, last, _ in fetched(group, 10):
+            assert acknowledged(group, first, last, count, 2) == {}
+            if first != 0 or last != 9:
+                break
+    group.run(Expire())
+    group.join()
+    first = ranges(group.next())[0]
+    assert first[1] - first[0] > 0, "released, never failed: not cut"
+
+
+def test_a_delivery_is_one_failure_at_most() -> None:
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS + 1)
+    group.restart(plan)
+    assert group.dump() == ["[0..99] ACQUIRED 2 1 1"], "the lost lock and the replay are one delivery's end"
+
+
+def test_an_isolated_slice_takes_no_fresh_records() -> None:
+    group, plan = used_plan(10_000)
+    for _ in range(3):
+        group.restart(plan)
+    assert ranges(group.next(plan)) == [(46, 91, 4)]
+
+
+def single(limit: int = 5, records: int = 1) -> tuple[GroupDriver, str]:
+    """The only record fails until it is set aside; then `records` - 1 more arrive."""
+    group, plan = used_plan(1, **{"share.delivery.count.limit": str(limit)})
+    for _ in range(limit):
+        taken = group.restart(plan)
+    assert ranges(taken) == []
+    assert group.dump() == [f"[0..0] AVAILABLE {limit} {limit} -"], "set aside, not archived"
+    group.ends[0] = records
+    return group, plan
+
+
+def on_trial(group: GroupDriver, plan: str) -> str:
+    """Other records complete, and the one set aside goes on trial."""
+    other = group.next(plan)
+    assert ranges(other) == [(1, 9, 1)]
+    group.use(other.plan.number)
+    trial = group.next(other.plan.number)
+    assert trial.plan.trial
+    assert [r[:2] for r in ranges(trial)] == [(0, 0)]
+    group.use(trial.plan.number)
+    return trial.plan.number
+
+
+def test_a_failure_at_the_limit_sets_aside() -> None:
+    group, _ = single()
+    assert group.partition().archived_total == 0
+
+
+def test_no_trial_without_evidence() -> None:
+    group, plan = single()
+    for _ in range(12):
+        taken = group.next(plan)
+        assert not taken.plan.trial
+        assert taken.plan.number, "nothing else is there: alone"
+        plan = taken.plan.number
+        group.use(plan)
+        group.restart(plan)
+        group.pass_time(31_000)
+    assert group.partition().archived_total == 0
+
+
+def test_failed_trial_archives_and_uses_up_evidence() -> None:
+    group, plan = single(records=10)
+    trial = on_trial(group, plan)
+    assert [o.reason for o in group.restart(trial).left_out] == ["archived"]
+    assert group.partition().archived_total == 1
+    assert not group.group.members["m1"].evidence
+
+
+def test_a_trial_is_judged_when_its_query_comes_back() -> None:
+    group, plan = single(records=10)
+    trial = on_trial(group, plan)
+    group.pass_time(SESSION_MS + 1)
+    assert group.partition().archived_total == 0, "Spark may have committed it"
+    group.restart(trial)
+    assert group.partition().archived_total == 1
+
+
+def test_a_second_trial_lost_is_a_failed_one() -> None:
+    group, plan = single(records=10)
+    on_trial(group, plan)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.ends[0] = 12
+    other = group.acquire(member="m2")
+    group.use(other.plan.number, "m2")
+    second = group.next(other.plan.number, "m2")
+    assert second.plan.trial
+    group.use(second.plan.number, "m2")
+    group.pass_time(SESSION_MS + 1)
+    assert group.partition().archived_total == 1
+
+
+def test_setting_aside_makes_all_evidence_old() -> None:
+    group, plan = used_plan(2, **{"share.acquire.mode": "record_limit"})
+    group.ends[0] = 3
+    group.join("m2")
+    late = group.acquire(member="m2").plan.number
+    group.use(late, "m2")
+    for _ in range(5):
+        group.restart(plan)
+    group.complete(late, "m2")
+    assert not group.group.members["m2"].evidence, "its batch began before the record was set aside"
+
+
+def test_what_failed_among_others_fails_alone_before_its_trial() -> None:
+    group, plan = used_plan(3, **{"share.delivery.count.limit": "2"})
+    group.restart(plan)
+    assert ranges(group.restart(plan)) == []
+    first = group.next(plan)
+    group.use(first.plan.number)
+    second = group.next(first.plan.number)
+    assert group.group.members["m1"].evidence
+    assert ranges(second) == [(1, 1, 3)]
+    assert not second.plan.trial
+    group.use(second.plan.number)
+    group.restart(second.plan.number)
+    assert group.partition().archived_total == 0
+    assert not group.group.members["m1"].evidence, "an outage may have begun"
+
+
+def test_a_receipt_of_an_older_delivery_is_refused() -> None:
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    group.pass_time(31_000)
+    fetched(group, 10)
+    assert acknowledged(group, 0, 9, 1, 1) == {"T:0": "INVALID_RECORD_STATE"}
+    assert acknowledged(group, 0, 9, 2, 1) == {}
+    assert group.partition().start_offset == 10
+
+
+def test_a_consumers_record_is_archived_at_the_limit() -> None:
+    group = GroupDriver(records=1)
+    group.join("c1", query=False)
+    for count in range(1, 6):
+        assert fetched(group, 1) == [(0, 0, count)]
+        group.pass_time(31_000)
+        group.join("c1", process="c1-process-1", query=False)
+    assert group.partition().archived_total == 1
+
+
+def test_equal_neighbours_are_one_run() -> None:
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    for offset in (5, 6):
+        assert acknowledged(group, offset, offset, 1, 1) == {}
+    assert group.dump() == ["[0..4] ACQUIRED 1 0 1", "[5..6] ACKNOWLEDGED 1 0 -", "[7..9] ACQUIRED 1 0 1"]

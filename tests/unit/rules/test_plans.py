@@ -1,0 +1,211 @@
+"""◆ Plans: durable, numbered, reclaimed by whoever still carries the number, and refused by name when they are old."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
+from coordinator.messages import JoinGroup
+from coordinator.record_state import RecordState
+from coordinator.records import PlanAcquired, PlanTakenUp, decode_record
+from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
+
+
+def used_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
+    """m1 holds all records in a plan whose delivery has begun."""
+    group = GroupDriver(records=records, **configs)
+    group.join()
+    plan = group.next().plan.number
+    group.use(plan)
+    return group, plan
+
+
+def test_every_acquisition_is_durable() -> None:
+    group, plan = used_plan()
+    appended = [decode_record(data) for data in group.log]
+    assert any(isinstance(r, PlanAcquired) and r.number == 1 for r in appended)
+    assert any(isinstance(r, PlanTakenUp) and r.used for r in appended), "used, before anyone reads"
+    group.crash()
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+    assert ranges(group.restart(plan)) == [(0, 99, 2)], "no count twice"
+
+
+def test_used_is_durable_so_that_a_replay_counts_after_a_crash() -> None:
+    group, plan = used_plan()
+    group.crash()
+    group.restart(plan)
+    assert group.dump() == ["[0..99] ACQUIRED 2 1 1"]
+
+
+def test_a_run_keeps_its_number_when_its_lock_runs_out() -> None:
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS + 1)
+    assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
+    group.join()
+    group.complete(plan)
+    assert group.partition().start_offset == 100, "what was committed is accepted, however late"
+
+
+def test_state_and_count_alone_never_match() -> None:
+    """m2 took the records, lost its lock too: AVAILABLE again, but it is m2's number that they carry."""
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    other = group.acquire(member="m2", limit=50)
+    assert offsets(other) == 100
+    group.use(other.plan.number, "m2")
+    group.pass_time(SESSION_MS + 1)
+    group.join()
+    group.complete(plan)
+    assert group.partition().start_offset == 0, "m1 may accept nothing of it"
+    group.join("m2")
+    group.complete(other.plan.number, "m2")
+    assert group.partition().start_offset == 100
+
+
+def test_newest_plan_without_runs_replays_empty() -> None:
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.acquire(member="m2")
+    taken = group.restart(plan)
+    assert ranges(taken) == []
+    assert [(o.first, o.last, o.reason) for o in taken.left_out] == [(0, 99, "lost")]
+    group.complete(plan)
+    assert group.group.members["m1"].completed == 1
+
+
+def test_a_loss_is_said_once() -> None:
+    group, plan = used_plan(10_000)
+    said = [o for _ in range(4) for o in group.restart(plan).left_out]
+    assert [o.reason for o in said] == ["cut", "cut", "cut"], "no cut is called a loss afterwards"
+
+
+def test_a_later_process_reclaims() -> None:
+    group = GroupDriver(records=100)
+    group.join()
+    first = group.next()
+    assert group.next() == first, "the same process gets it unchanged"
+    group.join()
+    again = group.next()
+    assert again.plan.number == first.plan.number
+    assert ranges(again) == [(0, 99, 2)]
+
+
+def test_a_plan_never_used_burns_a_count_and_no_try() -> None:
+    group = GroupDriver(records=100)
+    for count in range(1, 30):
+        group.join()
+        assert ranges(group.next()) == [(0, 99, count)], "never cut, never archived"
+    assert group.dump() == ["[0..99] ACQUIRED 29 0 1"]
+
+
+def test_reclaim_takes_all_that_carries_the_number() -> None:
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS + 1)
+    assert ranges(group.restart(plan)) == [(0, 99, 2)], "AVAILABLE after the session"
+    assert ranges(group.restart(plan)) == [(0, 99, 3)], "ACQUIRED within it"
+
+
+def test_partitions_is_idempotent_per_process_and_end() -> None:
+    group, plan = used_plan()
+    assert ranges(group.use(plan)) == [(0, 99, 1)]
+    group.restart(plan)
+    assert ranges(group.use(plan)) == [(0, 99, 2)]
+    assert group.dump() == ["[0..99] ACQUIRED 2 1 1"]
+
+
+def test_an_old_plan_is_refused_by_name() -> None:
+    group, plan = used_plan()
+    with pytest.raises(StalePlan):
+        group.acquire("")
+    group.next(plan)
+    for number in (plan, "i.77"):
+        with pytest.raises(StalePlan):
+            group.use(number)
+    with pytest.raises(ForeignPlan):
+        group.use("other-life.1")
+
+
+def test_completing_twice_is_harmless() -> None:
+    group, plan = used_plan()
+    group.complete(plan)
+    group.complete(plan)
+    assert group.partition().start_offset == 100
+
+
+def test_fenced_reader_never_rejoins() -> None:
+    group, plan = used_plan()
+    group.join()
+    group.epochs["m1"] = 1
+    with pytest.raises(FencedMemberEpoch):
+        group.complete(plan)
+    with pytest.raises(FencedMemberEpoch):
+        group.join(process="m1-process-1")
+
+
+def test_epoch_outlives_the_session() -> None:
+    group, _ = used_plan()
+    assert group.join() == 2
+    group.pass_time(10 * SESSION_MS)
+    group.crash()
+    lapsed = JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-1", member_epoch=1)
+    with pytest.raises(FencedMemberEpoch):
+        group.run(lapsed)
+    assert group.run(JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-2", member_epoch=2))
+
+
+def test_an_expired_session_answers_nothing() -> None:
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS + 1)
+    with pytest.raises(UnknownMemberId):
+        group.complete(plan)
+
+
+def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS - 1)
+    group.crash()
+    group.pass_time(SESSION_MS - 1)
+    assert group.partition().acquired_count == 100
+    group.complete(plan)
+
+
+def test_limits_of_time_never_end_a_querys_lock() -> None:
+    group, _ = used_plan()
+    for _ in range(200):
+        group.pass_time(SESSION_MS - 1_000)
+        group.join(process="m1-process-1")
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+
+
+def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
+    group, plan = used_plan()
+    group.move_log_start(30)
+    told = group.restart(plan)
+    assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
+    assert group.partition().archived_total == 30
+    after = group.restart(plan)
+    assert after.data_loss == ()
+    assert ranges(after) == [(30, 99, 3)]
+
+
+def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
+    group, plan = used_plan()
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(30)
+    group.crash()
+    told = group.restart(plan)
+    assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
+    assert told.left_out == (), "the log's loss is no lost lock"
+    assert group.restart(plan).data_loss == ()
+
+
+def test_on_demand_may_rest() -> None:
+    group, plan = used_plan()
+    assert not group.group.may_rest(group.now_ms)
+    group.complete(plan)
+    assert not group.group.may_rest(group.now_ms), "a member is there"
+    group.pass_time(SESSION_MS + 1)
+    assert group.group.may_rest(group.now_ms)
+    assert group.partition().runs.counts[RecordState.ACQUIRED] == 0

@@ -1,0 +1,82 @@
+"""RunMap against a dict from offset to run."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.record_state import TERMINAL, RecordState
+from coordinator.runs import Run, RunMap, Segment
+
+LAST = 30
+runs = st.builds(
+    Run,
+    st.sampled_from([RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED]),
+    delivery_count=st.integers(0, 1),
+    acquisition=st.sampled_from([None, 1, 2]),
+    not_before_ms=st.sampled_from([None, None, 5]),
+    set_aside_ms=st.sampled_from([None, None, 0]),
+    last_tried_ms=st.sampled_from([None, 3]),
+)
+offsets = st.integers(0, LAST)
+puts = st.tuples(st.just("put"), offsets, offsets, runs)
+drops = st.tuples(st.just("drop"), offsets, offsets, st.none())
+
+
+def naive_segments(naive: dict[int, Run]) -> list[Segment]:
+    found: list[Segment] = []
+    for offset in sorted(naive):
+        if found and found[-1].last == offset - 1 and found[-1].run == naive[offset]:
+            found[-1] = found[-1]._replace(last=offset)
+        else:
+            found.append(Segment(offset, offset, naive[offset]))
+    return found
+
+
+def check(runs: RunMap, naive: dict[int, Run]) -> None:
+    segments = naive_segments(naive)
+    assert list(runs) == segments, "sorted, disjoint, merged"
+    assert runs.counts == [sum(run.state == state for run in naive.values()) for state in RecordState]
+    numbers = [run.acquisition for run in naive.values() if run.acquisition is not None]
+    assert runs.carried == {number: numbers.count(number) for number in set(numbers)}
+    assert runs.terminal_count() == sum(run.state in TERMINAL for run in naive.values())
+    free = [s for s in segments if s.run.state == RecordState.AVAILABLE]
+    aside = [s for s in free if s.run.set_aside_ms is not None]
+    delayed = [s for s in free if s.run.set_aside_ms is None and s.run.not_before_ms is not None]
+    assert set(runs.set_aside) == {(s.run.last_tried_ms or 0, s.first) for s in aside}
+    assert set(runs.delayed) == {(s.run.not_before_ms, s.first) for s in delayed}
+    assert set(runs.ready) == {s.first for s in free} - {s.first for s in aside} - {s.first for s in delayed}
+    assert runs.first() == (segments[0] if segments else None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(puts, puts, puts, drops), max_size=25), offsets, offsets)
+def test_runs_are_what_a_dict_of_offsets_says(steps: list[tuple[str, int, int, Run]], low: int, high: int) -> None:
+    runs, naive = RunMap(), dict[int, Run]()
+    for what, one, other, run in steps:
+        first, last = sorted((one, other))
+        if what == "put":
+            runs.put(first, last, run)
+            naive.update(dict.fromkeys(range(first, last + 1), run))
+        elif (segment := runs.starting_at(first)) is not None:
+            runs.drop(first)
+            for offset in range(segment.first, segment.last + 1):
+                del naive[offset]
+        check(runs, naive)
+    first, last = sorted((low, high))
+    clipped = [
+        Segment(max(s.first, first), min(s.last, last), s.run)
+        for s in naive_segments(naive)
+        if s.first <= last and s.last >= first
+    ]
+    assert list(runs.between(first, last)) == clipped
+
+
+@given(st.lists(st.tuples(offsets, offsets, runs), max_size=12))
+def test_changed_numbers_are_those_that_came_or_went(puts: list[tuple[int, int, Run]]) -> None:
+    runs = RunMap()
+    for one, other, run in puts:
+        before = set(runs.carried)
+        runs.changed_numbers.clear()
+        runs.put(min(one, other), max(one, other), run)
+        assert before ^ set(runs.carried) <= runs.changed_numbers
