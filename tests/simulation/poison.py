@@ -216,7 +216,7 @@ def play(scenario: Scenario) -> Run:
         if run.all_done():
             break
         run.feed()
-    run.until("all_done", 50)
+    run.until("all_done", 50 + scenario.outage_restarts)  # the outage may have begun only now
     run.check()
     assert sorted(run.coordinator.archived) == sorted(run.poison), run.report()
     for partition, end in run.coordinator.ends.items():
