@@ -1,4 +1,4 @@
-"""Bad input that only the cluster knows, found at ``load()``: a broker that can't be reached, a topic that isn't there."""
+"""Bad input that only the cluster knows, found at ``load()``: a broker out of reach, a topic that is not there."""
 
 from __future__ import annotations
 
