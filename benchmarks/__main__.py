@@ -46,19 +46,24 @@ def main() -> int:
     def say(what: str) -> None:
         console.print(f"{time.monotonic() - began_s:4.0f} s  {what}", style="dim")
 
+    suite = Suite(given.sources, quick=given.quick, say=say)
     try:
-        suite = Suite(given.sources, quick=given.quick, say=say)
-        rows = suite.run(given.only)
-    finally:
+        suite.run(given.only)
+    finally:  # what was measured is told, also when something failed
         kill_coordinators()
         shutil.rmtree(directory, ignore_errors=True)
-    print_table(rows, console)
+        _tell(suite, given, console)
+    console.print(f"{time.monotonic() - began_s:.0f} s")
+    return _verdict(suite.rows, console)
+
+
+def _tell(suite: Suite, given: argparse.Namespace, console: Console) -> None:
+    print_table(suite.rows, console)
     path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}{'-quick' if given.quick else ''}.json"
-    write_json(path, rows, suite.details)
+    write_json(path, suite.rows, suite.details)
     if given.markdown:
-        given.markdown.write_text(markdown(rows), encoding="utf-8")
-    console.print(f"{path.relative_to(ROOT)}, {time.monotonic() - began_s:.0f} s")
-    return _verdict(rows, console)
+        given.markdown.write_text(markdown(suite.rows), encoding="utf-8")
+    console.print(str(path.relative_to(ROOT)))
 
 
 def _verdict(rows: list[Row], console: Console) -> int:

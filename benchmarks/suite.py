@@ -29,78 +29,71 @@ OVERHEAD_MS = 20
 
 
 class Suite:
-    """One run of all, or of some parts. ``details`` has every run's batches."""
+    """One run of all, or of some parts. ``rows`` has what was measured so far, ``details`` every run's batches."""
 
     def __init__(self, sources: Sequence[str], *, quick: bool, say: Callable[[str], None]) -> None:
+        self.rows: list[Row] = []
         self.details: dict[str, Any] = {}
         self._sources = tuple(dict.fromkeys((KAFKA, *sources)))
         self._quick = quick
         self._rounds = 3 if quick else 7
         self._say = say
 
-    def run(self, parts: Sequence[str]) -> list[Row]:
-        """The rows of these parts."""
-        rows: list[Row] = []
+    def run(self, parts: Sequence[str]) -> None:
+        """Measure these parts."""
         with KafkaBroker(log_retention_check_interval_ms="300000") as broker:
             if {"throughput", "zstd", "small", "idle"} & set(parts):
                 with SparkProcess(unix_sockets=True) as spark:
-                    rows += self._with_spark(spark, broker, parts)
+                    self._with_spark(spark, broker, parts)
             if "small" in parts:
                 with SparkProcess(unix_sockets=False) as spark:
-                    rows += self._small(spark, broker, "TCP sockets", None)
+                    self._small(spark, broker, "TCP sockets", None)
             if "rpc" in parts:
                 self._say("acquire + complete by RPC")
-                rows += coordinator_rows(broker, groups=4 if self._quick else 12)
+                self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)
         if "core" in parts:
-            rows += core_rows(300 if self._quick else 2000)
-        return rows
+            self.rows += core_rows(300 if self._quick else 2000)
 
     # --- with Spark
 
-    def _with_spark(self, spark: SparkProcess, broker: KafkaBroker, parts: Sequence[str]) -> list[Row]:
-        rows: list[Row] = []
+    def _with_spark(self, spark: SparkProcess, broker: KafkaBroker, parts: Sequence[str]) -> None:
         if "throughput" in parts:
-            rows += self._throughput(spark, broker)
+            self._throughput(spark, broker)
         if "zstd" in parts:
             topic = self._fill(broker, "zstd", 4 * LARGE, 200, compression_type="zstd")
             workload = Workload(name="200 B zstd, 500,000", topic=topic, per_batch=LARGE)
-            rows += self._compare(spark, broker, workload, 0.8)
+            self._compare(spark, broker, workload, 0.8)
         if "small" in parts:
-            rows += self._small(spark, broker, "Unix sockets", OVERHEAD_MS)
+            self._small(spark, broker, "Unix sockets", OVERHEAD_MS)
         if "idle" in parts:
-            rows += self._idle(spark, broker)
-        return rows
+            self._idle(spark, broker)
 
-    def _throughput(self, spark: SparkProcess, broker: KafkaBroker) -> list[Row]:
+    def _throughput(self, spark: SparkProcess, broker: KafkaBroker) -> None:
         plain = self._fill(broker, "plain", 4 * LARGE if self._quick else 6 * LARGE, 200)
         large = self._fill(broker, "kilobyte", 3 * LARGE, 1000)
-        return [
-            *self._compare(spark, broker, Workload(name="200 B, 500,000", topic=plain, per_batch=LARGE), 0.9),
-            *self._compare(spark, broker, Workload(name="200 B, 100,000", topic=plain, per_batch=MEDIUM), None),
-            *self._compare(spark, broker, Workload(name="1 KB, 500,000", topic=large, per_batch=LARGE), 0.9),
-        ]
+        self._compare(spark, broker, Workload(name="200 B, 500,000", topic=plain, per_batch=LARGE), 0.9)
+        self._compare(spark, broker, Workload(name="200 B, 100,000", topic=plain, per_batch=MEDIUM), None)
+        self._compare(spark, broker, Workload(name="1 KB, 500,000", topic=large, per_batch=LARGE), 0.9)
 
-    def _compare(self, spark: SparkProcess, broker: KafkaBroker, workload: Workload, target: float | None) -> list[Row]:
+    def _compare(self, spark: SparkProcess, broker: KafkaBroker, workload: Workload, target: float | None) -> None:
         self._say(f"throughput: {workload.name} a batch")
         runs = interleaved(spark, broker, workload, self._sources, self._rounds)
         self._keep(workload.name, runs)
-        return throughput_rows(workload, runs, target)
+        self.rows += throughput_rows(workload, runs, target)
 
-    def _small(self, spark: SparkProcess, broker: KafkaBroker, sockets: str, target_ms: float | None) -> list[Row]:
+    def _small(self, spark: SparkProcess, broker: KafkaBroker, sockets: str, target_ms: float | None) -> None:
         self._say(f"small batches, {sockets}")
         topic = self._fill(broker, f"small-{sockets.split()[0]}", (20 if self._quick else 30) * SMALL, 200)
         workload = Workload(name=f"1,000 a batch, {sockets}", topic=topic, per_batch=SMALL, tasks=1, warm_up=5)
         runs = interleaved(spark, broker, workload, tuple(dict.fromkeys((*self._sources, NOTHING))), self._rounds)
         self._keep(workload.name, runs)
-        return overhead_rows(workload, runs, target_ms)
+        self.rows += overhead_rows(workload, runs, target_ms)
 
-    def _idle(self, spark: SparkProcess, broker: KafkaBroker) -> list[Row]:
+    def _idle(self, spark: SparkProcess, broker: KafkaBroker) -> None:
         topic = self._fill(broker, "quiet", 10 * SMALL, 200)
-        rows = []
         for source in (SHAREGROUP, KAFKA):
             self._say(f"idle: {source}")
-            rows += idle_rows(spark, broker, topic, 20 if self._quick else 30, source)
-        return rows
+            self.rows += idle_rows(spark, broker, topic, 20 if self._quick else 30, source)
 
     def _fill(self, broker: KafkaBroker, name: str, records: int, value_bytes: int, **config: object) -> Topic:
         self._say(f"filling {name}: {records:,} records of {value_bytes:,} B")
