@@ -1,6 +1,6 @@
 """``python -m benchmarks`` (or ``make bench``): sharegroup against its peers on a broker of its own, in one run.
 
---quick            about 3 minutes: fewer rounds, smaller topics
+--quick            a few minutes: fewer rounds, smaller topics
 --only PART …      throughput, zstd, small, idle, rpc, core
 --sources NAME …   beside kafka and sharegroup: ranges (the read path without a coordinator), nothing
 """
@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from benchmarks.report import Row, markdown, print_table, write_json
@@ -25,12 +26,13 @@ from tests.support.coordinator_process import kill_coordinators
 from tests.support.imports import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
+BUSY_PERCENT = 15
 
 
 def main() -> int:
     """Measure, print, write; 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="measure sharegroup against its peers")
-    parser.add_argument("--quick", action="store_true", help="about 3 minutes")
+    parser.add_argument("--quick", action="store_true", help="a few minutes: fewer rounds")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=(KAFKA, SHAREGROUP, NOTHING), metavar="NAME")
     parser.add_argument("--markdown", type=Path, help="also write the table to this file")
@@ -46,12 +48,17 @@ def main() -> int:
     def say(what: str) -> None:
         console.print(f"{time.monotonic() - began_s:4.0f} s  {what}", style="dim")
 
+    busy_percent = psutil.cpu_percent(interval=3)
+    if busy_percent > BUSY_PERCENT:
+        say(f"other programs keep this machine {busy_percent:.0f} % busy: the ratios will mean little, since a source")
+        say("with more processes gets more of what is left; the CPU per record can still be compared")
     suite = Suite(given.sources, quick=given.quick, say=say)
     try:
         suite.run(given.only)
     finally:  # what was measured is told, also when something failed
         kill_coordinators()
         shutil.rmtree(directory, ignore_errors=True)
+        suite.details["busy_percent_before"] = busy_percent
         _tell(suite, given, console)
     console.print(f"{time.monotonic() - began_s:.0f} s")
     return _verdict(suite.rows, console)
