@@ -212,12 +212,14 @@ class PlanReply(Message, frozen=True):
     """Answer to NextPlan and UsePlan. An empty ``plan.number`` says that there is nothing to acquire.
 
     ``data_loss``: offsets of the plan that the log no longer holds, archived by this very request (told again to the
-    same member epoch if asked again): a reader with failOnDataLoss fails for it once.
+    same member epoch if asked again): a reader with failOnDataLoss fails for it once. ``isolation_level``: the group's
+    at a UsePlan, which may have changed since the member joined.
     """
 
     plan: Plan = Plan()
     left_out: tuple[LeftOut, ...] = ()
     data_loss: tuple[LeftOut, ...] = ()
+    isolation_level: str = ""
 
 
 class OffsetsReply(Message, frozen=True):

@@ -20,7 +20,7 @@ class UnreadableRecord(ShareGroupError):
     damaged; loading stops here rather than skip it. Run the version that wrote it, or restore the state store."""
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
     durable: ClassVar[bool] = True
 
 

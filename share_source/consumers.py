@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
@@ -186,9 +186,13 @@ class KeptConsumer:
         return low, high
 
     def exists(self, key: Key, timeout_s: float) -> bool:
-        """Whether the cluster has this partition."""
+        """Whether the cluster has this partition. KafkaException if it says neither yes nor no: it may be electing."""
         topic = self._consumer.list_topics(key[0], timeout_s).topics.get(key[0])
-        return topic is not None and topic.error is None and key[1] in topic.partitions
+        if topic is None or topic.error is None:
+            return topic is not None and key[1] in topic.partitions
+        if topic.error.code() in GONE_TOPIC:
+            return False
+        raise KafkaException(topic.error)
 
     def park(self) -> None:
         """Fetch nothing, hold nothing; the connections stay."""

@@ -74,9 +74,14 @@ class RangeCursor:
         return lost
 
     def take(self, messages: list[M]) -> tuple[list[M], list[Run], list[M]]:
-        """Of the next records of the partition, at least one: those in the ranges, their runs, those past the end."""
+        """Of the next records of the partition, at least one: those in the ranges, their runs, those past the end.
+        Records that came before, since the consumer was moved to a place that it had reached, are left out."""
         if self.done:
             return [], [], messages
+        if messages[0].offset() < self.position:
+            messages = messages[bisect_left(messages, self.position, key=_offset) :]
+            if not messages:
+                return [], [], []
         low, high = messages[0].offset(), messages[-1].offset()
         first, last, delivery_count = self._ranges[self._index]
         if first <= low and high <= last:

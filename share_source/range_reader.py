@@ -220,7 +220,9 @@ class _Reader:
         else:
             end = low if cursor.wanted < low else cursor.last + 1 if cursor.wanted > high else cursor.wanted
             self._lose(cursor, end, f"the log has offsets {low} to {high - 1} now")
-        if not cursor.done:
+        if cursor.done:
+            self.consumer.leave(cursor.key)
+        else:
             self.consumer.move(cursor.key, cursor.place)
 
     def _lose(self, cursor: RangeCursor, end: int, reason: str) -> None:

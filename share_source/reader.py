@@ -120,7 +120,9 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if self._options.fail_on_data_loss:
                 raise loss
             logger.warning("%s", loss)
-        return [TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
+        return [
+            TaskPartition(task) for task in self._tasks(reply.plan, reply.isolation_level or session.isolation_level)
+        ]
 
     def _tasks(self, plan: Plan, isolation_level: str) -> list[ReadTask]:
         options = self._options

@@ -19,6 +19,7 @@ from coordinator.errors import (
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
     ShareGroupError,
+    StateStoreInUse,
 )
 
 RETRY_TIMEOUT_S = 60.0
@@ -116,5 +117,6 @@ class CoordinatorClient:
 
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, ShareGroupError):
-        return error.retriable or isinstance(error, CoordinatorNotStarted)
+        # An owner that is leaving lets the store go only when it has answered what runs.
+        return error.retriable or isinstance(error, (CoordinatorNotStarted, StateStoreInUse))
     return isinstance(error, Unreachable)

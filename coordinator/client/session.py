@@ -138,3 +138,5 @@ class MemberSession:
                 self.call(Heartbeat)
             except ShareGroupError as error:  # fenced: the next call says so; else the next heartbeat tries again
                 _log.warning("heartbeat of %s: %s", self.member_id, error)
+            except Exception:  # noqa: BLE001 - whatever it is, without heartbeats each long batch would lose its locks
+                _log.exception("heartbeat of %s", self.member_id)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from coordinator.changes import Changes, moved
 from coordinator.commands import AcquirePlan, Decision
 from coordinator.commands.plans import Reclaim, plan_as_held, plan_of, stale
-from coordinator.isolation import isolation_class, slice_size
+from coordinator.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
 from coordinator.members import Member
 from coordinator.messages import PartitionBounds, PartitionPlan, Plan, PlanReply
 from coordinator.record_state import Event, RecordState
@@ -198,7 +198,8 @@ class Acquisition:
                 segment = partition.runs.starting_at(first)
                 assert segment is not None
                 failed_alone, backoff_ms = bool(segment.run.set_aside_ms), segment.run.not_before_ms or 0
-                waits = not failed_alone if on_trial else backoff_ms > self.now_ms
+                # A wait longer than any backoff is a clock's that went back.
+                waits = not failed_alone if on_trial else 0 < backoff_ms - self.now_ms <= SOLO_BACKOFF_MAX_MS
                 if not waits and first < b.end and self._room(partition) > 0:
                     candidates.append((tried_ms, partition.key, segment))
                     break

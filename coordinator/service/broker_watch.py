@@ -45,6 +45,8 @@ class BrokerWatch:
         self._on_ends = on_ends
         self._changed = threading.Condition()
         self._topics: dict[Subscription, tuple[float, dict[str, TopicInfo]]] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._remade = 0
         self._log_starts: dict[Where, int] = {}
         self._ends: dict[Key, int] = {}
         self._asked_at: dict[Key, float] = {}
@@ -77,9 +79,13 @@ class BrokerWatch:
         return found
 
     def _forget_remade(self, known: dict[str, TopicInfo], found: dict[str, TopicInfo]) -> None:
-        """Ends of a topic that was deleted, or created anew, are no longer its ends."""
-        gone = {name for name, topic in known.items() if name not in found or found[name].topic_id != topic.topic_id}
+        """Ends of a topic that was deleted, or created anew, are no longer its ends, whoever else subscribes to it; nor
+        are those that were asked for before."""
+        gone = {name for name in known if name not in found}
+        gone |= {name for name, topic in found.items() if self._topic_ids.get(name, topic.topic_id) != topic.topic_id}
+        self._topic_ids.update({name: topic.topic_id for name, topic in found.items()})
         if gone:
+            self._remade += 1
             self._ends = {key: end for key, end in self._ends.items() if key[0][0] not in gone}
             self._log_starts = {where: at for where, at in self._log_starts.items() if where[0] not in gone}
 
@@ -103,9 +109,11 @@ class BrokerWatch:
     def ask_ends(self, partitions: Iterable[Where], *, read_committed: bool) -> dict[Where, int]:
         """The ends now."""
         wanted = list(partitions)
-        asked_at = time.monotonic()
+        asked_at, remade = time.monotonic(), self._remade
         found = self.cluster.offsets(wanted, LATEST, read_committed=read_committed)
         with self._changed:
+            if self._remade != remade:
+                return found  # maybe the ends of a topic that is no more
             keys = [(where, read_committed) for where in wanted]
             before = [self._ends.pop(key, None) for key in keys]
             self._ends.update({(where, read_committed): end for where, end in found.items()})

@@ -22,6 +22,8 @@ Where = tuple[str, int]
 EARLIEST = -2
 LATEST = -1
 MAX_RETRY_PAUSE_S = 0.5
+NO_CONTROLLER = -1
+"""What a cluster says while it elects one."""
 
 _ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _PASSING = frozenset(
@@ -95,15 +97,19 @@ class KafkaCluster:
 
     def gives_topic_ids(self) -> bool:
         """A cluster whose controller is none of its brokers (librdkafka's mock cluster) answers no question for ids.
-        Looked at more than once, as a real one may be electing."""
-        if self._gives_ids is None:
-            for attempt in range(3):
-                metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
-                if metadata.controller_id in metadata.brokers:
-                    self._gives_ids = True
-                    return True
-                time.sleep(0.1 * attempt)
-            self._gives_ids = False
+        Looked at more than once, as a real one may be electing; the answer is kept, in groups for good."""
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        looks = 0
+        while self._gives_ids is None:
+            metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+            looks += 1
+            electing = metadata.controller_id == NO_CONTROLLER and time.monotonic() < deadline
+            if metadata.controller_id in metadata.brokers:
+                self._gives_ids = True
+            elif looks >= 3 and not electing:
+                self._gives_ids = False
+            else:
+                time.sleep(min(0.1 * (looks - 1), MAX_RETRY_PAUSE_S))
         return self._gives_ids
 
     def topic_names(self) -> list[str]:

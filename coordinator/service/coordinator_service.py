@@ -38,6 +38,7 @@ from coordinator.service.subscription import Subscription, TopicPartitionId, id_
 
 LONGEST_WAIT_MS = 60_000
 LOOK_AGAIN_S = 1.0
+GONE_PAUSES_S = (0.1, 0.3, 0.6)
 
 _log = logging.getLogger(__name__)
 
@@ -132,11 +133,12 @@ class CoordinatorService:
             if reply.plan.number or request.until is not None or left_s <= 0:
                 return reply
             with self._watch.waiting([p.where for p in partitions], read_committed=view.read_committed):
-                self._wait_for_news(news, min(left_s, LOOK_AGAIN_S))
+                if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
+                    return reply
 
-    def _wait_for_news(self, seen: int, timeout_s: float) -> None:
+    def _wait_for_news(self, seen: int, timeout_s: float) -> bool:
         with self._news:
-            self._news.wait_for(lambda: self._news_count != seen, timeout_s)
+            return self._news.wait_for(lambda: self._news_count != seen, timeout_s)
 
     def _facts(self, request: NextPlan, view: View, partitions: list[TopicPartitionId], *, may_wait: bool) -> Facts:
         """Known ends if they fill the request, or if they are new and the caller can wait for the next ones."""
@@ -155,10 +157,7 @@ class CoordinatorService:
         look = scripts.look(request.group_id, request.member_id, request.member_epoch, number=request.number)
         view = self._engine.call(request.group_id, look)
         assert view.subscription is not None
-        topics = {topic for topic, _, _ in view.plan}
-        now = self._watch.cluster.topics(topics)
-        ids = {name: id_of(topic, request.group_id, topic_ids=view.topic_ids) for name, topic in now.items()}
-        gone = frozenset(topic_id for topic, topic_id, _ in view.plan if ids.get(topic) != topic_id)
+        gone = self._gone_topic_ids(view, request.group_id)
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
         kept = [TopicPartitionId(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         log_starts = self._watch.ask_log_starts([p.where for p in kept])
@@ -168,6 +167,18 @@ class CoordinatorService:
         for left in (*reply.left_out, *reply.data_loss):
             _log.info("left out: group=%s plan=%s %s", request.group_id, request.number, left)
         return reply
+
+    def _gone_topic_ids(self, view: View, group_id: str) -> frozenset[str]:
+        """Topics of the plan that were deleted or created anew. A broker that does not know a topic yet, or knows its
+        predecessor, says the same: it is asked again before records are given up for good."""
+        for pause_s in (*GONE_PAUSES_S, 0.0):
+            now = self._watch.cluster.topics({topic for topic, _, _ in view.plan})
+            ids = {name: id_of(topic, group_id, topic_ids=view.topic_ids) for name, topic in now.items()}
+            gone = frozenset(topic_id for topic, topic_id, _ in view.plan if ids.get(topic) != topic_id)
+            if not gone:
+                break
+            time.sleep(pause_s)
+        return gone
 
     # --- offsets, and people
 

@@ -13,7 +13,7 @@ import secrets
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -90,11 +90,12 @@ class Coordinator:
         self.watch.close()
         self.store.close()
 
-    def wait_until_idle(self, told: threading.Event) -> str:
+    def wait_until_idle(self, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
         """Until it may leave: told to, or nobody asked for the idle timeout and nothing is held. Returns why."""
         timeout_s = self.config.share_coordinator_idle_timeout_ms / 1000
         rested_s, look_s = 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
         while not told.wait(look_s):
+            on_look()
             rested_s = rested_s + look_s if self.engine.may_rest() else 0.0
             if min(rested_s, self.server.idle_s) >= timeout_s:
                 return "idle"
@@ -119,7 +120,7 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
         write_endpoint(Path(settings.endpoint_path), endpoint)
         _log.info("serving: %r store=%s brokers=%s", endpoint, settings.state_store, settings.bootstrap_servers)
         yield endpoint
-        _log.info("leaving: %s", coordinator.wait_until_idle(told))
+        _log.info("leaving: %s", coordinator.wait_until_idle(told, lambda: keep_endpoint(settings, endpoint)))
     finally:
         remove_endpoint(Path(settings.endpoint_path), endpoint)
         coordinator.close()
@@ -132,6 +133,18 @@ def write_endpoint(path: Path, endpoint: Endpoint) -> None:
     with os.fdopen(number, "wb") as file:
         file.write(encode(endpoint))
     os.replace(temporary, path)
+
+
+def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> None:
+    """Write it again if it is gone: a cleaner took it, or the directory went with the user's last login session. Nobody
+    else would find this coordinator, nor could start another, since this one owns the store."""
+    path = Path(settings.endpoint_path)
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            if path.parent.stat().st_uid == os.getuid():
+                write_endpoint(path, endpoint)
+                _log.warning("endpoint file was gone, and is written again: %s", path)
 
 
 def remove_endpoint(path: Path, endpoint: Endpoint) -> None:

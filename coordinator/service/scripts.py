@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from coordinator.commands import (
     AcquirePlan,
     AlterConfigs,
@@ -170,7 +172,7 @@ def use_plan(
             fail_on_data_loss=request.fail_on_data_loss,
         )
         assert isinstance(reply, PlanReply)
-        return reply
+        return msgspec.structs.replace(reply, isolation_level=group.config.share_isolation_level)
 
     return script
 

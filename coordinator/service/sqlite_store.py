@@ -1,6 +1,8 @@
 """The state in an SQLite file: WAL, synchronous=FULL, one transaction an append, one owner at a time by a file lock.
 
 Each record is a row with a checksum, by group and sequence number. A file that this version can't read is left alone.
+The lock may fail to keep a second owner out (somebody deleted its file; a network file system): what that one wrote to
+a group is seen at the next append to it, which is refused, so that the group is loaded again.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -110,6 +112,7 @@ class SqliteStore:
         if self._connection.in_transaction:
             self._connection.rollback()
         self._next_sequence.pop(group_id, None)
+        following = 0
         query = "SELECT sequence, crc32, data FROM record WHERE group_id = ? ORDER BY sequence"
         try:
             for sequence, crc32, data in self._connection.execute(query, (group_id,)):
@@ -118,19 +121,21 @@ class SqliteStore:
                         sequence=sequence, group_id=group_id, path=self.path, reason="its checksum is wrong"
                     )
                 yield StoredRecord(sequence, data)
+                following = sequence + 1
         except sqlite3.DatabaseError as error:
             raise StoreRefused(str(error)) from error
+        self._next_sequence[group_id] = following
 
     def append(self, appends: Mapping[str, Sequence[bytes]]) -> None:
-        with self._transaction():
+        with self._transaction(appends):
             for group_id, records in appends.items():
-                self._insert(group_id, records)
+                self._insert(group_id, self._next_after(group_id), records)
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes]) -> None:
-        with self._transaction():
-            self._next_after(group_id)  # known before the rows go: sequence numbers never repeat
+        with self._transaction([group_id]):
+            first = self._next_after(group_id)  # known before the rows go: sequence numbers never repeat
             self._connection.execute("DELETE FROM record WHERE group_id = ?", (group_id,))
-            self._insert(group_id, records)
+            self._insert(group_id, first, records)
 
     def group_ids(self) -> list[str]:
         return [group_id for (group_id,) in self._connection.execute("SELECT DISTINCT group_id FROM record")]
@@ -142,40 +147,44 @@ class SqliteStore:
     # --- inside
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, group_ids: Iterable[str]) -> Iterator[None]:
+        before = dict(self._next_sequence)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
         except sqlite3.Error as error:
-            self._roll_back()
+            self._roll_back(before)
             raise StoreRefused(f"{self.path}: {error}") from error
         except BaseException:
-            self._roll_back()
+            self._roll_back(before)
             raise
         try:
             self._commit()
         except sqlite3.Error as error:
-            self._roll_back()
+            self._roll_back({group_id: at for group_id, at in before.items() if group_id not in set(group_ids)})
             raise StoreDoubtful(f"{self.path}: {error}") from error
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
 
-    def _roll_back(self) -> None:
-        self._next_sequence.clear()
+    def _roll_back(self, next_sequence: dict[str, int]) -> None:
+        self._next_sequence = next_sequence
         with contextlib.suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _insert(self, group_id: str, records: Sequence[bytes]) -> None:
-        first = self._next_after(group_id)
+    def _insert(self, group_id: str, first: int, records: Sequence[bytes]) -> None:
         rows = [(group_id, sequence, zlib.crc32(data), data) for sequence, data in enumerate(records, first)]
         self._connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?)", rows)
         self._next_sequence[group_id] = first + len(rows)
 
     def _next_after(self, group_id: str) -> int:
-        if group_id not in self._next_sequence:
-            query = "SELECT max(sequence) FROM record WHERE group_id = ?"
-            (last,) = self._connection.execute(query, (group_id,)).fetchone()
-            self._next_sequence[group_id] = 0 if last is None else last + 1
-        return self._next_sequence[group_id]
+        """The group's next sequence number. StoreRefused if somebody else has written to it since we last did."""
+        query = "SELECT max(sequence) FROM record WHERE group_id = ?"
+        (last,) = self._connection.execute(query, (group_id,)).fetchone()
+        known = self._next_sequence.get(group_id)
+        if last is None or known == last + 1:
+            return known or 0
+        if known is not None:
+            raise StoreRefused(f"{self.path}: another process writes to it, too")
+        return int(last) + 1
