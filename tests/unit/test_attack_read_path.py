@@ -1,0 +1,74 @@
+"""Attacks on the read path: brokers that don't know, places that were reached before."""
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from coordinator.values import AcquiredRange
+from share_source.consumers import KeptConsumer, Standing
+from share_source.offset_ranges import PartitionRanges
+from share_source.range_cursor import RangeCursor
+from share_source.range_reader import Event, ReadTask, _Reader
+
+KEY = ("orders", 0)
+
+
+class Record:
+    def __init__(self, at):
+        self.at = at
+
+    def offset(self):
+        return self.at
+
+
+def cursor_of(*ranges):
+    return RangeCursor(PartitionRanges("orders", 0, tuple(AcquiredRange(*each) for each in ranges)))
+
+
+def consumer_that_is_told(topic):
+    consumer = KeptConsumer(())
+    consumer._consumer = SimpleNamespace(list_topics=lambda name, timeout: SimpleNamespace(topics={name: topic}))
+    return consumer
+
+
+@pytest.fixture(autouse=True)
+def no_client(monkeypatch):
+    monkeypatch.setattr("share_source.consumers.Consumer", lambda config: None)
+
+
+def test_records_that_come_a_second_time_are_picked_once():
+    cursor = cursor_of((0, 9, 1), (50_000, 50_020, 2))
+    assert [r.at for r in cursor.take([Record(9), Record(50_000), Record(50_001)])[0]] == [9, 50_000, 50_001]
+    assert cursor.take([Record(50_000), Record(50_001)]) == ([], [], [])
+    picked, runs, beyond = cursor.take([Record(at) for at in range(50_000, 50_030)])
+    assert ([r.at for r in picked], runs) == (list(range(50_002, 50_021)), [(2, 19)])
+    assert [r.at for r in beyond] == list(range(50_021, 50_030))
+
+
+@pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_a_topic_that_the_broker_can_say_nothing_of_is_not_gone(code):
+    with pytest.raises(KafkaException):
+        consumer_that_is_told(SimpleNamespace(error=KafkaError(code), partitions={})).exists(KEY, 1.0)
+
+
+def test_a_topic_that_the_broker_does_not_have_is_gone():
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert not consumer_that_is_told(SimpleNamespace(error=unknown, partitions={})).exists(KEY, 1.0)
+    assert not consumer_that_is_told(None).exists(KEY, 1.0)
+    assert not consumer_that_is_told(SimpleNamespace(error=None, partitions={})).exists(KEY, 1.0)
+    assert consumer_that_is_told(SimpleNamespace(error=None, partitions={0: None})).exists(KEY, 1.0)
+
+
+def test_a_consumer_that_stopped_where_the_log_ends_is_not_kept_standing_there(monkeypatch):
+    consumer = KeptConsumer(())
+    consumer.standings[KEY] = Standing((100, "T"))
+    consumer._consumer = SimpleNamespace(
+        get_watermark_offsets=lambda partition, timeout: (0, 50), incremental_unassign=lambda partitions: None
+    )
+    part = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
+    reader = _Reader(
+        ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [RangeCursor(part)]
+    )
+    reader._handle(Event(KafkaError(KafkaError._AUTO_OFFSET_RESET), "orders", 0, 100))
+    assert not consumer.serves({KEY: (110, "T")})

@@ -1,0 +1,249 @@
+"""Attacks on the coordinator: brokers that lag, topics made anew, two owners of a store, clocks that go back."""
+
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.commands import AcquirePlan, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.decide import decide
+from coordinator.errors import CoordinatorNotAvailable, StateStoreInUse
+from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, PartitionBounds
+from coordinator.record_state import RecordState
+from coordinator.records import RunsChanged, UnreadableRecord, decode_record, encode_record
+from coordinator.runs import Run
+from coordinator.service import coordinator_service
+from coordinator.service.broker_watch import BrokerWatch
+from coordinator.service.cluster import LATEST, KafkaCluster, TopicInfo
+from coordinator.service.launch import keep_endpoint
+from coordinator.service.shard import Shard, one
+from coordinator.service.sqlite_store import SqliteStore
+from coordinator.service.store import StoreRefused
+from coordinator.service.subscription import Subscription
+from coordinator.share_group import ShareGroup
+from coordinator.wire import Endpoint, LaunchSettings
+from tests.support.fake_cluster import FakeCluster
+from tests.support.waiting import wait_until
+from tests.unit.test_coordinator_service import Running, held
+
+NOW_MS = 1_000_000
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    cluster.add("orders", end=1000)
+    return cluster
+
+
+@pytest.fixture
+def running(cluster, tmp_path):
+    running = Running(tmp_path / "state.db", cluster)
+    yield running
+    running.close()
+
+
+# --- brokers and topics
+
+
+def test_ends_of_a_deleted_topic_are_not_a_new_one_s_for_another_subscription_either(running, cluster):
+    running.join(starting_offsets="earliest")
+    running.next()
+    cluster.delete("orders")
+    cluster.add("orders", end=10)
+    running.join("m2", topic_pattern="ord.*")
+    assert held(running.next(member="m2", max_records=500)) == {("orders", 0): [(0, 9)]}
+
+
+def test_ends_that_were_asked_for_before_a_topic_was_made_anew_are_not_kept(cluster, monkeypatch):
+    watch = BrokerWatch(cluster, metadata_refresh_ms=0)
+    orders = Subscription(topics=("orders",))
+    watch.topics(orders)
+    answer = cluster.offsets
+
+    def answers_late(partitions, at, *, read_committed=False):
+        found = answer(partitions, at, read_committed=read_committed)
+        if at == LATEST:
+            cluster.delete("orders")
+            cluster.add("orders", end=10)
+            watch.topics(orders)
+        return found
+
+    monkeypatch.setattr(cluster, "offsets", answers_late)
+    watch.ask_ends([("orders", 0)], read_committed=False)
+    assert watch.ends([("orders", 0)], read_committed=False) == {}
+    watch.close()
+
+
+@pytest.mark.parametrize("stale", [{}, {"orders": TopicInfo("orders", "id-of-its-predecessor", 1)}])
+def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, cluster, monkeypatch, stale):
+    monkeypatch.setattr(coordinator_service, "GONE_PAUSES_S", (0.0, 0.0))
+    running.join(starting_offsets="earliest")
+    number = running.next(max_records=100).number
+    answers = [stale, stale, dict(cluster.found)]
+    monkeypatch.setattr(cluster, "topics", lambda names: answers.pop(0) if answers else dict(cluster.found))
+    taken_up = running.use(number)
+    assert (held(taken_up.plan), taken_up.data_loss) == ({("orders", 0): [(0, 99)]}, ())
+
+
+def test_a_plan_is_read_at_the_isolation_level_that_the_group_has_now(running):
+    running.join(starting_offsets="earliest")
+    running.join("m2", configs={"share.isolation.level": "read_committed"})
+    assert running.use(running.next(max_records=10).number).isolation_level == "read_committed"
+
+
+def test_a_cluster_that_elects_its_controller_is_not_one_without_topic_ids(monkeypatch):
+    monkeypatch.setattr("coordinator.service.cluster.MAX_RETRY_PAUSE_S", 0.01)
+    controllers = [-1] * 6 + [3]
+    cluster = KafkaCluster("nowhere:1", {}, 15_000)
+    cluster._admin = SimpleNamespace(
+        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None})
+    )
+    assert cluster.gives_topic_ids()
+
+
+# --- two owners of one store
+
+
+@pytest.fixture
+def two_owners(tmp_path):
+    """Two stores on one file: somebody deleted the lock file in between."""
+    first = SqliteStore(tmp_path / "state.db")
+    os.unlink(f"{first.path}.lock")
+    second = SqliteStore(tmp_path / "state.db")
+    yield first, second
+    second.close()
+    first.close()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_what_another_owner_wrote_meanwhile_refuses_an_append_until_it_is_loaded(two_owners, snapshot):
+    first, second = two_owners
+    first.append({"billing": [b"a"]})
+    for store in two_owners:
+        assert [data for _, data in store.load("billing")] == [b"a"]
+    second.append({"billing": [b"b"]})
+    if snapshot:
+        second.replace_with_snapshot("billing", [b"ab"])
+    with pytest.raises(StoreRefused, match="another process"):
+        first.append({"shipping": [b"x"], "billing": [b"c"]})
+    with pytest.raises(StoreRefused, match="another process"):
+        first.replace_with_snapshot("billing", [b"ac"])
+    assert [data for _, data in first.load("billing")] == ([b"ab"] if snapshot else [b"a", b"b"])
+    first.append({"billing": [b"c"]})
+    assert list(first.load("shipping")) == []
+
+
+def test_two_owners_give_no_record_to_two_members(two_owners):
+    shards = [Shard(store) for store in two_owners]
+
+    def ask(owner, command):
+        while True:
+            answer = shards[owner].submit("billing", one(command))
+            shards[owner].step(NOW_MS)
+            try:
+                return answer.result(0)
+            except CoordinatorNotAvailable:
+                continue
+
+    ask(0, CreateGroup(incarnation="i", topic_ids=True))
+    topics = (TopicPartitions(topic="orders", topic_id="T", partitions=1),)
+    starts = (PartitionStart(topic_id="T", partition=0, start_offset=0),)
+    ask(0, InitializePartitions(topics=topics, starts=starts))
+    bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1000),)
+    taken = []
+    for owner, member in [(0, "m1"), (1, "m2"), (0, "m3"), (1, "m4")]:
+        ask(owner, JoinGroup(group_id="billing", member_id=member, process_id=member))
+        ask(owner, JoinGroup(group_id="billing", member_id=member, process_id=member))  # its session, if it was loaded
+        plan = ask(owner, AcquirePlan(member_id=member, member_epoch=1, max_records=10, bounds=bounds)).plan
+        taken += [(r.first, r.last) for p in plan.partitions for r in p.ranges]
+    assert taken == [(0, 9), (10, 19), (20, 29), (30, 39)]
+
+
+def test_an_endpoint_file_that_was_cleaned_away_is_written_again(tmp_path):
+    path = tmp_path / "run" / "endpoint.json"
+    settings = LaunchSettings(
+        bootstrap_servers="b",
+        kafka_config={},
+        cluster_id="c",
+        state_store="sqlite:s",
+        endpoint_path=str(path),
+        log_path="l",
+        configs={},
+    )
+    endpoint = Endpoint(host="127.0.0.1", port=1, token="t", pid=2)
+    keep_endpoint(settings, endpoint)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    path.write_text("another's")
+    keep_endpoint(settings, endpoint)
+    assert path.read_text() == "another's"
+
+
+# --- clients
+
+
+def test_a_call_outlasts_an_owner_that_is_slow_to_leave():
+    connection = SimpleNamespace(call=lambda request: Done())
+    answers = [StateStoreInUse(path="p", owner="1"), StateStoreInUse(path="p", owner="1"), connection]
+
+    def connect():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    client = CoordinatorClient(SimpleNamespace(connect=connect), retry_timeout_s=10.0)
+    assert client.call(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == Done()
+
+
+def test_heartbeats_go_on_after_any_error():
+    beats = threading.Semaphore(0)
+
+    def call(request):
+        if isinstance(request, JoinGroup):
+            return Joined(
+                member_epoch=1,
+                incarnation="i",
+                session_timeout_ms=45_000,
+                heartbeat_interval_ms=5,
+                isolation_level="read_uncommitted",
+            )
+        beats.release()
+        raise OSError(28, "No space left on device")
+
+    session = MemberSession(SimpleNamespace(call=call), "billing", "m1", topics=("orders",))
+    assert beats.acquire(timeout=10) and beats.acquire(timeout=10)
+    session.close()
+    wait_until(lambda: not session._thread.is_alive(), what="its thread has ended")
+
+
+# --- records and clocks
+
+
+def test_a_record_with_a_field_that_this_version_does_not_know_is_refused():
+    data = encode_record(RunsChanged(topic_id="T", partition=0, runs=()))
+    newer = data.replace(b"\x84", b"\x85", 1) if data[0] == 0x84 else bytes([data[0] + 1]) + data[1:]
+    with pytest.raises(UnreadableRecord, match="unknown field"):
+        decode_record(newer + b"\xa6staged\xc3")
+
+
+def test_a_clock_that_went_back_does_not_make_a_record_wait_for_what_it_was_ahead():
+    group = ShareGroup("billing")
+
+    def ask(command):
+        decision = decide(group, command, NOW_MS)
+        for record in decision.records:
+            group.replay(record)
+        return decision.reply
+
+    ask(CreateGroup(incarnation="i", topic_ids=True))
+    topics = (TopicPartitions(topic="orders", topic_id="T", partitions=1),)
+    ask(InitializePartitions(topics=topics, starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),)))
+    ask(JoinGroup(group_id="billing", member_id="m1", process_id="p1"))
+    aside = Run(RecordState.AVAILABLE, 5, 5, set_aside_ms=1, last_tried_ms=NOW_MS, not_before_ms=NOW_MS + 86_400_000)
+    group.replay(RunsChanged(topic_id="T", partition=0, runs=((0, 0, aside),)))
+    bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1),)
+    assert held(ask(AcquirePlan(member_id="m1", member_epoch=1, bounds=bounds)).plan) == {("orders", 0): [(0, 0)]}
