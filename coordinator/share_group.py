@@ -148,10 +148,7 @@ class ShareGroup:
         """Nothing is held or delayed and no session lives: an on-demand coordinator may leave."""
         if any(member.active for member in self.members.values()):
             return False
-        return not any(
-            partition.acquired_count or any(not_before_ms > now_ms for not_before_ms, _ in partition.runs.delayed)
-            for partition in self.partitions.values()
-        )
+        return not any(partition.acquired_count or partition.waits(now_ms) for partition in self.partitions.values())
 
     # --- changed by replay
 

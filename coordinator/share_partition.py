@@ -47,6 +47,13 @@ class SharePartition:
         """Records up to the log's ``end`` that are not delivered to completion (KIP-1226)."""
         return max(0, end - self.start_offset - self.delivery_complete_count)
 
+    def waits(self, now_ms: int) -> bool:
+        """Whether a record is delayed, or backs off, beyond now."""
+        if any(not_before_ms > now_ms for not_before_ms, _ in self.runs.delayed):
+            return True
+        aside = (self.runs.starting_at(first) for _, first in self.runs.set_aside)
+        return any(segment is not None and (segment.run.not_before_ms or 0) > now_ms for segment in aside)
+
     def carrying(self, acquisition: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
         """The parts of ``ranges`` whose run still carries this acquisition number."""
         if acquisition not in self.runs.carried:

@@ -16,6 +16,7 @@ from coordinator.records import EvidenceCleared, PlanAcquired, PlanCompleted, Pl
 from coordinator.runs import Run, RunMap, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
+from tests.unit.rules import source_mistakes
 from tests.unit.rules import test_isolation as isolation
 from tests.unit.rules import test_plans as promises
 
@@ -220,10 +221,11 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (tell_every_loss_again, promises.test_a_loss_is_said_once),
     (rest_while_members_are_there, promises.test_on_demand_may_rest),
 ]
+ALL_MISTAKES = [*MISTAKES, *source_mistakes.MISTAKES]
 
 
 @pytest.mark.parametrize(
-    ("mistake", "test"), MISTAKES, ids=[f"{m.__name__}-{t.__name__.removeprefix('test_')}" for m, t in MISTAKES]
+    ("mistake", "test"), ALL_MISTAKES, ids=[f"{m.__name__}-{t.__name__.removeprefix('test_')}" for m, t in ALL_MISTAKES]
 )
 def test_the_mistake_is_found(mistake: Callable[[Patch], None], test: Callable[[], None], monkeypatch: Patch) -> None:
     test()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
-from coordinator.messages import JoinGroup
+from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks
 from coordinator.record_state import RecordState
-from coordinator.records import PlanAcquired, PlanTakenUp, decode_record
-from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
+from coordinator.records import PlanAcquired, PlanTakenUp, decode_record, encode_record
+from coordinator.values import AcknowledgeType
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 
 
 def used_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
@@ -209,3 +210,69 @@ def test_on_demand_may_rest() -> None:
     group.pass_time(SESSION_MS + 1)
     assert group.group.may_rest(group.now_ms)
     assert group.partition().runs.counts[RecordState.ACQUIRED] == 0
+
+
+def test_release_cut_and_setting_aside_clear_the_number() -> None:
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    for count in (1, 2):
+        fetch(group, "c1", 10)
+        assert give_back(group, "c1", 0, 9, count) == {}
+        assert group.dump() == [f"[0..9] AVAILABLE {count} 0 -"], "released"
+    group, plan = used_plan(10_000)
+    group.restart(plan)
+    group.restart(plan)
+    assert group.dump()[1] == "[2154..3999] AVAILABLE 2 2 -", "cut"
+    group, plan = used_plan(1)
+    for _ in range(5):
+        group.restart(plan)
+    assert group.dump() == ["[0..0] AVAILABLE 5 5 -"], "set aside"
+
+
+def fetch(group: GroupDriver, member: str, most: int) -> None:
+    """A ShareConsumer acquires."""
+    epoch, bounds = group.epochs[member], group.bounds()
+    group.run(AcquireRecords(group_id="billing", member_id=member, member_epoch=epoch, max_records=most, bounds=bounds))
+
+
+def give_back(
+    group: GroupDriver, member: str, first: int, last: int, count: int, kind: int = AcknowledgeType.RELEASE
+) -> dict[str, str]:
+    """A member acknowledges; the errors."""
+    batches = (AckBatch(first=first, last=last, delivery_count=count, types=(kind,)),)
+    partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
+    epoch = group.epochs[member]
+    return dict(
+        group.run(Acknowledge(group_id="billing", member_id=member, member_epoch=epoch, partitions=partitions)).errors
+    )
+
+
+def test_the_renewal_cap_never_applies_to_a_query() -> None:
+    group, _ = used_plan()
+    for _ in range(60):
+        group.pass_time(SESSION_MS - 1_000)
+        group.join(process="m1-process-1")
+        assert give_back(group, "m1", 0, 99, 1, AcknowledgeType.RENEW) == {}
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+
+
+def test_a_snapshot_appends_live_plans_and_numbers_again() -> None:
+    """Loaded from snapshots alone, its holder goes on, and no number is given twice."""
+    group, plan = used_plan()
+    group.ends[0] = 200
+    second = group.next(plan).plan.number
+    group.use(second)
+    from_snapshot(group)
+    assert ranges(group.use(second)) == [(100, 199, 1)]
+    group.complete(second)
+    from_snapshot(group)
+    group.join()
+    group.complete(second)
+    group.ends[0] = 300
+    assert group.next(second).plan.number == "i.3"
+
+
+def from_snapshot(group: GroupDriver) -> None:
+    """The log becomes a snapshot, and another process loads it."""
+    group.log = [encode_record(record) for record in group.group.snapshot()]
+    group.crash()

@@ -1,0 +1,84 @@
+"""A query's reader on a real group, without a coordinator: the client's end of the RPC runs the service's scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from coordinator.client.session import MemberSession
+from coordinator.messages import LatestOffsets, NextPlan, OffsetsReply, UsePlan
+from coordinator.service import scripts
+from coordinator.service.scripts import Facts
+from coordinator.service.subscription import TopicPartitionId
+from share_source import reader
+from share_source.options import SourceOptions
+from share_source.reader import ShareGroupStreamReader
+from tests.unit.group_driver import TOPIC_ID, GroupDriver
+
+OPTIONS = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.group.id": "billing", "subscribe": "orders"}
+
+
+def played(group: GroupDriver, script: Any) -> Any:
+    """What the script answers."""
+    steps = script(group.group)
+    try:
+        command = next(steps)
+        while True:
+            command = steps.send(group.run(command))
+    except StopIteration as stop:
+        return stop.value
+
+
+def facts(group: GroupDriver) -> Facts:
+    """What the broker would say of the driver's topic."""
+    return Facts(
+        partitions=[TopicPartitionId("orders", TOPIC_ID, p) for p in group.ends],
+        log_starts={("orders", p): start for p, start in group.log_starts.items()},
+        ends={("orders", p): end for p, end in group.ends.items()},
+    )
+
+
+class DriverClient:
+    """Stands where CoordinatorClient does; ``asked`` are the requests that came."""
+
+    def __init__(self, group: GroupDriver) -> None:
+        self.group = group
+        self.asked: list[Any] = []
+
+    def __repr__(self) -> str:
+        return f"<DriverClient asked={len(self.asked)}>"
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """The requests of a kind."""
+        return [request for request in self.asked if isinstance(request, kind)]
+
+    def call(self, request: Any) -> Any:
+        self.asked.append(request)
+        if isinstance(request, NextPlan):
+            return played(self.group, scripts.next_plan(request, facts(self.group)))
+        if isinstance(request, UsePlan):
+            nothing: frozenset[str] = frozenset()
+            take_up = scripts.use_plan(request, facts(self.group), gone=nothing, unsubscribed=nothing)
+            return played(self.group, take_up)
+        if isinstance(request, LatestOffsets):
+            return OffsetsReply(ends={"orders": {str(p): end for p, end in self.group.ends.items()}})
+        return self.group.run(request)
+
+
+@contextmanager
+def reading(client: DriverClient, **options: str) -> Iterator[ShareGroupStreamReader]:
+    """The reader of a query's new process; it stops at the end, as a killed one does: its session stays."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            reader,
+            "open_session",
+            lambda asked, member_id: MemberSession(client, asked.group_id, member_id, topics=asked.topics),  # type: ignore[arg-type]
+        )
+        source = ShareGroupStreamReader(SourceOptions.parse({**OPTIONS, **options}))
+        try:
+            yield source
+        finally:
+            source.stop()

@@ -1,0 +1,166 @@
+"""The ◆ rules of design.md that are built, each with the tests that hold it and the mistakes that these tests find.
+
+A rule without a test, a test that no mistake makes fail, and a mistake that stands for no rule are failures. Rules of
+the sink, of dead letters, of the Kafka store and of fleets join when they are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from tests.unit.rules import test_isolation as isolation
+from tests.unit.rules import test_plans as plans
+from tests.unit.rules import test_shell as shell
+from tests.unit.rules import test_source as source
+from tests.unit.rules.test_mistakes import ALL_MISTAKES
+
+Test = Callable[[], None]
+RULES: dict[str, tuple[tuple[Test, str], ...]] = {
+    "1 on demand: it does not leave while anything is ACQUIRED or delayed": (
+        (plans.test_on_demand_may_rest, "rest_while_members_are_there"),
+        (shell.test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there, "leave_when_nobody_asks"),
+        (shell.test_on_demand_does_not_leave_while_something_is_acquired, "leave_while_something_is_acquired"),
+        (shell.test_on_demand_does_not_leave_while_something_is_delayed, "leave_while_something_is_delayed"),
+        (
+            shell.test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off,
+            "leave_while_something_is_delayed",
+        ),
+    ),
+    "2 the start offset that a policy resolved is appended before the first acquire": (
+        (
+            shell.test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire,
+            "do_not_append_the_start_offset",
+        ),
+        (
+            shell.test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire,
+            "resolve_the_start_offset_at_the_first_acquire",
+        ),
+        (
+            shell.test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire,
+            "acquire_without_a_start_offset",
+        ),
+    ),
+    "2 every acquisition is durable": (
+        (plans.test_every_acquisition_is_durable, "acquire_without_appending"),
+        (plans.test_after_a_load_every_holder_has_one_session_to_come_back, "nobody_comes_back_after_a_load"),
+        (plans.test_after_a_load_every_holder_has_one_session_to_come_back, "no_time_to_come_back_after_a_load"),
+    ),
+    "2 a snapshot appends live plans and numbers again": (
+        (plans.test_a_snapshot_appends_live_plans_and_numbers_again, "leave_live_plans_out_of_snapshots"),
+        (plans.test_a_snapshot_appends_live_plans_and_numbers_again, "leave_numbers_out_of_snapshots"),
+    ),
+    "2 a newest plan without runs replays empty": (
+        (plans.test_newest_plan_without_runs_replays_empty, "forget_newest_plans_without_runs"),
+    ),
+    "2 a run keeps its number when its lock runs out; release, a cut, setting aside, another acquisition clear it": (
+        (plans.test_a_run_keeps_its_number_when_its_lock_runs_out, "clear_the_number_at_expiry"),
+        (plans.test_state_and_count_alone_never_match, "match_by_count_instead_of_number"),
+        (plans.test_release_cut_and_setting_aside_clear_the_number, "keep_the_number_on_release"),
+        (plans.test_release_cut_and_setting_aside_clear_the_number, "keep_the_number_on_a_cut"),
+        (plans.test_release_cut_and_setting_aside_clear_the_number, "keep_the_number_on_setting_aside"),
+    ),
+    "2 limits compare tries, never the delivery count": (
+        (isolation.test_limits_compare_tries_never_the_delivery_count, "compare_the_delivery_count"),
+        (isolation.test_limits_compare_tries_never_the_delivery_count, "throttle_by_count"),
+        (isolation.test_a_consumers_record_is_archived_at_the_limit, "consumers_never_reach_the_limit"),
+    ),
+    "2 failures: one at most for a delivery, and only of a plan that was durably marked used": (
+        (isolation.test_a_delivery_is_one_failure_at_most, "count_a_delivery_twice"),
+        (plans.test_used_is_durable_so_that_a_replay_counts_after_a_crash, "use_without_appending"),
+        (plans.test_a_plan_never_used_burns_a_count_and_no_try, "count_a_failure_for_plans_never_used"),
+    ),
+    "2 isolation looks at failures only: a release is none": (
+        (isolation.test_isolation_looks_at_failures_only, "isolate_by_releases_too"),
+    ),
+    "2 the cut comes first: only the kept slice is counted": (
+        (isolation.test_the_cut_comes_first, "forget_that_the_cut_comes_first"),
+        (isolation.test_the_cut_comes_first, "forget_the_cut"),
+        (plans.test_a_loss_is_said_once, "tell_every_loss_again"),
+    ),
+    "2 a failed trial archives the record and uses up its evidence": (
+        (isolation.test_failed_trial_archives_and_uses_up_evidence, "a_trial_uses_up_nothing"),
+        (isolation.test_failed_trial_archives_and_uses_up_evidence, "never_judge_a_trial"),
+        (isolation.test_a_trial_is_judged_when_its_query_comes_back, "never_judge_a_trial"),
+        (isolation.test_a_second_trial_lost_is_a_failed_one, "never_judge_a_lost_trial"),
+        (isolation.test_a_failure_at_the_limit_sets_aside, "archive_at_the_limit"),
+        (isolation.test_no_trial_without_evidence, "always_on_trial"),
+        (isolation.test_setting_aside_makes_all_evidence_old, "any_completion_is_evidence"),
+        (
+            isolation.test_what_failed_among_others_fails_alone_before_its_trial,
+            "forget_that_failures_make_evidence_old",
+        ),
+        (isolation.test_what_failed_among_others_fails_alone_before_its_trial, "trial_before_failing_alone"),
+    ),
+    "3 a query's locks live as long as its session; the renewal cap never applies to them": (
+        (plans.test_limits_of_time_never_end_a_querys_lock, "a_lock_duration_for_queries_too"),
+        (plans.test_the_renewal_cap_never_applies_to_a_query, "renew_a_query_up_to_the_cap"),
+    ),
+    "3 the epoch is appended and outlives the session; a fenced reader fails by name and never rejoins by itself": (
+        (plans.test_fenced_reader_never_rejoins, "skip_the_epoch_check"),
+        (plans.test_epoch_outlives_the_session, "forget_fenced_processes"),
+        (plans.test_epoch_outlives_the_session, "do_not_append_the_epoch"),
+        (plans.test_epoch_outlives_the_session, "lapsed_readers_ignore_newer_epochs"),
+        (source.test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself, "a_fenced_reader_joins_again"),
+        (source.test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself, "a_fenced_reader_asks_on"),
+        (
+            source.test_a_lapsed_reader_comes_back_naming_its_epoch,
+            "a_lapsed_reader_comes_back_as_a_new_process",
+        ),
+    ),
+    "4.1 an unused plan comes back unchanged to the same process only; a later one reclaims it": (
+        (plans.test_a_later_process_reclaims, "return_an_unused_plan_unchanged_to_anybody"),
+    ),
+    "4.2 partitions() is idempotent per process and end": (
+        (plans.test_partitions_is_idempotent_per_process_and_end, "reclaim_at_each_call"),
+        (source.test_partitions_is_asked_for_once_per_process_and_end, "ask_for_a_plan_at_each_call"),
+    ),
+    "4.3 a replay reclaims all that still carries the number": (
+        (plans.test_reclaim_takes_all_that_carries_the_number, "clear_the_number_at_expiry"),
+    ),
+    "4.3 data loss is archived, fails the query once by name, and goes on after a restart": (
+        (plans.test_offsets_below_log_start_are_archived_then_fail_once, "tell_losses_without_archiving"),
+        (
+            source.test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart,
+            "a_plan_that_fails_for_a_loss_is_used",
+        ),
+        (source.test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart, "never_fail_for_a_loss"),
+        (
+            source.test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart,
+            "tell_losses_without_archiving",
+        ),
+    ),
+    "4.3 a plan that is completed, or not the newest, is refused by name": (
+        (plans.test_an_old_plan_is_refused_by_name, "take_any_plan_up"),
+    ),
+    "4 AvailableNow drains what was there, without waiting for delays, backoff or others' locks": (
+        (source.test_available_now_drains_what_was_there_when_it_began_and_ends, "available_now_has_no_end"),
+        (source.test_available_now_drains_what_was_there_when_it_began_and_ends, "available_now_is_not_known"),
+        (
+            source.test_available_now_does_not_wait_for_the_locks_of_others,
+            "available_now_until_everything_is_acknowledged",
+        ),
+        (source.test_available_now_does_not_wait_for_backoff, "backoff_is_over_at_once"),
+    ),
+    "4 Trigger.Once is refused by name": ((source.test_trigger_once_is_refused_by_name, "take_trigger_once"),),
+}
+OF_NO_RULE = {"do_not_merge", "forget_the_receipt"}
+"""Mistakes against what the design says without a ◆."""
+
+
+def test_every_rule_has_a_test_and_a_mistake_that_it_finds() -> None:
+    found = {(test, mistake.__name__) for mistake, test in ALL_MISTAKES}
+    missing = [(rule, pair) for rule, pairs in RULES.items() for pair in pairs or (None,) if pair not in found]
+    assert missing == []
+
+
+def test_every_mistake_stands_for_a_rule() -> None:
+    named = {pair for pairs in RULES.values() for pair in pairs}
+    free = {(test, m.__name__) for m, test in ALL_MISTAKES if m.__name__ not in OF_NO_RULE} - named
+    assert free == set()
+
+
+def test_tests_of_rules_are_collected() -> None:
+    modules: tuple[ModuleType, ...] = (isolation, plans, shell, source)
+    for test, _ in (pair for pairs in RULES.values() for pair in pairs):
+        assert any(getattr(module, test.__name__, None) is test for module in modules)

@@ -1,0 +1,100 @@
+"""◆ What the service adds to the core: start offsets before the first acquire, and when a coordinator may leave."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from coordinator.messages import JoinGroup, NextPlan
+from coordinator.record_state import RecordState
+from coordinator.records import PartitionInitialized, PlanAcquired, RunsChanged, SessionEnded, decode_record
+from coordinator.runs import Run
+from coordinator.service import scripts
+from coordinator.service.launch import Coordinator
+from coordinator.service.subscription import TopicPartitionId
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
+from tests.unit.rules.source_driver import facts, played
+from tests.unit.rules.test_isolation import single
+from tests.unit.rules.test_plans import used_plan
+
+
+def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire() -> None:
+    """Latest was 100; the process dies before anything is acquired; 20 records more, and they are not skipped."""
+    group = GroupDriver(partitions=0)
+    request = JoinGroup(group_id="billing", member_id="m1", process_id="p")
+    where = TopicPartitionId("orders", TOPIC_ID, 0)
+    joined = played(group, scripts.join(request, topic_ids=True, starts={where: 100}))
+    group.crash()
+    group.ends, group.log_starts = {0: 120}, {0: 7}
+    group.run(request)
+    asked = NextPlan(group_id="billing", member_id="m1", member_epoch=joined.member_epoch)
+    assert [tuple(r) for r in played(group, scripts.next_plan(asked, facts(group))).plan.partitions[0].ranges] == [
+        (100, 119, 1)
+    ]
+
+
+def test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire() -> None:
+    group = GroupDriver(records=0)
+    group.join()
+    group.ends, group.log_starts = {0: 0, 1: 50}, {0: 0, 1: 10}
+    asked = NextPlan(group_id="billing", member_id="m1", member_epoch=1)
+    played(group, scripts.next_plan(asked, facts(group)))
+    appended = [decode_record(data) for data in group.log]
+    starts = [n for n, r in enumerate(appended) if isinstance(r, PartitionInitialized) and r.partition == 1]
+    acquires = [n for n, r in enumerate(appended) if isinstance(r, PlanAcquired)]
+    assert starts and starts[0] < acquires[0]
+    assert group.partition(1).start_offset == 10
+
+
+class Looks:
+    """Stands where the order to end does: it is given after so many looks."""
+
+    def __init__(self, group: GroupDriver, most: int) -> None:
+        self.group = group
+        self.left = most
+
+    def wait(self, timeout_s: float) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def why_it_left(group: GroupDriver) -> str:
+    """What an on-demand coordinator that nobody asks anything gives for a reason: idle, if it may leave by itself."""
+    coordinator: Any = Coordinator.__new__(Coordinator)
+    coordinator.config = SimpleNamespace(share_coordinator_idle_timeout_ms=1_000)
+    coordinator.engine = SimpleNamespace(may_rest=lambda: group.group.may_rest(group.now_ms))
+    coordinator.server = SimpleNamespace(idle_s=1e9)
+    return str(coordinator.wait_until_idle(Looks(group, 50)))
+
+
+def test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there() -> None:
+    group, plan = used_plan()
+    group.complete(plan)
+    assert why_it_left(group) == "told to"
+    group.pass_time(SESSION_MS + 1)
+    assert why_it_left(group) == "idle"
+
+
+def test_on_demand_does_not_leave_while_something_is_acquired() -> None:
+    group, _ = used_plan()
+    group.group.replay(SessionEnded(member_id="m1"))
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+    assert why_it_left(group) == "told to"
+
+
+def test_on_demand_does_not_leave_while_something_is_delayed() -> None:
+    group = GroupDriver(records=10)
+    later = Run(RecordState.AVAILABLE, 1, releases=1, not_before_ms=group.now_ms + 60_000)
+    group.group.replay(RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 4, later),)))
+    assert why_it_left(group) == "told to"
+    group.pass_time(60_000)
+    assert why_it_left(group) == "idle"
+
+
+def test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off() -> None:
+    group, plan = single()
+    group.use(group.next(plan).plan.number)
+    group.pass_time(SESSION_MS + 1)
+    assert why_it_left(group) == "told to"
+    group.pass_time(31_000)
+    assert why_it_left(group) == "idle"

@@ -1,0 +1,123 @@
+"""◆ The source's side of the protocol: what a query's reader asks, asks once, and never asks again."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from coordinator.errors import DataLoss, FencedMemberEpoch
+from coordinator.messages import JoinGroup, NextPlan, UsePlan
+from share_source.errors import TriggerOnceRefused
+from tests.unit.group_driver import SESSION_MS, GroupDriver
+from tests.unit.rules.source_driver import DriverClient, reading
+from tests.unit.rules.test_isolation import single
+
+LIMIT = ReadMaxRows(60)
+
+
+def test_partitions_is_asked_for_once_per_process_and_end() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        first = source.partitions(start, end)
+        client.group.move_log_start(30)
+        assert source.partitions(start, end) == first, "a self-union reads the same records twice"
+    assert len(client.of(UsePlan)) == 1
+    assert client.group.dump() == ["[0..59] ACQUIRED 1 0 1"]
+
+
+def test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        source.partitions(start, end)
+    client.group.move_log_start(30)
+    with reading(client) as source, pytest.raises(DataLoss, match="orders-0 offsets 0 to 29"):
+        source.partitions(start, end)
+    assert client.group.partition().archived_total == 30, "archived before the query fails"
+    with reading(client) as source:
+        tasks = source.partitions(start, end)
+        assert [t.task.partitions[0].ranges for t in tasks] == [((30, 59, 3),)]  # type: ignore[attr-defined]
+    assert client.group.dump() == ["[30..59] ACQUIRED 3 1 1"], "what failed for the loss was no delivery"
+
+
+def test_without_fail_on_data_loss_it_goes_on_at_once() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client, failOnDataLoss="false") as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        client.group.move_log_start(30)
+        assert source.partitions(start, end)
+    assert client.group.partition().archived_total == 30
+
+
+def drained(client: DriverClient) -> int:
+    """Batches of an AvailableNow run; more than ten are a run without an end."""
+    with reading(client) as source:
+        source.prepareForTriggerAvailableNow()
+        start = source.initialOffset()
+        for batches in range(11):
+            end = source.latestOffset(start, LIMIT)
+            client.group.ends[0] += 10
+            if end == start:
+                return batches
+            source.partitions(start, end)
+            start = end
+    return 11
+
+
+def test_available_now_drains_what_was_there_when_it_began_and_ends() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    assert drained(client) == 2
+    assert client.group.partition().start_offset == 100, "what came meanwhile is the next run's"
+    assert {request.wait_ms for request in client.of(NextPlan)} == {0}
+
+
+def test_available_now_does_not_wait_for_the_locks_of_others() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    client.group.join("m2")
+    client.group.acquire(member="m2", limit=30)
+    assert drained(client) == 2
+    assert client.group.dump()[0] == "[0..29] ACQUIRED 1 0 1"
+
+
+def test_available_now_does_not_wait_for_backoff() -> None:
+    group, plan = single()
+    group.use(group.next(plan).plan.number)
+    group.pass_time(SESSION_MS + 1)
+    assert group.partition().waits(group.now_ms), "it failed alone just now"
+    assert drained(DriverClient(group)) == 0
+
+
+def test_trigger_once_is_refused_by_name() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source, pytest.raises(TriggerOnceRefused, match="availableNow"):
+        source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    assert client.asked == [], "refused before it joins"
+
+
+def test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as old, reading(client) as new:
+        start = old.initialOffset()
+        end = old.latestOffset(start, LIMIT)
+        assert new.latestOffset(start, LIMIT) == {**end, "plan": {"orders": {"id": "T", "0": "0-59:2"}}}
+        asked = len(client.asked)
+        for _ in range(3):
+            with pytest.raises(FencedMemberEpoch):
+                old.partitions(start, end)
+        assert len(client.asked) == asked + 1, "fenced once, it asks nothing more"
+        assert len(client.of(JoinGroup)) == 2
+        assert new.partitions(start, end), "the newer process goes on"
+
+
+def test_a_lapsed_reader_comes_back_naming_its_epoch() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        client.group.pass_time(SESSION_MS + 1)
+        assert source.partitions(start, end)
+        assert [join.member_epoch for join in client.of(JoinGroup)] == [None, 1]
