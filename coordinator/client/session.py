@@ -135,7 +135,9 @@ class MemberSession:
     def _beat(self) -> None:
         while not self._closed.wait(self._joined.heartbeat_interval_ms / 1000) and self._fenced is None:
             try:
-                self.call(Heartbeat)
+                reply = self.call(Heartbeat)
+                if isinstance(reply, Joined):
+                    self._joined = reply
             except ShareGroupError as error:  # fenced: the next call says so; else the next heartbeat tries again
                 _log.warning("heartbeat of %s: %s", self.member_id, error)
             except Exception:  # noqa: BLE001 - whatever it is, without heartbeats each long batch would lose its locks

@@ -101,10 +101,12 @@ def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
 
 
 def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision:
-    """The session, and so a query's locks, live on for share.session.timeout.ms from now."""
+    """The session, and so a query's locks, live on for share.session.timeout.ms from now. The answer says how soon the
+    next heartbeat must come, which may have been altered since the member joined."""
     member = group.member(command.member_id, command.member_epoch)
     deadline_ms = now_ms + group.config.share_session_timeout_ms
-    return Decision((SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms),), Done())
+    renewed = SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms)
+    return Decision((renewed,), _joined_reply(group, member.member_epoch))
 
 
 def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision:

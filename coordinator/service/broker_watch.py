@@ -93,9 +93,11 @@ class BrokerWatch:
 
     def ask_log_starts(self, partitions: Iterable[Where]) -> dict[Where, int]:
         """The log starts now."""
+        remade = self._remade
         found = self.cluster.offsets(partitions, EARLIEST)
         with self._changed:
-            self._log_starts.update(found)
+            if self._remade == remade:  # else maybe those of a topic that is no more: a new one would begin there
+                self._log_starts.update(found)
         return found
 
     def log_starts(self, partitions: Iterable[Where]) -> dict[Where, int]:

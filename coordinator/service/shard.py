@@ -240,8 +240,8 @@ class Shard:
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= now_ms]:
             try:
                 self._group(group_id, now_ms)
-            except (*_FAILURES, ShareGroupError) as error:
-                _log.warning("loading failed: group=%s %s", group_id, error)
+            except Exception as error:  # noqa: BLE001 - what one group's state is like must not end the others' service
+                _log.warning("loading failed: group=%s %r", group_id, error)
                 self._reload_ms[group_id] = now_ms + RELOAD_AFTER_MS
 
     def _snapshot_long_logs(self, appended: Iterable[str]) -> None:

@@ -109,12 +109,12 @@ class SqliteStore:
     # --- the Persister
 
     def load(self, group_id: str) -> Iterator[StoredRecord]:
-        if self._connection.in_transaction:
-            self._connection.rollback()
         self._next_sequence.pop(group_id, None)
         following = 0
         query = "SELECT sequence, crc32, data FROM record WHERE group_id = ? ORDER BY sequence"
         try:
+            if self._connection.in_transaction:
+                self._connection.rollback()
             for sequence, crc32, data in self._connection.execute(query, (group_id,)):
                 if zlib.crc32(data) != crc32:
                     raise StateRecordUnreadable(

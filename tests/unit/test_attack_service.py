@@ -8,7 +8,14 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.commands import AcquirePlan, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.commands import (
+    AcquirePlan,
+    AlterConfigs,
+    CreateGroup,
+    InitializePartitions,
+    PartitionStart,
+    TopicPartitions,
+)
 from coordinator.decide import decide
 from coordinator.errors import CoordinatorNotAvailable, StateStoreInUse
 from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, PartitionBounds
@@ -78,6 +85,27 @@ def test_ends_that_were_asked_for_before_a_topic_was_made_anew_are_not_kept(clus
     watch.close()
 
 
+def test_log_starts_that_were_asked_for_before_a_topic_was_made_anew_are_not_where_it_begins(cluster, monkeypatch):
+    cluster.move("orders", 1000, start=500)
+    watch = BrokerWatch(cluster, metadata_refresh_ms=0)
+    orders = Subscription(topics=("orders",))
+    watch.topics(orders)
+    answer = cluster.offsets
+
+    def answers_late(partitions, at, *, read_committed=False):
+        found = answer(partitions, at, read_committed=read_committed)
+        monkeypatch.setattr(cluster, "offsets", answer)
+        cluster.delete("orders")
+        cluster.add("orders", end=10)
+        watch.topics(orders)
+        return found
+
+    monkeypatch.setattr(cluster, "offsets", answers_late)
+    watch.ask_log_starts([("orders", 0)])
+    assert watch.log_starts([("orders", 0)]) == {("orders", 0): 0}
+    watch.close()
+
+
 @pytest.mark.parametrize("stale", [{}, {"orders": TopicInfo("orders", "id-of-its-predecessor", 1)}])
 def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, cluster, monkeypatch, stale):
     monkeypatch.setattr(coordinator_service, "GONE_PAUSES_S", (0.0, 0.0))
@@ -135,6 +163,30 @@ def test_what_another_owner_wrote_meanwhile_refuses_an_append_until_it_is_loaded
     assert [data for _, data in first.load("billing")] == ([b"ab"] if snapshot else [b"a", b"b"])
     first.append({"billing": [b"c"]})
     assert list(first.load("shipping")) == []
+
+
+def test_a_group_that_cannot_be_loaded_again_whatever_it_is_stops_no_other(tmp_path, monkeypatch):
+    shard = Shard(SqliteStore(tmp_path / "state.db"))
+    created = CreateGroup(incarnation="i", topic_ids=True)
+    shard.submit("billing", one(created))
+    shard.step(NOW_MS)
+    load = shard.store.load
+
+    def fails(group_id):
+        if group_id == "billing":
+            raise TypeError("a bytes-like object is required")
+        return load(group_id)
+
+    monkeypatch.setattr(shard.store, "load", fails)
+    monkeypatch.setattr(shard.store, "append", lambda appends: load(1 / 0))
+    shard.submit("billing", one(AlterConfigs(configs={"share.delivery.count.limit": "7"})))
+    shard.step(NOW_MS)
+    monkeypatch.undo()
+    monkeypatch.setattr(shard.store, "load", fails)
+    answer = shard.submit("shipping", one(created))
+    shard.step(NOW_MS + 1)
+    assert answer.result(0) == Done()
+    shard.store.close()
 
 
 def test_two_owners_give_no_record_to_two_members(two_owners):
@@ -218,6 +270,22 @@ def test_heartbeats_go_on_after_any_error():
     assert beats.acquire(timeout=10) and beats.acquire(timeout=10)
     session.close()
     wait_until(lambda: not session._thread.is_alive(), what="its thread has ended")
+
+
+def test_heartbeats_come_as_often_as_the_group_wants_them_now(running):
+    running.join()
+    shorter = {"share.session.timeout.ms": "6000", "share.heartbeat.interval.ms": "1000"}
+    running.join("m2", configs=shorter)
+    assert running.ask(Heartbeat).heartbeat_interval_ms == 1000
+
+
+def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
+    joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=5)
+    altered = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=7)
+    answers = SimpleNamespace(call=lambda request: joined if isinstance(request, JoinGroup) else altered)
+    session = MemberSession(answers, "billing", "m1", topics=("orders",))
+    wait_until(lambda: session.joined is altered, what="the interval is the altered one")
+    session.close()
 
 
 # --- records and clocks
