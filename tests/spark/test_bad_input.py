@@ -35,7 +35,7 @@ def test_a_topic_that_does_not_exist(kafka, job, start, unique):
     assert missing in error and "does not exist" in error
 
 
-def test_a_broker_that_cannot_be_reached_is_named_and_the_password_is_not(job, start, unique):
+def test_a_broker_that_cannot_be_reached_is_named_and_the_password_is_not(job, start, shared_program, runtime_dir):
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     secret = {
@@ -49,7 +49,8 @@ def test_a_broker_that_cannot_be_reached_is_named_and_the_password_is_not(job, s
     error = query.wait_over().error()
     assert time.monotonic() - began < UNREACHABLE_S + 5  # what Spark needs besides
     assert "BrokerNotReachable" in error and address in error
-    assert "hunter2" not in error
+    logs = [path.read_text(errors="replace") for path in runtime_dir.rglob("*.log")]
+    assert not any("hunter2" in text for text in (error, shared_program.get().log(), *logs))
 
 
 def test_a_checkpoint_of_another_group(kafka, orders, job, start):
@@ -61,7 +62,7 @@ def test_a_checkpoint_of_another_group(kafka, orders, job, start):
 
 
 def test_a_topic_added_to_the_subscription_is_read_and_one_taken_away_gives_its_records_back(
-    kafka, orders, topic, job, start
+    kafka, orders, topic, job, start, shared_program
 ):
     more = topic("more")
     kafka.produce(more, numbers(100, first=1_000))
@@ -74,6 +75,7 @@ def test_a_topic_added_to_the_subscription_is_read_and_one_taken_away_gives_its_
     fewer = start(queue.query("a"))
     fewer.wait(lambda: queue.written() == 150, "the topic that is left is read")
     queue.output().assert_exactly_once(numbers(150))
+    assert f"{more}-0 offsets 0 to 99 are not in the replayed batch (unsubscribed)" in shared_program.get().log()
     other = start(queue.query("b", options={"subscribe": more}))
     other.wait(lambda: queue.written() == 250, "another query gets the records that were released")
     queue.output().assert_exactly_once(numbers(150) + numbers(100, first=1_000))

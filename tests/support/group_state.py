@@ -30,6 +30,11 @@ class GroupState:
     def acquired(self) -> int:
         return sum(partition.acquired for partition in self.description.partitions)
 
+    def most_failures(self) -> int:
+        """The most deliveries that a record which is not done has failed in."""
+        runs = [run for partition in self.description.partitions for run in partition.runs]
+        return max((int(run["failures"] or 0) for run in runs), default=0)
+
     def active_members(self) -> int:
         return sum(member.active for member in self.description.members)
 
