@@ -42,6 +42,7 @@ SEPARATE_CONSUMERS = 4
 HELD_RECORDS = 10_000
 """So much is held of a partition that is read to its end while others of the same consumer are not."""
 
+GONE_PAUSES_S = (0.0, 0.3, 0.7)
 _SLICE_S = 0.5  # a wait in C is not interrupted by signals
 
 _GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
@@ -200,13 +201,21 @@ class _Reader:
         self.consumer.misses_topic = False
         for cursor in list(self._cursors.values()):
             try:
-                if self.consumer.exists(cursor.key, max(self._patience_s(), 1.0)):
+                if self._exists(cursor):
                     continue
             except KafkaException as error:
                 self.consumer.last_error = error.args[0].str()
                 continue
             self._lose(cursor, cursor.last + 1, "the topic is not there")
             self.consumer.leave(cursor.key)
+
+    def _exists(self, cursor: RangeCursor) -> bool:
+        """Asked more than once before records are given up: a broker may not know a topic yet."""
+        for pause_s in GONE_PAUSES_S:
+            time.sleep(pause_s)
+            if self.consumer.exists(cursor.key, max(self._patience_s(), 1.0)):
+                return True
+        return False
 
     def _find_log_again(self, cursor: RangeCursor, reason: str) -> None:
         """The log has no such offset: it starts later, or ends earlier. The consumer has stopped there."""

@@ -72,3 +72,17 @@ def test_a_consumer_that_stopped_where_the_log_ends_is_not_kept_standing_there(m
     )
     reader._handle(Event(KafkaError(KafkaError._AUTO_OFFSET_RESET), "orders", 0, 100))
     assert not consumer.serves({KEY: (110, "T")})
+
+
+@pytest.mark.parametrize(("answers", "lost"), [([False, True], False), ([False] * 3, True)])
+def test_a_broker_that_does_not_know_a_topic_yet_is_asked_again(monkeypatch, answers, lost):
+    monkeypatch.setattr("share_source.range_reader.GONE_PAUSES_S", (0.0, 0.0, 0.0))
+    consumer = KeptConsumer(())
+    consumer.standings[KEY] = Standing((100, "T"))
+    consumer._consumer = SimpleNamespace(incremental_unassign=lambda partitions: None)
+    monkeypatch.setattr(consumer, "exists", lambda key, timeout_s: answers.pop(0))
+    part = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
+    cursor = RangeCursor(part)
+    reader = _Reader(ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [cursor])
+    reader._find_topics_again()
+    assert cursor.done == lost
