@@ -69,7 +69,7 @@ def _check_range(partition: SharePartition, batch: AckBatch) -> None:
         return
     if lowest is None or (batch.first < min(lowest.first, partition.start_offset) and batch.last < lowest.first):
         raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
-    if batch.last >= partition.end_offset:
+    if batch.last >= partition.end_offset or not any(partition.runs.between(batch.last, batch.last)):
         raise InvalidRequest(what=f"{batch.first}-{batch.last} lies beyond what {partition!r} has acquired")
 
 

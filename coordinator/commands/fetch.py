@@ -38,12 +38,13 @@ def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> 
             left -= fetch.records
     if not taken:
         return Decision((), AcquiredReply())
-    return _decision(group, member.member_id, member.member_epoch, taken, now_ms)
+    return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
 
 
-def _decision(
+def acquired_decision(
     group: ShareGroup, member_id: str, member_epoch: int, taken: dict[TopicIdPartition, list[Segment]], now_ms: int
 ) -> Decision:
+    """The member acquires these segments, under one number and one lock deadline."""
     number = group.last_number + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms
     changes, held = Changes(), {}

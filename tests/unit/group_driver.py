@@ -5,6 +5,7 @@ After every command the group is rebuilt from what was appended, and from a snap
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from coordinator.commands import (
@@ -71,11 +72,16 @@ class GroupDriver:
 
     def run(self, command: Any) -> Any:
         decision = decide(self.group, command, self.now_ms)
-        self.log += [encode_record(r) for r in decision.records if r.durable]  # type: ignore[attr-defined]
-        for record in decision.records:
-            self.group.replay(record)  # type: ignore[arg-type]
-        self.check_recovery()
+        self.append(decision.records)
         return decision.reply
+
+    def append(self, records: Iterable[Any]) -> None:
+        """What a decision came to: durable, then replayed."""
+        records = tuple(records)
+        self.log += [encode_record(r) for r in records if r.durable]
+        for record in records:
+            self.group.replay(record)
+        self.check_recovery()
 
     def check_recovery(self) -> None:
         live = durable_state(self.group)
