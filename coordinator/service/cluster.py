@@ -21,11 +21,21 @@ Where = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
+AFTER_ALL = -1
+"""The broker's answer for a timestamp that is later than every record's."""
+
 MAX_RETRY_PAUSE_S = 0.5
 NO_CONTROLLER = -1
 """What a cluster says while it elects one."""
 
-_ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_ABSENT = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,  # librdkafka answers so by itself, from its last listing
+    }
+)
 _PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -131,8 +141,8 @@ class KafkaCluster:
         if not wanted:
             return {}
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        found = self._retried("list offsets", lambda left_s: self._listed(wanted, _spec(at), level, left_s))
-        if after_all := [where for where, offset in found.items() if offset < 0]:
+        found = self._retried("list offsets", lambda left_s: self._listed(wanted, at, level, left_s))
+        if after_all := [where for where, offset in found.items() if offset == AFTER_ALL]:
             found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
         return found
 
@@ -147,14 +157,22 @@ class KafkaCluster:
                 found[name] = TopicInfo(name, str(described.topic_id), len(described.partitions))
         return found
 
-    def _listed(self, wanted: list[Where], spec: Any, level: Any, left_s: float) -> dict[Where, int]:
-        request = {TopicPartition(topic, partition): spec for topic, partition in wanted}
+    def _listed(self, wanted: list[Where], at: int, level: Any, left_s: float) -> dict[Where, int]:
+        found = self._asked(wanted, at, level, left_s)
+        if absent := [where for where in wanted if where not in found]:
+            # librdkafka remembers that a topic was not there for as long as it is asked for it; a listing tells it.
+            self._admin.list_topics(timeout=left_s)
+            found.update(self._asked(absent, at, level, left_s))
+        return found
+
+    def _asked(self, wanted: list[Where], at: int, level: Any, left_s: float) -> dict[Where, int]:
+        request = {TopicPartition(topic, partition): _spec(at) for topic, partition in wanted}
         answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=left_s)
         found = {}
-        for where, answer in answers.items():
+        for asked, answer in answers.items():
             result = _unless_absent(answer)
             if result is not None:
-                found[where.topic, where.partition] = int(result.offset)
+                found[asked.topic, asked.partition] = _answered(int(result.offset), at)
         return found
 
     def _retried(self, what: str, attempt: Callable[[float], T]) -> T:
@@ -175,6 +193,13 @@ class KafkaCluster:
                     ) from None
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_RETRY_PAUSE_S)
+
+
+def _answered(offset: int, at: int) -> int:
+    """The offset. A broker that does not answer in time is no error to librdkafka: it gives -1001 then."""
+    if offset < 0 and not (offset == AFTER_ALL and at >= 0):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return offset
 
 
 def _spec(at: int) -> Any:

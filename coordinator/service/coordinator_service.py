@@ -14,7 +14,13 @@ from typing import Any
 
 import msgspec
 
-from coordinator.errors import BrokerNotReachable, BrokerRefused, InvalidRequest, TopicIdsMissing
+from coordinator.errors import (
+    BrokerNotReachable,
+    BrokerRefused,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    TopicIdsMissing,
+)
 from coordinator.messages import (
     Acknowledge,
     DescribeGroup,
@@ -88,7 +94,7 @@ class CoordinatorService:
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
         try:
             starts = self._starts(request, view, topic_ids=topic_ids)
-        except (BrokerNotReachable, BrokerRefused) as error:
+        except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable) as error:
             if request.member_epoch is None:
                 raise
             # A session that lapsed must come back while the broker is away, too.
@@ -117,7 +123,12 @@ class CoordinatorService:
             self._engine.clock.now_ms(),
             read_committed=view.read_committed,
         )
-        return {p: found[p.where] for p in new if p.where in found}
+        if missing := [f"{p.topic}-{p.partition}" for p in new if p.where not in found]:
+            # Left out, they would begin by another rule than the one that holds now.
+            raise CoordinatorNotAvailable(
+                group_id=request.group_id, reason=f"the brokers give no offsets of {', '.join(missing)} yet"
+            )
+        return {p: found[p.where] for p in new}
 
     # --- plans
 

@@ -7,6 +7,7 @@ import pytest
 from coordinator.errors import (
     BrokerNotReachable,
     ConfigOutOfBounds,
+    CoordinatorNotAvailable,
     GroupIdNotFound,
     InvalidRequest,
     InvalidStartingOffsets,
@@ -168,6 +169,18 @@ def test_a_topic_that_another_query_brings_to_the_group_begins_by_the_policy(run
     cluster.add("payments", end=5)
     running.join("m2", topics=("payments",))
     assert running.start_offsets()["payments", 0] == 5
+
+
+def test_a_partition_whose_offsets_are_not_known_yet_is_not_left_to_another_rule(running, cluster):
+    log = cluster.logs.pop(("orders", 1))
+    with pytest.raises(CoordinatorNotAvailable, match=r"no offsets of orders-1 yet") as raised:
+        running.join(starting_offsets="latest")
+    assert raised.value.retriable
+    with pytest.raises(GroupIdNotFound):
+        running.partitions()
+    cluster.logs["orders", 1] = log
+    running.join(starting_offsets="latest")
+    assert running.start_offsets() == {("orders", 0): 100, ("orders", 1): 100}
 
 
 # --- refused by name

@@ -1,0 +1,157 @@
+"""The service on a real broker: ids, offsets and what happens to topics, as KafkaCluster sees them."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.errors import BrokerNotReachable, UnknownTopic
+from coordinator.messages import LatestOffsets, NextPlan, UsePlan
+from coordinator.service.cluster import EARLIEST, LATEST, KafkaCluster
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def cluster(kafka):
+    return KafkaCluster(kafka.bootstrap, {}, 15_000)
+
+
+@pytest.fixture
+def join(kafka, unique, tmp_path):
+    """Sessions in one group on the real broker: `join(topic)`."""
+    client = CoordinatorClient.connect(
+        kafka.bootstrap,
+        state_store=f"sqlite:{tmp_path / 'state.db'}",
+        configs={"share.coordinator.metadata.refresh.ms": "100"},
+    )
+    group, sessions = unique("group"), []
+
+    def new(*topics, member="m1", **options):
+        options.setdefault("starting_offsets", "earliest")
+        sessions.append(MemberSession(client, group, member, topics=topics, **options))
+        return sessions[-1]
+
+    yield new
+    for session in sessions:
+        session.close(leave=True)
+    client.close()
+
+
+def held(plan):
+    return {p.partition: [(r.first, r.last) for r in p.ranges] for p in plan.partitions}
+
+
+def test_topics_have_their_ids(cluster, kafka, topic):
+    name = topic(partitions=3)
+    assert cluster.gives_topic_ids()
+    assert cluster.topics([name, "does-not-exist"]) == {name: (name, kafka.topic_id(name), 3)}
+    assert name in cluster.topic_names()
+
+
+def test_offsets_are_those_of_the_log(cluster, kafka, topic):
+    name = topic(partitions=2)
+    kafka.produce(name, [b"x"] * 10, partition=0)
+    kafka.delete_records(name, 4)
+    wheres = [(name, 0), (name, 1), (name, 9), ("does-not-exist", 0)]
+    assert cluster.offsets(wheres, EARLIEST) == {(name, 0): 4, (name, 1): 0}
+    assert cluster.offsets(wheres, LATEST) == {(name, 0): 10, (name, 1): 0}
+    assert cluster.offsets(wheres[:2], 1) == {(name, 0): 4, (name, 1): 0}
+
+
+def test_read_committed_ends_at_the_last_stable_offset(join, kafka, topic):
+    name = topic()
+    kafka.produce(name, [b"x"] * 2)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 0})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(name, b"open")
+    assert writer.flush(30) == 0
+    session = join(name, configs={"share.isolation.level": "read_committed"})
+    assert session.isolation_level == "read_committed"
+    assert session.call(LatestOffsets).ends == {name: {"0": 2}}
+    assert held(session.call(NextPlan).plan) == {0: [(0, 1)]}
+    writer.abort_transaction(30)
+    # The marker is written soon after the abort was answered.
+    wait_until(lambda: session.call(LatestOffsets).ends == {name: {"0": 4}}, what="the transaction's end is stable")
+
+
+def test_a_plan_goes_its_way(join, kafka, topic):
+    name = topic(partitions=2)
+    kafka.produce(name, [b"x"] * 10, partition=0)
+    session = join(name)
+    plan = session.call(NextPlan, max_records=4).plan
+    assert plan.partitions[0].topic_id == kafka.topic_id(name)
+    assert session.call(UsePlan, number=plan.number).plan == plan
+    assert held(session.call(NextPlan, start=plan.number).plan) == {0: [(4, 9)]}
+
+
+def test_a_waiting_member_gets_what_is_produced(join, kafka, topic):
+    name = topic()
+    session = join(name, starting_offsets="latest")
+    assert session.call(NextPlan, wait_ms=50).plan.number == ""
+    kafka.produce(name, [b"x"] * 3)
+    assert held(session.call(NextPlan, wait_ms=20_000).plan) == {0: [(0, 2)]}
+
+
+def test_partitions_that_are_added_begin_at_their_earliest(join, kafka, topic):
+    name = topic()
+    session = join(name, starting_offsets="latest")
+    kafka.add_partitions(name, 2)
+    kafka.produce(name, [b"x"] * 3, partition=1)
+    assert held(session.call(NextPlan, wait_ms=20_000).plan) == {1: [(0, 2)]}
+
+
+def test_a_topic_that_is_deleted_and_made_anew(join, kafka, topic):
+    name = topic()
+    kafka.produce(name, [b"x"] * 10)
+    session = join(name)
+    plan = session.call(NextPlan).plan
+    kafka.delete_topic(name)
+    kafka.create_topic(name)
+    kafka.produce(name, [b"y"] * 3)
+    reply = session.call(UsePlan, number=plan.number, fail_on_data_loss=False)
+    assert [(left.first, left.last) for left in reply.data_loss] == [(0, 9)]
+    following = session.call(NextPlan, start=plan.number, wait_ms=20_000).plan
+    assert held(following) == {0: [(0, 2)]}
+    assert following.partitions[0].topic_id == kafka.topic_id(name)
+
+
+def test_a_topic_that_does_not_exist_is_named(join, kafka):
+    with pytest.raises(UnknownTopic, match=f"Topic does-not-exist does not exist .* at {kafka.bootstrap}"):
+        join("does-not-exist")
+
+
+@pytest.mark.parametrize("at", [EARLIEST, LATEST, 1])
+def test_a_broker_that_hangs_is_named_in_time_and_gives_no_offset(kafka, topic, at):
+    name = topic()
+    cluster = KafkaCluster(kafka.bootstrap, {"sasl.password": "s3cret"}, 1_500)
+    assert cluster.gives_topic_ids()
+    cluster.offsets([(name, 0)], at)
+    kafka.pause()
+    try:
+        # SIGSTOP takes a moment to reach every thread: until then the broker answers.
+        wait_until(lambda: psutil.Process(kafka.pid).status() == psutil.STATUS_STOPPED, what="it stands still")
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(cluster.offsets, [(name, 0)], at)
+            raised = answer.exception(10)
+        assert isinstance(raised, BrokerNotReachable), answer.result()
+    finally:
+        kafka.resume()
+    assert f"{kafka.bootstrap} could be reached within 1500 ms" in str(raised)
+    assert "s3cret" not in str(raised)
+    assert cluster.offsets([(name, 0)], at) == {(name, 0): 0}
+
+
+def test_a_topic_that_was_asked_for_before_it_was_there_is_found_when_it_is(cluster, kafka, topic, unique):
+    name, other = unique("late"), topic()
+    cluster.topic_names()  # from here on librdkafka answers for unknown topics by itself
+    for _ in range(2):
+        assert cluster.offsets([(name, 0), (other, 0)], LATEST) == {(other, 0): 0}
+    kafka.create_topic(name)
+    both = {(name, 0): 0, (other, 0): 0}
+    wait_until(lambda: cluster.offsets([(name, 0), (other, 0)], LATEST) == both, timeout_s=5, what="it is found")
