@@ -34,7 +34,7 @@ def _cost(item: pytest.Item) -> int:
         return 4 if item.get_closest_marker("slow") else 3
     if item.get_closest_marker("broker") or "kafka" in uses:
         return 2
-    return 0 if "unit" in item.path.parts else 1
+    return 0 if {"unit", "vectors", "model", "simulation"} & set(item.path.parts) else 1
 
 
 @pytest.fixture(scope="session", autouse=True)
