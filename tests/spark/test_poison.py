@@ -28,7 +28,7 @@ def run_until_through(queue: ShareJob, begin, names: tuple[str, ...], trigger: s
         for name in names:
             if name not in running or running[name].over():
                 running[name] = begin(queue.query(name, poison=(POISON,), trigger=trigger))
-        wait_until(lambda: through() or any(query.over() for query in running.values()), timeout_s=100)
+        wait_until(lambda: through() or any(query.over() for query in running.values()), timeout_s=240)
         over = [query for query in running.values() if query.over()]
         for query in over:
             if query.error():
