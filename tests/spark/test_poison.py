@@ -67,10 +67,11 @@ def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, tr
 
 
 def test_a_query_gets_through_with_a_new_process_each_time(kafka, topic, job, program):
-    """As a job scheduler would; AvailableNow, and the coordinator dies each time too. Fewer tries, so fewer starts."""
+    """As a job scheduler would; AvailableNow, and the coordinator dies each time too. Fewer tries, so fewer
+    starts; a limit of 3 would have slices of 316, and so 600 batches."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, **{"share.delivery.count.limit": 3})
+    queue = job(orders, **{"share.delivery.count.limit": 4})
     programs = [program()]
 
     def begin(spec):
