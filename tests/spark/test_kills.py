@@ -10,7 +10,7 @@ from tests.support.group_state import describe
 from tests.support.share_job import logged_plan, numbers, plan_records
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDS = 20_000
 SESSION = {"share.session.timeout.ms": 5_000}
