@@ -66,10 +66,10 @@ def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, tr
 
 
 def test_a_query_gets_through_with_a_new_process_each_time(kafka, topic, job, program):
-    """As a job scheduler would, with AvailableNow. Fewer tries, so fewer starts; a limit of 3 would have slices of 316, and so 600 batches."""
+    """As a job scheduler would, with AvailableNow. Fewer tries make fewer starts, smaller batches fewer slices."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, **{"share.delivery.count.limit": 4})
+    queue = job(orders, maxOffsetsPerTrigger=10_000, **{"share.delivery.count.limit": 4})
     programs = [program()]
 
     def begin(spec):
