@@ -128,8 +128,8 @@ class NextPlan(Message, frozen=True):
     """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
 
     ``start`` is the number of the plan in Spark's start offset, empty for the initial offset. ``max_records`` None: no
-    limit. ``wait_ms``: how long to wait for records when there are none. ``available_now``: acquire only below the
-    offsets that were there when the run began, see ``until``.
+    limit. ``wait_ms``: how long to wait for records when there are none. ``until``: acquire only below
+    these offsets, topic -> partition -> end, which were there when an AvailableNow run began.
     """
 
     group_id: str
@@ -205,7 +205,6 @@ class Joined(Message, frozen=True):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     isolation_level: str = "read_uncommitted"
-    unsubscribed: tuple[str, ...] = ()
 
 
 class PlanReply(Message, frozen=True):

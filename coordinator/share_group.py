@@ -280,15 +280,7 @@ class ShareGroup:
 
     def _plan_acquired(self, record: PlanAcquired) -> None:
         member = self.members[record.member_id]
-        plan = AcquiredPlan(
-            record.number,
-            record.member_id,
-            record.member_epoch,
-            record.acquired_ms,
-            record.ranges,
-            member.query,
-            trial=record.trial,
-        )
+        plan = _plan_of(record, member)
         self.plans[record.number] = plan
         self.last_number = max(self.last_number, record.number)
         if member.query:
@@ -340,20 +332,9 @@ class ShareGroup:
 
     def _plan_kept(self, record: PlanKept) -> None:
         member = self.members[record.member_id]
-        plan = AcquiredPlan(
-            record.number,
-            record.member_id,
-            record.member_epoch,
-            record.acquired_ms,
-            record.ranges,
-            member.query,
-            trial=record.trial,
-            used=record.used,
-            vouches=record.vouches,
-            data_loss=record.data_loss,
-            untold=record.untold,
-            left_out=record.left_out,
-        )
+        plan = _plan_of(record, member)
+        plan.used, plan.vouches = record.used, record.vouches
+        plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
         if record.carried:
             self.plans[record.number] = plan
         if record.newest:
@@ -365,6 +346,18 @@ class ShareGroup:
         else:
             member = self.members[record.member_id]
             member.completed, member.evidence = record.number, record.evidence
+
+
+def _plan_of(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
+    return AcquiredPlan(
+        record.number,
+        record.member_id,
+        record.member_epoch,
+        record.acquired_ms,
+        record.ranges,
+        member.query,
+        trial=record.trial,
+    )
 
 
 def _member_record(member: Member) -> MemberJoined:

@@ -66,7 +66,6 @@ class AcquirePlan(Message, frozen=True):
     member_epoch: int
     start: str = ""
     max_records: int | None = None
-    available_now: bool = False
     bounds: tuple[PartitionBounds, ...] = ()
 
 

@@ -147,7 +147,6 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
             member_epoch=member_epoch,
             start=request.start,
             max_records=request.max_records,
-            available_now=request.until is not None,
             bounds=bounds(known, facts, request.until),
         )
         assert isinstance(reply, PlanReply)
