@@ -137,7 +137,6 @@ class SparkQuery:
                 member_epoch=self.epoch,
                 start=start,
                 max_records=self.max_records,
-                available_now=self.available_now,
                 bounds=bounds,
             )
         )
