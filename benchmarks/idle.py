@@ -16,8 +16,8 @@ from benchmarks.workloads import KAFKA, SHAREGROUP, from_earliest
 from tests.support.coordinator_process import coordinator_pids
 from tests.support.kafka_broker import KafkaBroker
 
-SETTLE_S = 12.0
-"""Starting and reading what is there, and the kept consumers' parking."""
+SETTLE_S = 5.0
+"""The kept consumers' parking, and what starting left to be done."""
 
 
 def idle_rows(spark: SparkProcess, broker: KafkaBroker, topic: Topic, seconds: float, source: str) -> list[Row]:
@@ -25,13 +25,14 @@ def idle_rows(spark: SparkProcess, broker: KafkaBroker, topic: Topic, seconds: f
     options = from_earliest(topic.name, broker)
     if source == SHAREGROUP:
         options["kafka.group.id"] = f"idle-{uuid.uuid4().hex[:8]}"
-    spark.start(source, options, idle_s=SETTLE_S + seconds + 3)
+    spark.start(source, options, idle_after=topic.records)
+    spark.wait_idle()
     time.sleep(SETTLE_S)
     processes = spark.processes() + [psutil.Process(pid) for pid in coordinator_pids()]
     before, began_s = _cpu_s(processes), time.monotonic()
     time.sleep(seconds)
     after, took_s = _cpu_s(processes), time.monotonic() - began_s
-    assert spark.finish().records == topic.records
+    assert spark.stop().records == topic.records
     percent = {pid: 100 * (after[pid] - before[pid]) / took_s for pid in after}
     jvm = sum(percent[each.pid] for each in processes if each.pid in percent and _is_jvm(each))
     python = sum(percent.values()) - jvm

@@ -109,6 +109,17 @@ class SparkProcess:
         checkpoint = self.directory / f"checkpoint-{uuid.uuid4().hex[:8]}"
         self._tell({"source": source, "options": options, "checkpoint": str(checkpoint), **fields})
 
+    def wait_idle(self) -> None:
+        """Until the query that was started last has read ``idle_after`` records; QueryFailed."""
+        answer = self._listen()
+        if "idle" not in answer:
+            raise QueryFailed(answer["error"])
+
+    def stop(self) -> Run:
+        """Stop the query that idles."""
+        self._tell({})
+        return self.finish()
+
     def finish(self) -> Run:
         """The run of the query that was started last; QueryFailed."""
         answer = self._listen()

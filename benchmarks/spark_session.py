@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -23,11 +22,10 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answers:
         for line in sys.stdin:
             try:
-                answer = run(spark, json.loads(line))
+                answer = run(spark, json.loads(line), answers)
             except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark is told
                 answer = {"error": f"{type(error).__name__}: {error}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+            say(answers, answer)
     os._exit(0)  # the queries' checkpoints are thrown away anyhow
 
 
@@ -44,14 +42,25 @@ def session(config: dict[str, str]) -> SparkSession:
     return spark
 
 
-def run(spark: SparkSession, spec: dict[str, Any]) -> dict[str, Any]:
-    """Run one query into ``noop``: until it has read all there is, or, with ``idle_s``, for so long."""
+def say(answers: TextIO, answer: dict[str, Any]) -> None:
+    """One line."""
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def run(spark: SparkSession, spec: dict[str, Any], answers: TextIO) -> dict[str, Any]:
+    """Run one query into ``noop``: until it has read all there is; with ``idle_after`` records it goes on with nothing
+    to read, says so, and is stopped by the next line."""
     frame = spark.readStream.format(spec["source"]).options(**spec["options"]).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", spec["checkpoint"])
     began_s = time.monotonic()
-    if "idle_s" in spec:
+    if "idle_after" in spec:
         query = writer.start()
-        _stop_after(query, spec["idle_s"])
+        while _records(query) < spec["idle_after"]:
+            query.awaitTermination(0.2)  # raises at once what the query failed of
+        say(answers, {"idle": True})
+        sys.stdin.readline()
+        query.stop()
     else:
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
@@ -60,11 +69,8 @@ def run(spark: SparkSession, spec: dict[str, Any]) -> dict[str, Any]:
     return {"whole_s": whole_s, "batches": [_batch(each) for each in batches if each["numInputRows"]]}
 
 
-def _stop_after(query: StreamingQuery, seconds: float) -> None:
-    stop = threading.Timer(seconds, query.stop)
-    stop.start()
-    query.awaitTermination()  # raises at once what the query failed of
-    stop.join()
+def _records(query: StreamingQuery) -> int:
+    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
 def _batch(progress: dict[str, Any]) -> dict[str, Any]:

@@ -82,15 +82,19 @@ def failed_alone(run: Run, config: GroupConfig, now_ms: int) -> Run:
 
 
 def data_lost(group: ShareGroup, segments: Iterable[tuple[TopicIdPartition, Segment]]) -> list[DataLost]:
-    """What pending plans of queries lose with records that are archived because the log no longer holds them."""
+    """What pending plans of queries lose with records that are archived because the log no longer holds them, and what
+    the group does with those that nobody held (number 0), where it has queries to tell it."""
     by_number: dict[int, list[LeftOut]] = {}
     for key, (first, last, run) in segments:
         plan = group.plans.get(run.acquisition) if run.acquisition is not None else None
-        if plan is not None and plan is group.members[plan.member_id].pending:
-            topic = group.topic_names[key.topic_id]
-            out = LeftOut(topic=topic, partition=key.partition, first=first, last=last, reason="data_loss")
-            by_number.setdefault(plan.number, []).append(out)
+        pending = plan is not None and plan is group.members[plan.member_id].pending
+        out = LeftOut(
+            topic=group.topic_names[key.topic_id], partition=key.partition, first=first, last=last, reason="data_loss"
+        )
+        by_number.setdefault(plan.number if plan is not None and pending else 0, []).append(out)
+    if not any(member.query for member in group.members.values()):
+        by_number.pop(0, None)
     return [
-        DataLost(number=number, member_id=group.plans[number].member_id, lost=tuple(lost))
+        DataLost(number=number, member_id=group.plans[number].member_id if number else "", lost=tuple(lost))
         for number, lost in by_number.items()
     ]

@@ -111,7 +111,8 @@ class DeadlinesPassed(_Record, frozen=True):
 
 
 class PlanAcquired(_Record, frozen=True):
-    """A member acquired; ``ranges`` by (topic id, partition). For a query it is the member's newest plan."""
+    """A member acquired; ``ranges`` by (topic id, partition). For a query it is the member's newest plan, and tells
+    what the log lost of records that nobody held (``untold``)."""
 
     number: int
     member_id: str
@@ -119,6 +120,7 @@ class PlanAcquired(_Record, frozen=True):
     acquired_ms: int
     trial: bool = False
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
+    untold: tuple[LeftOut, ...] = ()
 
 
 class PlanTakenUp(_Record, frozen=True):
@@ -156,7 +158,8 @@ class LogStartMoved(_Record, frozen=True):
 
 
 class DataLost(_Record, frozen=True):
-    """The log lost offsets of the member's newest plan while nobody read it; they are archived. Its query is told."""
+    """The log lost offsets of the member's newest plan while nobody read it, or (number 0) offsets that nobody held;
+    they are archived. That query is told; of the others, the one that acquires next."""
 
     number: int
     member_id: str

@@ -10,9 +10,12 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from coordinator.config import GroupConfig
 from coordinator.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
 from coordinator.members import AcquiredPlan, Member, PlanRanges
+from coordinator.messages import LeftOut
 from coordinator.record_state import RecordState
 from coordinator.records import (
     ConfigsAltered,
@@ -55,6 +58,8 @@ class ShareGroup:
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_number = 0
+        self.untold: tuple[LeftOut, ...] = ()
+        """What the logs lost of records that nobody held: the query that acquires next is told."""
         self._holders: dict[int, set[TopicIdPartition]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -192,6 +197,8 @@ class ShareGroup:
             yield ProgressKept(number=member.completed, member_id=member.member_id, evidence=member.evidence)
         for key, partition in self.partitions.items():
             yield from _partition_records(key, partition)
+        if self.untold:
+            yield DataLost(number=0, member_id="", lost=self.untold)
 
     def _kept_plans(self) -> list[AcquiredPlan]:
         newest = [m.newest for m in self.members.values() if m.newest is not None]
@@ -284,8 +291,9 @@ class ShareGroup:
         self.plans[record.number] = plan
         self.last_number = max(self.last_number, record.number)
         if member.query:
-            if member.pending is not None:
-                plan.untold = (*member.pending.untold, *member.pending.data_loss)
+            given_up = member.pending
+            plan.untold = (*(() if given_up is None else (*given_up.untold, *given_up.data_loss)), *record.untold)
+            self.untold = tuple(lost for lost in self.untold if lost not in record.untold)
             member.newest = plan
 
     def _plan_taken_up(self, record: PlanTakenUp) -> None:
@@ -326,6 +334,9 @@ class ShareGroup:
         self._drop_plans_nobody_carries(partition)
 
     def _data_lost(self, record: DataLost) -> None:
+        if not record.number:
+            self.untold = _joined((*self.untold, *record.lost))
+            return
         plan = self.members[record.member_id].newest
         assert plan is not None and plan.number == record.number
         plan.untold = (*plan.untold, *record.lost)
@@ -346,6 +357,18 @@ class ShareGroup:
         else:
             member = self.members[record.member_id]
             member.completed, member.evidence = record.number, record.evidence
+
+
+def _joined(lost: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
+    """Neighbours as one: a log that loses its oldest records again and again makes one entry."""
+    found: list[LeftOut] = []
+    for out in sorted(lost, key=lambda o: (o.topic, o.partition, o.first)):
+        last = found[-1] if found else None
+        if last is not None and (last.topic, last.partition, last.last + 1) == (out.topic, out.partition, out.first):
+            found[-1] = msgspec.structs.replace(last, last=out.last)
+        else:
+            found.append(out)
+    return tuple(found)
 
 
 def _plan_of(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:

@@ -15,7 +15,7 @@ from coordinator.commands import AcquirePlan, Decision
 from coordinator.commands.plans import Reclaim, plan_as_held, plan_of, stale
 from coordinator.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
 from coordinator.members import Member
-from coordinator.messages import PartitionBounds, PartitionPlan, Plan, PlanReply
+from coordinator.messages import LeftOut, PartitionBounds, PartitionPlan, Plan, PlanReply
 from coordinator.record_state import Event, RecordState
 from coordinator.records import DataLost, PlanAcquired, PlanTakenUp, Record
 from coordinator.runs import Run, Segment
@@ -246,9 +246,17 @@ class Acquisition:
                 (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments))
                 for key, segments in held.items()
             ),
+            untold=self._untold(),
         )
         reply = _plan_reply(self.group, number, plan_of(self.group, held.items()), self.trial)
         return Decision((acquired, *changes.records()), reply)
+
+    def _untold(self) -> tuple[LeftOut, ...]:
+        """What the logs of the topics that this query asks for lost before anybody held it."""
+        topics = {
+            self.group.topic_names[b.topic_id] for b in self.command.bounds if b.topic_id in self.group.topic_names
+        }
+        return tuple(lost for lost in self.group.untold if lost.topic in topics)
 
     def _acquired(self, segment: Segment, number: int) -> Segment:
         run = moved(

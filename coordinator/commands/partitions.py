@@ -8,7 +8,7 @@ from coordinator.losing import data_lost
 from coordinator.messages import Done
 from coordinator.record_state import Event, RecordState
 from coordinator.records import LogStartMoved, PartitionInitialized, Record, TopicRegistered
-from coordinator.runs import Segment
+from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.values import TopicIdPartition
 
@@ -30,7 +30,8 @@ def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_
 
 def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision:
     """The start offset moves at once; AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it
-    is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up."""
+    is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up; what
+    nobody held, to the query that acquires next (a group without queries passes over it, as in Kafka)."""
     records: list[Record] = []
     for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
         partition = group.partitions.get(TopicIdPartition(topic_id, index))
@@ -42,6 +43,8 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
             if segment.run.state == RecordState.AVAILABLE:
                 lost.append((partition.key, segment))
                 changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.LOG_START))
+        if partition.end_offset < log_start:
+            lost.append((partition.key, Segment(partition.end_offset, log_start - 1, Run(RecordState.AVAILABLE))))
         records += [*changes.records(), *data_lost(group, lost)]
         records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
     return Decision(tuple(records), Done())

@@ -1,7 +1,7 @@
 """What the service knows of the cluster: topics for a while, log starts, and end offsets that are asked for while
 somebody waits.
 
-One thread asks for the ends of all partitions that are waited for, in one call, every 20 to 50 ms: more often after it
+One thread asks for the ends of all partitions that are waited for, in one call, every 20 to 100 ms: more often after it
 found something new. It asks for nothing while nobody waits.
 """
 
@@ -18,7 +18,7 @@ from coordinator.errors import ShareGroupError
 from coordinator.service.cluster import EARLIEST, LATEST, Cluster, TopicInfo, Where
 from coordinator.service.subscription import Subscription
 
-SLOWEST_S = 0.05
+SLOWEST_S = 0.1
 AFTER_ERROR_S = 1.0
 
 Key = tuple[Where, bool]

@@ -1,5 +1,7 @@
 """The broker's data path is cut while a query is restarted again and again: an outage is no poison."""
 
+import time
+
 import pytest
 
 from tests.support.group_state import describe
@@ -11,7 +13,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.ma
 RECORDS = 2_000
 TRIES = 5
 QUICK, LATE = 6, 2
-"""Restarts within the session and after it: together more than a record has tries."""
+"""Restarts within the session and after it, at least: together more than a record has tries."""
+OUTAGE_S = 60
 
 
 def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
@@ -29,8 +32,10 @@ def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
     kafka.proxy.cut()
     try:
         held.stop()
-        for attempt in range(QUICK + LATE):
-            if attempt >= QUICK:
+        cut_at, attempt = time.monotonic(), 0
+        while attempt < QUICK + LATE or time.monotonic() - cut_at < OUTAGE_S:
+            attempt += 1
+            if attempt > QUICK:
                 wait_until(lambda: describe(queue).active_members() == 0, what="the session is over")
             failed = start(queue.query("a")).wait_over(timeout_s=60)
             assert "ReadTimeout" in failed.error()
@@ -38,6 +43,30 @@ def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
         kafka.proxy.heal()
     assert describe(queue).most_failures() >= TRIES  # so it could have been taken for poison
     assert describe(queue).archived() == 0
+    start(queue.query("a"))
+    wait_until(lambda: queue.written() == RECORDS, timeout_s=60, what="all is delivered")
+    queue.output().assert_exactly_once(numbers(RECORDS))
+    wait_until(lambda: describe(queue).lag() == 0, what="the last batch is completed")
+    assert describe(queue).archived() == 0
+
+
+def test_nothing_is_archived_while_the_whole_broker_is_away(kafka, topic, job, start):
+    """Metadata too: each restart ends by name, before a record is tried again."""
+    orders = topic("orders")
+    kafka.produce(orders, numbers(RECORDS))
+    queue = job(orders, bootstrap=kafka.proxied_bootstrap, maxOffsetsPerTrigger=500)
+    held = start(queue.query("a", hold=("700",))).wait_held("700")
+    kafka.proxy.cut()
+    try:
+        held.stop()
+        cut_at, attempt = time.monotonic(), 0
+        while attempt < TRIES or time.monotonic() - cut_at < OUTAGE_S:
+            attempt += 1
+            failed = start(queue.query("a")).wait_over(timeout_s=60)
+            assert "BrokerNotReachable" in failed.error()
+    finally:
+        kafka.proxy.heal()
+    assert describe(queue).most_failures() <= 1
     start(queue.query("a"))
     wait_until(lambda: queue.written() == RECORDS, timeout_s=60, what="all is delivered")
     queue.output().assert_exactly_once(numbers(RECORDS))

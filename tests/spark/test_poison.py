@@ -46,15 +46,9 @@ def assert_only_poison_is_archived(queue: ShareJob) -> None:
     assert describe(queue).archived() == 1
 
 
-@pytest.mark.parametrize(
-    ("names", "trigger", "kill_coordinator"),
-    [
-        (("a", "b"), "default", False),
-        (("a",), "default", True),
-        (("a", "b"), "available_now", True),
-    ],
-    ids=["streaming-two", "streaming-coordinator-dies", "available-now-two-coordinator-dies"],
-)
+@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one", "two"])
+@pytest.mark.parametrize("trigger", ["default", "available_now"])
+@pytest.mark.parametrize("kill_coordinator", [False, True], ids=["coordinator-lives", "coordinator-dies"])
 def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, trigger, kill_coordinator):
     """A new query in the same Spark session each time."""
     orders = topic("orders")

@@ -202,6 +202,29 @@ def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
     assert group.restart(plan).data_loss == ()
 
 
+def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan() -> None:
+    group, plan = used_plan()  # 0 to 99
+    group.ends[0] = 300
+    group.move_log_start(150)
+    group.move_log_start(200)
+    group.crash()
+    group.complete(plan)
+    following = group.acquire(plan).plan.number
+    told = group.use(following, fail_on_data_loss=True)
+    assert [(o.first, o.last) for o in told.data_loss] == [(100, 199)]
+    assert told.left_out == ()
+    assert group.group.untold == (), "no other query is told again"
+    after = group.restart(following, fail_on_data_loss=True)
+    assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
+
+
+def test_a_group_without_queries_passes_over_what_the_log_lost() -> None:
+    group = GroupDriver(records=300)
+    group.join("c1", query=False)
+    group.move_log_start(100)
+    assert group.group.untold == () and group.partition().start_offset == 100
+
+
 def test_on_demand_may_rest() -> None:
     group, plan = used_plan()
     assert not group.group.may_rest(group.now_ms)
