@@ -5,7 +5,7 @@ Nothing is changed here. A command names each offset at most once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator.record_state import TERMINAL, Event, move
@@ -44,6 +44,20 @@ def moved(run: Run, event: Event, **fields: Any) -> Run:
     if state in TERMINAL:
         return Run(state, run.delivery_count)
     return run._replace(state=state, **fields)
+
+
+class Outcomes:
+    """What becomes of a run, decided once for all runs that are alike: most of a command's are."""
+
+    def __init__(self, decide: Callable[[Run], Run]) -> None:
+        self._decide = decide
+        self._of: dict[Run, Run] = {}
+
+    def __call__(self, run: Run) -> Run:
+        after = self._of.get(run)
+        if after is None:
+            after = self._of[run] = self._decide(run)
+        return after
 
 
 def count_records(segments: Iterable[Segment]) -> int:

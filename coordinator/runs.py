@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sortedcontainers import SortedDict, SortedSet
+from sortedcontainers import SortedDict, SortedList
 
 from coordinator.record_state import TERMINAL, RecordState
 
@@ -59,16 +59,17 @@ class RunMap:
     group last looked (it drops plans that nobody carries).
     """
 
-    __slots__ = ("_runs", "carried", "changed_numbers", "counts", "delayed", "ready", "set_aside")
+    __slots__ = ("_firsts", "_runs", "carried", "changed_numbers", "counts", "delayed", "ready", "set_aside")
 
     def __init__(self) -> None:
         self._runs: SortedDict[int, tuple[int, Run]] = SortedDict()
+        self._firsts = self._runs.keys()
         self.counts: list[int] = [0] * len(RecordState)
         self.carried: dict[int, int] = {}
         self.changed_numbers: set[int] = set()
-        self.ready: SortedSet[int] = SortedSet()
-        self.delayed: SortedSet[tuple[int, int]] = SortedSet()
-        self.set_aside: SortedSet[tuple[int, int]] = SortedSet()
+        self.ready: SortedList[int] = SortedList()
+        self.delayed: SortedList[tuple[int, int]] = SortedList()
+        self.set_aside: SortedList[tuple[int, int]] = SortedList()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -84,42 +85,51 @@ class RunMap:
 
     def first(self) -> Segment | None:
         """The lowest run."""
-        return self.starting_at(self._runs.keys()[0]) if self._runs else None
+        return self.starting_at(self._firsts[0]) if self._runs else None
 
     def between(self, first: int, last: int) -> Iterator[Segment]:
         """The runs in ``first..last``, the outer ones clipped to it."""
         runs = self._runs
-        before = runs.bisect_right(first) - 1
-        if before >= 0:
-            start = runs.keys()[before]
-            end, run = runs[start]
+        if (entry := runs.get(first)) is not None:
+            end, run = entry
+            if end >= last:
+                yield Segment(first, last, run)
+                return
+            yield Segment(first, end, run)
+        elif (before := runs.bisect_right(first) - 1) >= 0:
+            end, run = runs[self._firsts[before]]
             if end >= first:
                 yield Segment(first, min(end, last), run)
         for start in runs.irange(first + 1, last):
             end, run = runs[start]
             yield Segment(start, min(end, last), run)
 
-    def put(self, first: int, last: int, run: Run) -> None:
-        """Make ``first..last`` one run, whatever was there, merged with equal neighbours."""
-        entry = self._runs.get(first)
+    def put(self, first: int, last: int, run: Run, neighbour: int | None = None) -> int:
+        """Make ``first..last`` one run, whatever was there, merged with equal neighbours; where that run starts.
+
+        ``neighbour``: where the run starts that ``first - 1`` is in, of a caller who knows it: it saves the search.
+        """
+        runs = self._runs
+        entry = runs.get(first)
         if entry is not None and entry[0] == last:
             self._remove(first, last, entry[1])
         else:
             self._carve(first, last)
-        after = self._runs.get(last + 1)
+        after = runs.get(last + 1)
         if after is not None and after[1] == run:
             self._remove(last + 1, *after)
-            del self._runs[last + 1]
+            del runs[last + 1]
             last = after[0]
-        index = self._runs.bisect_left(first) - 1
-        if index >= 0:
-            start = self._runs.keys()[index]
-            end, before = self._runs[start]
+        if neighbour is None and (index := runs.bisect_left(first) - 1) >= 0:
+            neighbour = self._firsts[index]
+        if neighbour is not None:
+            end, before = runs[neighbour]
             if end == first - 1 and before == run:
-                self._remove(start, end, before)
-                self._runs.pop(first, None)
-                first = start
+                self._remove(neighbour, end, before)
+                runs.pop(first, None)
+                first = neighbour
         self._insert(first, last, run)
+        return first
 
     def drop(self, first: int) -> None:
         """Forget the run that starts at ``first``."""
@@ -141,7 +151,7 @@ class RunMap:
         index = self._runs.bisect_left(first) - 1
         found = []
         if index >= 0:
-            start = self._runs.keys()[index]
+            start = self._firsts[index]
             if self._runs[start][0] >= first:
                 found.append(Segment(start, *self._runs[start]))
         found.extend(Segment(start, *self._runs[start]) for start in self._runs.irange(first, last))

@@ -6,10 +6,12 @@ offset, delivery count): one from an older delivery is refused.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 
-from coordinator.changes import Changes, moved, split_at
+from coordinator.changes import Changes, Outcomes, moved, split_at
 from coordinator.commands import Decision
 from coordinator.config import GroupConfig
 from coordinator.errors import InvalidRecordState, InvalidRequest, ShareGroupError
@@ -23,6 +25,7 @@ from coordinator.share_partition import SharePartition
 from coordinator.values import AcknowledgeType, TopicIdPartition
 
 Piece = tuple[int, int, AcknowledgeType]
+_TYPES = {kind.value: kind for kind in AcknowledgeType}
 
 
 def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decision:
@@ -43,31 +46,34 @@ def _partition_records(group: ShareGroup, member_id: str, acks: PartitionAcks, n
     if partition is None:
         raise InvalidRequest(what=f"partition {acks.topic_id}:{acks.partition} is not one of the group's")
     changes, renewals = Changes(), Changes()
-    taken: list[Piece] = []
+    outcomes = {kind: Outcomes(partial(_outcome, group, kind, now_ms)) for kind in AcknowledgeType}
+    named = _Named()
     for batch in acks.batches:
         _check_range(partition, batch)
-        for piece in _pieces(batch):
-            _check_overlap(taken, piece)
-            taken.append(piece)
-            for first, last, run in _parts(partition, piece):
-                if last < partition.start_offset:
-                    if piece[2] != AcknowledgeType.RENEW and _is_holder(group, member_id, run):
-                        changes.put(partition.key, first, last, moved(run, Event.LOG_START))
+        for first, last, kind in _pieces(batch):
+            named.add(first, last)
+            target = renewals if kind == AcknowledgeType.RENEW else changes
+            for part in _parts(partition, first, last):
+                if part.last < partition.start_offset:
+                    if kind != AcknowledgeType.RENEW and _is_holder(group, member_id, part.run):
+                        changes.put(partition.key, part.first, part.last, moved(part.run, Event.LOG_START))
                     continue
-                _check_held(group, member_id, batch, Segment(first, last, run))
-                target = renewals if piece[2] == AcknowledgeType.RENEW else changes
-                target.put(partition.key, first, last, _outcome(group, run, piece[2], now_ms))
+                _check_held(group, member_id, batch, part)
+                target.put(partition.key, part.first, part.last, outcomes[kind](part.run))
     renewed = [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in renewals.records()]
     return [*renewed, *changes.records()]
 
 
 def _check_range(partition: SharePartition, batch: AckBatch) -> None:
-    lowest = partition.runs.first()
     if batch.last < batch.first or len(batch.types) not in (1, batch.last - batch.first + 1):
         raise InvalidRequest(what=f"acknowledgement of {batch.first}-{batch.last} with {len(batch.types)} types")
     if batch.last < partition.start_offset:
         return
-    if lowest is None or (batch.first < min(lowest.first, partition.start_offset) and batch.last < lowest.first):
+    if batch.first < partition.start_offset:
+        lowest = partition.runs.first()
+        if lowest is None or (batch.first < lowest.first and batch.last < lowest.first):
+            raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
+    elif not partition.runs:
         raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
     if batch.last >= partition.end_offset or not any(partition.runs.between(batch.last, batch.last)):
         raise InvalidRequest(what=f"{batch.first}-{batch.last} lies beyond what {partition!r} has acquired")
@@ -75,31 +81,40 @@ def _check_range(partition: SharePartition, batch: AckBatch) -> None:
 
 def _pieces(batch: AckBatch) -> Iterator[Piece]:
     """The batch as ranges of one type each."""
-    try:
-        types = [AcknowledgeType(t) for t in batch.types]
-    except ValueError as error:
-        raise InvalidRequest(what=f"acknowledgement of {batch.first}-{batch.last}: {error}") from None
-    if len(types) == 1:
-        yield batch.first, batch.last, types[0]
-        return
     first = batch.first
-    for kind, same in groupby(types):
-        last = first + sum(1 for _ in same) - 1
-        yield first, last, kind
+    for kind, same in groupby(batch.types):
+        last = batch.last if len(batch.types) == 1 else first + sum(1 for _ in same) - 1
+        try:
+            yield first, last, _TYPES[kind]
+        except KeyError:
+            raise InvalidRequest(what=f"acknowledgement of {first}-{last} with type {kind}") from None
         first = last + 1
 
 
-def _check_overlap(taken: list[Piece], piece: Piece) -> None:
-    first, last, _ = piece
-    if taken and first > max(taken[-1][1], taken[0][0]):
+class _Named:
+    """The offsets that a request has named so far: each may be named once."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+
+    def add(self, first: int, last: int) -> None:
+        """InvalidRecordState if one of them was named before."""
+        ranges = self._ranges
+        if not ranges or ranges[-1][1] < first:
+            ranges.append((first, last))
+            return
+        at = bisect_left(ranges, (first, last))
+        if (ranges[at : at + 1] and ranges[at][0] <= last) or (at and ranges[at - 1][1] >= first):
+            raise InvalidRecordState(what=f"{first}-{last} is acknowledged twice in one request")
+        ranges.insert(at, (first, last))
+
+
+def _parts(partition: SharePartition, first: int, last: int) -> Iterator[Segment]:
+    """The runs of a piece, cut at the start offset: what lies below it is the log's loss, and never refused."""
+    if first >= partition.start_offset:
+        yield from partition.runs.between(first, last)
         return
-    if any(t_first <= last and first <= t_last for t_first, t_last, _ in taken):
-        raise InvalidRecordState(what=f"{first}-{last} is acknowledged twice in one request")
-
-
-def _parts(partition: SharePartition, piece: Piece) -> Iterator[Segment]:
-    """The runs of the piece, cut at the start offset: what lies below it is the log's loss, and never refused."""
-    for segment in partition.runs.between(piece[0], piece[1]):
+    for segment in partition.runs.between(first, last):
         yield from split_at(segment, partition.start_offset)
 
 
@@ -118,7 +133,7 @@ def _check_held(group: ShareGroup, member_id: str, batch: AckBatch, segment: Seg
         )
 
 
-def _outcome(group: ShareGroup, run: Run, kind: AcknowledgeType, now_ms: int) -> Run:
+def _outcome(group: ShareGroup, kind: AcknowledgeType, now_ms: int, run: Run) -> Run:
     if kind == AcknowledgeType.ACCEPT:
         return moved(run, Event.ACCEPT)
     if kind == AcknowledgeType.RELEASE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coordinator.changes import Changes, moved
+from coordinator.changes import Changes, Outcomes, moved
 from coordinator.commands import AcquirePlan, Decision
 from coordinator.commands.plans import Reclaim, plan_as_held, plan_of, stale
 from coordinator.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
@@ -231,9 +231,10 @@ class Acquisition:
             return Decision((), PlanReply())
         number = self.group.last_number + 1
         changes, held = Changes(), {}
+        acquired_run = Outcomes(lambda run: self._acquired(run, number))
         for key, segments in self.taken.items():
             segments.sort(key=lambda s: s.first)
-            held[key] = [self._acquired(segment, number) for segment in segments]
+            held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
             for first, last, run in held[key]:
                 changes.put(key, first, last, run)
         acquired = PlanAcquired(
@@ -258,14 +259,8 @@ class Acquisition:
         }
         return tuple(lost for lost in self.group.untold if lost.topic in topics)
 
-    def _acquired(self, segment: Segment, number: int) -> Segment:
+    def _acquired(self, before: Run, number: int) -> Run:
         run = moved(
-            segment.run,
-            Event.ACQUIRE,
-            delivery_count=segment.run.delivery_count + 1,
-            acquisition=number,
-            not_before_ms=None,
+            before, Event.ACQUIRE, delivery_count=before.delivery_count + 1, acquisition=number, not_before_ms=None
         )
-        if run.set_aside_ms is not None:
-            run = run._replace(last_tried_ms=self.now_ms)
-        return segment._replace(run=run)
+        return run if run.set_aside_ms is None else run._replace(last_tried_ms=self.now_ms)

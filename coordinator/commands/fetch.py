@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.changes import Changes, moved
+from coordinator.changes import Changes, Outcomes, moved
 from coordinator.commands import Decision
 from coordinator.commands.plans import plan_of
 from coordinator.isolation import isolation_threshold
@@ -48,8 +48,9 @@ def acquired_decision(
     number = group.last_number + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms
     changes, held = Changes(), {}
+    acquired_run = Outcomes(lambda run: _acquired(run, number, deadline_ms, now_ms))
     for key, segments in taken.items():
-        held[key] = [s._replace(run=_acquired(s.run, number, deadline_ms, now_ms)) for s in segments]
+        held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
         for first, last, run in held[key]:
             changes.put(key, first, last, run)
     acquired = PlanAcquired(

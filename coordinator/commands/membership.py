@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.changes import Changes, moved, split_at
+from coordinator.changes import Changes, Outcomes, moved, split_at
 from coordinator.commands import AlterConfigs, CreateGroup, Decision, Expire
 from coordinator.config import GroupConfig
 from coordinator.errors import FencedMemberEpoch, GroupIdNotFound, UnknownMemberId
@@ -128,13 +128,14 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
             records.extend(_end_session(group, member, now_ms, left=False))
     due = group.due_numbers(now_ms)
     changes = Changes()
+    lost_lock = Outcomes(lambda run: consumer_lost_lock(run, group.config))
     for number in sorted(due):
         plan = group.plans.get(number)
         if plan is None or plan.query or plan.member_id in ended:
             continue
         for partition, (first, last, run) in _held(group, plan):
             if run.deadline_ms is not None and run.deadline_ms < now_ms:
-                lost = _below_log_start(partition, last, run) or consumer_lost_lock(run, group.config)
+                lost = _below_log_start(partition, last, run) or lost_lock(run)
                 changes.put(partition.key, first, last, lost)
     records.extend(changes.records())
     if due:

@@ -103,9 +103,8 @@ def keep_the_number_on_setting_aside(patch: Patch) -> None:
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
     acquired, planned = acquire.Acquisition._acquired, ShareGroup._plan_acquired
 
-    def locked(self: acquire.Acquisition, segment: Segment, number: int) -> Segment:
-        taken = acquired(self, segment, number)
-        return taken._replace(run=taken.run._replace(deadline_ms=self.now_ms + 30_000))
+    def locked(self: acquire.Acquisition, before: Run, number: int) -> Run:
+        return acquired(self, before, number)._replace(deadline_ms=self.now_ms + 30_000)
 
     def plan_acquired(self: ShareGroup, record: PlanAcquired) -> None:
         planned(self, record)

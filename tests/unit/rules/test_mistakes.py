@@ -105,9 +105,10 @@ def forget_the_receipt(patch: Patch) -> None:
 
 
 def do_not_merge(patch: Patch) -> None:
-    def put(self: RunMap, first: int, last: int, run: Run) -> None:
+    def put(self: RunMap, first: int, last: int, run: Run, neighbour: int | None = None) -> int:
         self._carve(first, last)
         self._insert(first, last, run)
+        return first
 
     patch.setattr(RunMap, "put", put)
 
