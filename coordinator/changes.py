@@ -46,6 +46,22 @@ def moved(run: Run, event: Event, **fields: Any) -> Run:
     return run._replace(state=state, **fields)
 
 
+def acquired(run: Run, number: int, now_ms: int, deadline_ms: int | None = None) -> Run:
+    """The run in the hands of acquisition ``number``: count + 1. Written out, since it is in each batch's way."""
+    return Run(
+        move(run.state, Event.ACQUIRE),
+        run.delivery_count + 1,
+        run.failures,
+        run.releases,
+        number,
+        deadline_ms,
+        None,
+        run.set_aside_ms,
+        None if run.set_aside_ms is None else now_ms,
+        run.lost_trials,
+    )
+
+
 class Outcomes:
     """What becomes of a run, decided once for all runs that are alike: most of a command's are."""
 

@@ -1,13 +1,13 @@
 """Runs: offset ranges of a share partition whose records are all alike, in order, disjoint, and merged.
 
-One representation serves whole batches and single offsets: :meth:`RunMap.put` splits at its edges, replaces what lies
-between, and merges equal neighbours. The counts and indexes beside the map are kept by the same two methods that insert
-and remove a run, so they can't drift.
+One representation serves whole batches and single offsets: :meth:`RunMap.replace` splits at the edges, replaces what
+lies between, and merges equal neighbours. The counts and indexes beside the map are kept by the two methods that every
+change goes through, so they can't drift.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sortedcontainers import SortedDict, SortedList
@@ -40,6 +40,10 @@ class Run(NamedTuple):
     def tries(self) -> int:
         """What limits compare: deliveries that failed plus releases, never the delivery count."""
         return self.failures + self.releases
+
+
+FRESH = Run(RecordState.AVAILABLE)
+"""A record that was never acquired. It has no run in a map."""
 
 
 class Segment(NamedTuple):
@@ -85,7 +89,9 @@ class RunMap:
 
     def first(self) -> Segment | None:
         """The lowest run."""
-        return self.starting_at(self._firsts[0]) if self._runs else None
+        for first, entry in self._runs.items():
+            return Segment(first, *entry)
+        return None
 
     def between(self, first: int, last: int) -> Iterator[Segment]:
         """The runs in ``first..last``, the outer ones clipped to it."""
@@ -104,77 +110,71 @@ class RunMap:
             end, run = runs[start]
             yield Segment(start, min(end, last), run)
 
-    def put(self, first: int, last: int, run: Run, neighbour: int | None = None) -> int:
-        """Make ``first..last`` one run, whatever was there, merged with equal neighbours; where that run starts.
+    def put(self, first: int, last: int, run: Run) -> None:
+        """Make ``first..last`` one run, whatever was there, merged with equal neighbours."""
+        self.replace([(first, last, run)])
 
-        ``neighbour``: where the run starts that ``first - 1`` is in, of a caller who knows it: it saves the search.
-        """
+    def replace(self, pieces: Sequence[tuple[int, int, Run]]) -> None:
+        """Put adjacent pieces, ascending, in place of whatever was there; equal neighbours are merged."""
         runs = self._runs
+        first, last, edge = pieces[0][0], pieces[-1][1], pieces[-1][2]
         entry = runs.get(first)
-        if entry is not None and entry[0] == last:
-            self._remove(first, last, entry[1])
+        if entry is not None and entry[0] >= last:
+            touched = [first]
         else:
-            self._carve(first, last)
-        after = runs.get(last + 1)
-        if after is not None and after[1] == run:
-            self._remove(last + 1, *after)
-            del runs[last + 1]
-            last = after[0]
-        if neighbour is None and (index := runs.bisect_left(first) - 1) >= 0:
-            neighbour = self._firsts[index]
-        if neighbour is not None:
-            end, before = runs[neighbour]
-            if end == first - 1 and before == run:
-                self._remove(neighbour, end, before)
-                runs.pop(first, None)
-                first = neighbour
-        self._insert(first, last, run)
-        return first
+            touched = [] if not runs or self._firsts[-1] < first else list(runs.irange(first, last))
+        end, head, tail = -1, None, None
+        if (index := runs.bisect_left(first) - 1) >= 0:
+            start = self._firsts[index]
+            end, before = runs[start]
+            if end >= first or (end == first - 1 and before == pieces[0][2]):
+                touched.insert(0, start)
+                head = (start, first - 1, before)
+        if touched:
+            end, old = runs[touched[-1]]
+            if end > last:
+                tail = (last + 1, end, old)
+        if tail is None and (entry := runs.get(last + 1)) is not None and entry[1] == edge:
+            touched.append(last + 1)
+            tail = (last + 1, *entry)
+        merged = pieces if len(pieces) == 1 and head is tail is None else _merged(pieces, head, tail)
+        new = {start: (end, run) for start, end, run in merged}
+        for start in touched:
+            self._uncount(start, *runs[start])
+            if start not in new:
+                del runs[start]
+        if len(new) == 1:
+            runs[merged[0][0]] = merged[0][1:]
+        else:
+            runs.update(new)
+        self._count(merged)
 
     def drop(self, first: int) -> None:
         """Forget the run that starts at ``first``."""
         last, run = self._runs.pop(first)
-        self._remove(first, last, run)
+        self._uncount(first, last, run)
 
-    def _carve(self, first: int, last: int) -> None:
-        """Take ``first..last`` out, splitting the runs that reach over its edges."""
-        for start, end, run in self._touching(first, last):
-            self._remove(start, end, run)
-            if start < first:
-                self._insert(start, first - 1, run)
-            else:
-                del self._runs[start]
-            if end > last:
-                self._insert(last + 1, end, run)
+    def _count(self, pieces: Iterable[tuple[int, int, Run]]) -> None:
+        ready = []
+        for first, last, run in pieces:
+            records = last - first + 1
+            self.counts[run.state] += records
+            if run.acquisition is not None:
+                held = self.carried.get(run.acquisition, 0)
+                self.carried[run.acquisition] = held + records
+                if not held:
+                    self.changed_numbers.add(run.acquisition)
+            if run.state == RecordState.AVAILABLE:
+                if run.set_aside_ms is not None:
+                    self.set_aside.add((run.last_tried_ms or 0, first))
+                elif run.not_before_ms is not None:
+                    self.delayed.add((run.not_before_ms, first))
+                else:
+                    ready.append(first)
+        if ready:
+            self.ready.update(ready)
 
-    def _touching(self, first: int, last: int) -> list[Segment]:
-        index = self._runs.bisect_left(first) - 1
-        found = []
-        if index >= 0:
-            start = self._firsts[index]
-            if self._runs[start][0] >= first:
-                found.append(Segment(start, *self._runs[start]))
-        found.extend(Segment(start, *self._runs[start]) for start in self._runs.irange(first, last))
-        return found
-
-    def _insert(self, first: int, last: int, run: Run) -> None:
-        self._runs[first] = (last, run)
-        records = last - first + 1
-        self.counts[run.state] += records
-        if run.acquisition is not None:
-            held = self.carried.get(run.acquisition, 0)
-            self.carried[run.acquisition] = held + records
-            if not held:
-                self.changed_numbers.add(run.acquisition)
-        if run.state == RecordState.AVAILABLE:
-            if run.set_aside_ms is not None:
-                self.set_aside.add((run.last_tried_ms or 0, first))
-            elif run.not_before_ms is not None:
-                self.delayed.add((run.not_before_ms, first))
-            else:
-                self.ready.add(first)
-
-    def _remove(self, first: int, last: int, run: Run) -> None:
+    def _uncount(self, first: int, last: int, run: Run) -> None:
         records = last - first + 1
         self.counts[run.state] -= records
         if run.acquisition is not None:
@@ -195,3 +195,16 @@ class RunMap:
     def terminal_count(self) -> int:
         """Records of the map in a terminal state."""
         return sum(self.counts[state] for state in TERMINAL)
+
+
+def _merged(
+    pieces: Iterable[tuple[int, int, Run]], head: tuple[int, int, Run] | None, tail: tuple[int, int, Run] | None
+) -> list[tuple[int, int, Run]]:
+    """All in one list, adjacent as they are, with equal neighbours as one."""
+    merged = [] if head is None else [head]
+    for piece in pieces if tail is None else (*pieces, tail):
+        if merged and merged[-1][2] == piece[2]:
+            merged[-1] = (merged[-1][0], piece[1], piece[2])
+        else:
+            merged.append(piece)
+    return merged

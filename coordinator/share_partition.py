@@ -68,15 +68,20 @@ class SharePartition:
     def apply(self, changes: Iterable[tuple[int, int, Run]]) -> None:
         """Put runs in place, then move the start offset over what is terminal at the front. ValueError for runs that no
         command makes, so that damaged state is never served (``kafka-engine-facts.md`` 29)."""
-        before, at = -2, None
-        for first, last, run in changes:
+        adjacent: list[tuple[int, int, Run]] = []
+        for change in changes:
+            first, last, run = change
             if last < first or (run.state == RecordState.AVAILABLE and first < self.start_offset):
                 raise ValueError(f"{self!r} can't hold {first}-{last} as {run.state.name}")
             if run.state == RecordState.ARCHIVED:
                 self.archived_total += last - first + 1
-            at = self.runs.put(first, last, run, at if before == first - 1 else None)
-            before = last
+            if adjacent and adjacent[-1][1] != first - 1:
+                self.runs.replace(adjacent)
+                adjacent = []
+            adjacent.append(change)
             self.end_offset = max(self.end_offset, last + 1)
+        if adjacent:
+            self.runs.replace(adjacent)
         self._advance()
 
     def move_log_start(self, log_start: int) -> None:

@@ -46,13 +46,15 @@ def _partition_records(group: ShareGroup, member_id: str, acks: PartitionAcks, n
     if partition is None:
         raise InvalidRequest(what=f"partition {acks.topic_id}:{acks.partition} is not one of the group's")
     changes, renewals = Changes(), Changes()
-    outcomes = {kind: Outcomes(partial(_outcome, group, kind, now_ms)) for kind in AcknowledgeType}
+    outcomes: dict[AcknowledgeType, Outcomes] = {}
     named = _Named()
     for batch in acks.batches:
         _check_range(partition, batch)
         for first, last, kind in _pieces(batch):
             named.add(first, last)
             target = renewals if kind == AcknowledgeType.RENEW else changes
+            if kind not in outcomes:
+                outcomes[kind] = Outcomes(partial(_outcome, group, kind, now_ms))
             for part in _parts(partition, first, last):
                 if part.last < partition.start_offset:
                     if kind != AcknowledgeType.RENEW and _is_holder(group, member_id, part.run):

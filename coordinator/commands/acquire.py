@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coordinator.changes import Changes, Outcomes, moved
+from coordinator.changes import Changes, Outcomes, acquired
 from coordinator.commands import AcquirePlan, Decision
 from coordinator.commands.plans import Reclaim, plan_as_held, plan_of, stale
 from coordinator.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
 from coordinator.members import Member
 from coordinator.messages import LeftOut, PartitionBounds, PartitionPlan, Plan, PlanReply
-from coordinator.record_state import Event, RecordState
 from coordinator.records import DataLost, PlanAcquired, PlanTakenUp, Record
-from coordinator.runs import Run, Segment
+from coordinator.runs import FRESH, Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from coordinator.values import TopicIdPartition
 
 MAX_RANGES = 10_000
-FRESH = Run(RecordState.AVAILABLE)
 
 
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision:
@@ -157,7 +155,7 @@ class Acquisition:
     def _returned(self, partition: SharePartition, end: int) -> Iterator[Segment]:
         """Runs that may be acquired now, in offset order, within ``[log start, end)``."""
         runs = partition.runs
-        due = sorted(first for at_ms, first in runs.delayed.irange(None, (self.now_ms, 2**63)))
+        due = sorted(first for at_ms, first in runs.delayed.irange(None, (self.now_ms, 2**63))) if runs.delayed else []
         merged = sorted([*runs.ready, *due]) if due else runs.ready
         for first in merged:
             segment = runs.starting_at(first)
@@ -231,13 +229,13 @@ class Acquisition:
             return Decision((), PlanReply())
         number = self.group.last_number + 1
         changes, held = Changes(), {}
-        acquired_run = Outcomes(lambda run: self._acquired(run, number))
+        acquired_run = Outcomes(lambda run: acquired(run, number, self.now_ms))
         for key, segments in self.taken.items():
             segments.sort(key=lambda s: s.first)
             held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
             for first, last, run in held[key]:
                 changes.put(key, first, last, run)
-        acquired = PlanAcquired(
+        plan = PlanAcquired(
             number=number,
             member_id=member.member_id,
             member_epoch=member.member_epoch,
@@ -250,17 +248,13 @@ class Acquisition:
             untold=self._untold(),
         )
         reply = _plan_reply(self.group, number, plan_of(self.group, held.items()), self.trial)
-        return Decision((acquired, *changes.records()), reply)
+        return Decision((plan, *changes.records()), reply)
 
     def _untold(self) -> tuple[LeftOut, ...]:
         """What the logs of the topics that this query asks for lost before anybody held it."""
+        if not self.group.untold:
+            return ()
         topics = {
             self.group.topic_names[b.topic_id] for b in self.command.bounds if b.topic_id in self.group.topic_names
         }
         return tuple(lost for lost in self.group.untold if lost.topic in topics)
-
-    def _acquired(self, before: Run, number: int) -> Run:
-        run = moved(
-            before, Event.ACQUIRE, delivery_count=before.delivery_count + 1, acquisition=number, not_before_ms=None
-        )
-        return run if run.set_aside_ms is None else run._replace(last_tried_ms=self.now_ms)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.changes import Changes, Outcomes, moved
+from coordinator.changes import Changes, Outcomes, acquired
 from coordinator.commands import Decision
 from coordinator.commands.plans import plan_of
 from coordinator.isolation import isolation_threshold
 from coordinator.messages import AcquiredReply, AcquireRecords, PartitionBounds
-from coordinator.record_state import Event, RecordState
 from coordinator.records import PlanAcquired
-from coordinator.runs import Run, Segment
+from coordinator.runs import FRESH, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from coordinator.values import TopicIdPartition
@@ -48,12 +47,12 @@ def acquired_decision(
     number = group.last_number + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms
     changes, held = Changes(), {}
-    acquired_run = Outcomes(lambda run: _acquired(run, number, deadline_ms, now_ms))
+    acquired_run = Outcomes(lambda run: acquired(run, number, now_ms, deadline_ms))
     for key, segments in taken.items():
         held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
         for first, last, run in held[key]:
             changes.put(key, first, last, run)
-    acquired = PlanAcquired(
+    plan = PlanAcquired(
         number=number,
         member_id=member_id,
         member_epoch=member_epoch,
@@ -63,20 +62,7 @@ def acquired_decision(
         ),
     )
     reply = AcquiredReply(number=group.number_text(number), partitions=plan_of(group, held.items()))
-    return Decision((acquired, *changes.records()), reply)
-
-
-def _acquired(run: Run, number: int, deadline_ms: int, now_ms: int) -> Run:
-    tried_ms = now_ms if run.set_aside_ms is not None else None
-    return moved(
-        run,
-        Event.ACQUIRE,
-        delivery_count=run.delivery_count + 1,
-        acquisition=number,
-        deadline_ms=deadline_ms,
-        not_before_ms=None,
-        last_tried_ms=tried_ms,
-    )
+    return Decision((plan, *changes.records()), reply)
 
 
 @dataclass(slots=True)
@@ -104,10 +90,13 @@ class PartitionFetch:
 
     def _take_returned(self) -> bool:
         """False when the fetch ends here: the limit is met, or a run was throttled."""
+        returned = self._returned()
+        if not returned:
+            return True
         limit = self.group.config.share_delivery_count_limit
         threshold = isolation_threshold(limit)
         soft = self.group.config.share_acquire_mode == "batch_optimized"
-        for first, last, run in self._returned():
+        for first, last, run in returned:
             left = self.max_records - self.records
             if left <= 0 or self._room <= 0:
                 return False
@@ -125,7 +114,7 @@ class PartitionFetch:
 
     def _returned(self) -> list[Segment]:
         runs, found = self.partition.runs, []
-        due = [first for _, first in runs.delayed.irange(None, (self.now_ms, 2**63))]
+        due = [first for _, first in runs.delayed.irange(None, (self.now_ms, 2**63))] if runs.delayed else []
         for first in sorted([*runs.ready, *due]) if due else runs.ready:
             segment = runs.starting_at(first)
             assert segment is not None
@@ -140,7 +129,7 @@ class PartitionFetch:
         first = self.partition.end_offset
         size = min(self.bounds.end - first, self._room, self.max_records - self.records)
         if size > 0:
-            self._take(Segment(first, first + size - 1, Run(RecordState.AVAILABLE)))
+            self._take(Segment(first, first + size - 1, FRESH))
 
     def _take_set_aside(self) -> None:
         for _, first in self.partition.runs.set_aside:

@@ -8,7 +8,7 @@ from coordinator.losing import data_lost
 from coordinator.messages import Done
 from coordinator.record_state import Event, RecordState
 from coordinator.records import LogStartMoved, PartitionInitialized, Record, TopicRegistered
-from coordinator.runs import Run, Segment
+from coordinator.runs import FRESH, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.values import TopicIdPartition
 
@@ -44,7 +44,7 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
                 lost.append((partition.key, segment))
                 changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.LOG_START))
         if partition.end_offset < log_start:
-            lost.append((partition.key, Segment(partition.end_offset, log_start - 1, Run(RecordState.AVAILABLE))))
+            lost.append((partition.key, Segment(partition.end_offset, log_start - 1, FRESH)))
         records += [*changes.records(), *data_lost(group, lost)]
         records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
     return Decision(tuple(records), Done())

@@ -15,7 +15,6 @@ from typing import Any
 
 from coordinator.changes import moved
 from coordinator.commands import Decision, Expire, InitializePartitions, MoveLogStarts, PartitionStart
-from coordinator.commands.acquire import FRESH
 from coordinator.commands.fetch import acquired_decision
 from coordinator.config import GroupConfig
 from coordinator.decide import decide
@@ -32,7 +31,7 @@ from coordinator.messages import (
 )
 from coordinator.record_state import TERMINAL, Event, RecordState
 from coordinator.records import PartitionInitialized, RunsChanged
-from coordinator.runs import Run, Segment
+from coordinator.runs import FRESH, Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from tests.unit.group_driver import TOPIC_ID, GroupDriver

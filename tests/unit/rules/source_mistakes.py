@@ -101,16 +101,16 @@ def keep_the_number_on_setting_aside(patch: Patch) -> None:
 
 
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
-    acquired, planned = acquire.Acquisition._acquired, ShareGroup._plan_acquired
+    acquired, planned = acquire.acquired, ShareGroup._plan_acquired
 
-    def locked(self: acquire.Acquisition, before: Run, number: int) -> Run:
-        return acquired(self, before, number)._replace(deadline_ms=self.now_ms + 30_000)
+    def locked(before: Run, number: int, now_ms: int) -> Run:
+        return acquired(before, number, now_ms, now_ms + 30_000)
 
     def plan_acquired(self: ShareGroup, record: PlanAcquired) -> None:
         planned(self, record)
         self.plans[record.number].query = False
 
-    patch.setattr(acquire.Acquisition, "_acquired", locked)
+    patch.setattr(acquire, "acquired", locked)
     patch.setitem(share_group._REPLAY, PlanAcquired, plan_acquired)
 
 

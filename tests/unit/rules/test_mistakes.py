@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from coordinator import losing, share_group
+from coordinator import losing, runs, share_group
 from coordinator.commands import acknowledge, acquire, fetch, membership, plans
 from coordinator.errors import ShareGroupError
 from coordinator.losing import failed_alone
 from coordinator.record_state import RecordState
 from coordinator.records import EvidenceCleared, PlanAcquired, PlanCompleted, PlanTakenUp
-from coordinator.runs import Run, RunMap, Segment
+from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from tests.unit.rules import source_mistakes
@@ -105,12 +105,7 @@ def forget_the_receipt(patch: Patch) -> None:
 
 
 def do_not_merge(patch: Patch) -> None:
-    def put(self: RunMap, first: int, last: int, run: Run, neighbour: int | None = None) -> int:
-        self._carve(first, last)
-        self._insert(first, last, run)
-        return first
-
-    patch.setattr(RunMap, "put", put)
+    patch.setattr(runs, "_merged", lambda pieces, head, tail: [each for each in (head, *pieces, tail) if each])
 
 
 def acquire_without_appending(patch: Patch) -> None:
