@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.coordinator_cost import coordinator_rows
 from benchmarks.core_cost import core_rows
+from benchmarks.core_growth import growth_rows
 from benchmarks.idle import idle_rows
 from benchmarks.report import Row
 from benchmarks.spark_process import SparkProcess
@@ -53,6 +54,7 @@ class Suite:
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)
         if "core" in parts:
             self.rows += core_rows(300 if self._quick else 2000)
+            self.rows += growth_rows(100_000 if self._quick else 1_000_000)
 
     # --- with Spark
 

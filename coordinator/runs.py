@@ -93,19 +93,25 @@ class RunMap:
             return Segment(first, *entry)
         return None
 
+    def at(self, offset: int) -> Segment | None:
+        """The run that this offset is in, whole."""
+        entry = self._runs.get(offset)
+        if entry is not None:
+            return Segment(offset, *entry)
+        index = self._runs.bisect_left(offset) - 1
+        if index < 0:
+            return None
+        first = self._firsts[index]
+        last, run = self._runs[first]
+        return Segment(first, last, run) if last >= offset else None
+
     def between(self, first: int, last: int) -> Iterator[Segment]:
         """The runs in ``first..last``, the outer ones clipped to it."""
-        runs = self._runs
-        if (entry := runs.get(first)) is not None:
-            end, run = entry
-            if end >= last:
-                yield Segment(first, last, run)
+        if (whole := self.at(first)) is not None:
+            yield Segment(first, min(whole.last, last), whole.run)
+            if whole.last >= last:
                 return
-            yield Segment(first, end, run)
-        elif (before := runs.bisect_right(first) - 1) >= 0:
-            end, run = runs[self._firsts[before]]
-            if end >= first:
-                yield Segment(first, min(end, last), run)
+        runs = self._runs
         for start in runs.irange(first + 1, last):
             end, run = runs[start]
             yield Segment(start, min(end, last), run)

@@ -7,7 +7,7 @@ offset, delivery count): one from an older delivery is refused.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 
@@ -19,7 +19,7 @@ from coordinator.losing import released
 from coordinator.messages import AckBatch, Acknowledge, AcknowledgeReply, PartitionAcks
 from coordinator.record_state import Event, RecordState
 from coordinator.records import LocksRenewed, Record
-from coordinator.runs import Run, Segment
+from coordinator.runs import FRESH, Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from coordinator.values import AcknowledgeType, TopicIdPartition
@@ -47,15 +47,15 @@ def _partition_records(group: ShareGroup, member_id: str, acks: PartitionAcks, n
         raise InvalidRequest(what=f"partition {acks.topic_id}:{acks.partition} is not one of the group's")
     changes, renewals = Changes(), Changes()
     outcomes: dict[AcknowledgeType, Outcomes] = {}
-    named = _Named()
+    named, window = _Named(), _Window(partition)
     for batch in acks.batches:
-        _check_range(partition, batch)
+        _check_range(window, batch)
         for first, last, kind in _pieces(batch):
             named.add(first, last)
             target = renewals if kind == AcknowledgeType.RENEW else changes
             if kind not in outcomes:
                 outcomes[kind] = Outcomes(partial(_outcome, group, kind, now_ms))
-            for part in _parts(partition, first, last):
+            for part in window.parts(first, last):
                 if part.last < partition.start_offset:
                     if kind != AcknowledgeType.RENEW and _is_holder(group, member_id, part.run):
                         changes.put(partition.key, part.first, part.last, moved(part.run, Event.LOG_START))
@@ -66,7 +66,8 @@ def _partition_records(group: ShareGroup, member_id: str, acks: PartitionAcks, n
     return [*renewed, *changes.records()]
 
 
-def _check_range(partition: SharePartition, batch: AckBatch) -> None:
+def _check_range(window: _Window, batch: AckBatch) -> None:
+    partition = window.partition
     if batch.last < batch.first or len(batch.types) not in (1, batch.last - batch.first + 1):
         raise InvalidRequest(what=f"acknowledgement of {batch.first}-{batch.last} with {len(batch.types)} types")
     if batch.last < partition.start_offset:
@@ -77,7 +78,7 @@ def _check_range(partition: SharePartition, batch: AckBatch) -> None:
             raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
     elif not partition.runs:
         raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
-    if batch.last >= partition.end_offset or not any(partition.runs.between(batch.last, batch.last)):
+    if batch.last >= partition.end_offset or not window.holds(batch.last):
         raise InvalidRequest(what=f"{batch.first}-{batch.last} lies beyond what {partition!r} has acquired")
 
 
@@ -111,13 +112,31 @@ class _Named:
         ranges.insert(at, (first, last))
 
 
-def _parts(partition: SharePartition, first: int, last: int) -> Iterator[Segment]:
-    """The runs of a piece, cut at the start offset: what lies below it is the log's loss, and never refused."""
-    if first >= partition.start_offset:
-        yield from partition.runs.between(first, last)
-        return
-    for segment in partition.runs.between(first, last):
-        yield from split_at(segment, partition.start_offset)
+class _Window:
+    """The partition's runs as a request walks over them. It mostly stays in one, which is looked up once."""
+
+    def __init__(self, partition: SharePartition) -> None:
+        self.partition = partition
+        self._first, self._last = 0, -1
+        self._run = FRESH
+
+    def holds(self, offset: int) -> bool:
+        """Whether there is a run at this offset."""
+        return self._first <= offset <= self._last or self.partition.runs.at(offset) is not None
+
+    def parts(self, first: int, last: int) -> Iterable[Segment]:
+        """The runs of a piece, cut at the start offset: what lies below it is the log's loss, and never refused."""
+        if first < self.partition.start_offset:
+            return [
+                part
+                for segment in self.partition.runs.between(first, last)
+                for part in split_at(segment, self.partition.start_offset)
+            ]
+        if not self._first <= first <= self._last and (whole := self.partition.runs.at(first)) is not None:
+            self._first, self._last, self._run = whole
+        if self._first <= first and last <= self._last:
+            return (Segment(first, last, self._run),)
+        return self.partition.runs.between(first, last)
 
 
 def _is_holder(group: ShareGroup, member_id: str, run: Run) -> bool:
