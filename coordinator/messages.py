@@ -190,6 +190,14 @@ class Acknowledge(Message, frozen=True):
     partitions: tuple[PartitionAcks, ...]
 
 
+class AcknowledgeRows(Message, frozen=True):
+    """Acknowledge, with the records as Arrow rows beside it: for many records with outcomes of their own."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
 # --- replies
 
 
@@ -276,6 +284,14 @@ class GroupDescription(Message, frozen=True):
 
 
 Request: TypeAlias = (
-    JoinGroup | Heartbeat | LeaveGroup | NextPlan | UsePlan | LatestOffsets | DescribeGroup | Acknowledge
+    JoinGroup
+    | Heartbeat
+    | LeaveGroup
+    | NextPlan
+    | UsePlan
+    | LatestOffsets
+    | DescribeGroup
+    | Acknowledge
+    | AcknowledgeRows
 )
 Reply: TypeAlias = Done | Joined | PlanReply | OffsetsReply | AcquiredReply | AcknowledgeReply | GroupDescription

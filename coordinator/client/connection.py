@@ -44,6 +44,21 @@ class Connection:
             raise Unreachable(type(error).__name__) from error
         return decode_answer(answer.body.to_pybytes())
 
+    def call_with_rows(self, request: Any, rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        """As ``call``, for a request whose records come as rows beside it."""
+        descriptor = flight.FlightDescriptor.for_command(encode(request))
+        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+        try:
+            writer, reader = self._client.do_exchange(descriptor, options)
+            with writer:
+                writer.begin(rows.schema)
+                writer.write_table(rows)
+                writer.done_writing()
+                answer = reader.read_chunk().app_metadata
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Unreachable(type(error).__name__) from error
+        return decode_answer(answer.to_pybytes())
+
     def check_health(self) -> Healthy:
         """Whether the process behind it serves; Unreachable."""
         healthy = self.call(Health(), HEALTH_TIMEOUT_S)

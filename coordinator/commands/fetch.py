@@ -96,18 +96,22 @@ class PartitionFetch:
         limit = self.group.config.share_delivery_count_limit
         threshold = isolation_threshold(limit)
         soft = self.group.config.share_acquire_mode == "batch_optimized"
-        for first, last, run in returned:
-            left = self.max_records - self.records
-            if left <= 0 or self._room <= 0:
+        left, room = self.max_records, self._room
+        for segment in returned:
+            if left <= 0 or room <= 0:
                 return False
+            first, last, run = segment
             throttled = run.tries >= threshold
             if throttled and self.taken:
                 return False
-            most = self._room if soft else min(left, self._room)
+            most = room if soft else min(left, room)
             if throttled:
                 alone = limit > 2 and run.tries >= limit - 1
                 most = min(most, 1 if alone else max(1, (last - first + 1) >> (run.tries - threshold + 1)))
-            self._take(Segment(first, min(last, first + most - 1), run))
+            if last - first >= most:
+                segment = Segment(first, first + most - 1, run)
+            records = self._take(segment)
+            left, room = left - records, room - records
             if throttled:
                 return False
         return True
@@ -115,12 +119,14 @@ class PartitionFetch:
     def _returned(self) -> list[Segment]:
         runs, found = self.partition.runs, []
         due = [first for _, first in runs.delayed.irange(None, (self.now_ms, 2**63))] if runs.delayed else []
+        start_offset, end = self.partition.start_offset, self.bounds.end
         for first in sorted([*runs.ready, *due]) if due else runs.ready:
             segment = runs.starting_at(first)
             assert segment is not None
-            start, last = max(first, self.partition.start_offset), min(segment.last, self.bounds.end - 1)
-            if start <= last:
-                found.append(Segment(start, last, segment.run))
+            if first < start_offset or segment.last >= end:
+                segment = Segment(max(first, start_offset), min(segment.last, end - 1), segment.run)
+            if segment.first <= segment.last:
+                found.append(segment)
                 if len(found) > self.max_records:
                     break
         return found
@@ -139,6 +145,8 @@ class PartitionFetch:
                 self._take(segment._replace(last=first))
                 return
 
-    def _take(self, segment: Segment) -> None:
+    def _take(self, segment: Segment) -> int:
         self.taken.append(segment)
-        self.records += segment.last - segment.first + 1
+        records = segment.last - segment.first + 1
+        self.records += records
+        return records

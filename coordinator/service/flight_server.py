@@ -1,7 +1,8 @@
 """Arrow Flight in front of the service: one action a request, its token checked before anything else.
 
 Rule: no body, however malformed, and no error ends the service; every error crosses by its name.
-Acknowledgements as record batches will come by ``do_exchange``; the token is checked for every kind of call already.
+Acknowledgements as record batches come by ``do_exchange``: the request is the descriptor's command, the answer the
+metadata of what is written back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 
 import pyarrow.flight as flight
 
-from coordinator.errors import InternalError, NotAuthorized, ShareGroupError
+from coordinator.errors import InternalError, InvalidRequest, NotAuthorized, ShareGroupError
+from coordinator.messages import Acknowledge, AcknowledgeRows, PartitionAcks
+from coordinator.service.acknowledged_rows import partition_acks
 from coordinator.wire import PROTOCOL, Health, Healthy, decode_request, encode, encode_error
 
 LOOPBACK = "127.0.0.1"
@@ -61,14 +64,20 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         return [self._answer(action.type, action.body.to_pybytes())]
 
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        name = AcknowledgeRows.__name__
+        writer.write_metadata(self._answer(name, descriptor.command or b"", lambda: partition_acks(reader.read_all())))
+
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         return []
 
     # --- inside
 
-    def _answer(self, name: str, body: bytes) -> bytes:
+    def _answer(self, name: str, body: bytes, acks: Callable[[], tuple[PartitionAcks, ...]] | None = None) -> bytes:
         try:
             request = decode_request(name, body)
+            if isinstance(request, AcknowledgeRows):
+                request = _with_acks(request, acks)
             if isinstance(request, Health):
                 return encode(Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version))
             return encode(self._counted(request))
@@ -87,3 +96,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             with self._counting:
                 self._running -= 1
                 self.last_request_s = time.monotonic()
+
+
+def _with_acks(request: AcknowledgeRows, acks: Callable[[], tuple[PartitionAcks, ...]] | None) -> Acknowledge:
+    if acks is None:
+        raise InvalidRequest(what="AcknowledgeRows comes by do_exchange, with its rows.")
+    return Acknowledge(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        partitions=acks(),
+    )

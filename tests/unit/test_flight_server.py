@@ -1,11 +1,21 @@
 """The Flight server, over a real connection on loopback: tokens, errors by name, and bodies that nobody expects."""
 
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
 from coordinator.client.connection import Connection, Unreachable
 from coordinator.errors import DataLoss, InternalError, InvalidRequest, RemoteError, ShareGroupError, error_from_wire
-from coordinator.messages import DescribeGroup, Done, Heartbeat, LeaveGroup
+from coordinator.messages import (
+    Acknowledge,
+    AcknowledgeReply,
+    AcknowledgeRows,
+    DescribeGroup,
+    Done,
+    Heartbeat,
+    LeaveGroup,
+)
+from coordinator.service.acknowledged_rows import SCHEMA
 from coordinator.service.flight_server import FlightServer
 from coordinator.wire import Endpoint, decode_answer
 
@@ -21,6 +31,8 @@ def handle(request):
         return Done()
     if isinstance(request, LeaveGroup):
         raise DataLoss(group_id=request.group_id, count=3, ranges="orders-0 [1..3]")
+    if isinstance(request, Acknowledge):
+        return AcknowledgeReply(errors={f"{p.topic_id}:{p.partition}": str(len(p.batches)) for p in request.partitions})
     if request.group_id == "unknown":
         raise NobodyKnows(this="this class")
     raise ZeroDivisionError("a mistake of ours")
@@ -144,3 +156,26 @@ def test_a_server_that_is_gone_is_unreachable():
 
 def test_no_repr_shows_the_token(server, connection):
     assert TOKEN not in f"{server!r} {connection!r} {endpoint(server)!r} {endpoint(server)}"
+
+
+ROWS = AcknowledgeRows(group_id="billing", member_id="m1", member_epoch=1)
+
+
+def test_rows_come_beside_a_request(connection):
+    rows = pa.table([["T", "T", "U"], [0, 0, 3], [7, 9, 1], [1, 1, 2], [1, 1, 3]], schema=SCHEMA)
+    assert connection.call_with_rows(ROWS, rows) == AcknowledgeReply(errors={"T:0": "2", "U:3": "1"})
+
+
+def test_rows_that_are_none_are_refused_by_name_and_the_service_goes_on(connection):
+    with pytest.raises(InvalidRequest, match="columns"):
+        connection.call_with_rows(ROWS, pa.table({"offset": [1]}))
+    with pytest.raises(InvalidRequest, match="do_exchange"):
+        connection.call(ROWS)
+    assert connection.call(HEARTBEAT) == Done()
+
+
+def test_rows_need_the_token(server):
+    stranger = Connection(endpoint(server, "another"))
+    with pytest.raises(Unreachable):
+        stranger.call_with_rows(ROWS, pa.table([[], [], [], [], []], schema=SCHEMA))
+    stranger.close()

@@ -78,8 +78,8 @@ def give_a_count_back(patch: pytest.MonkeyPatch) -> None:
 def take_more_than_the_limit(patch: pytest.MonkeyPatch) -> None:
     right = fetch.PartitionFetch._take
 
-    def take(self: fetch.PartitionFetch, segment: Segment) -> None:
-        right(self, segment._replace(last=min(segment.last + 1, self.bounds.end - 1)))
+    def take(self: fetch.PartitionFetch, segment: Segment) -> int:
+        return right(self, segment._replace(last=min(segment.last + 1, self.bounds.end - 1)))
 
     patch.setattr(fetch.PartitionFetch, "_take", take)
 
