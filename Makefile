@@ -35,7 +35,7 @@ test: setup
 	python -m pytest $(ARGS)
 
 test-unit: setup
-	python -m pytest tests/unit tests/vectors tests/model tests/simulation tests/test_layering.py tests/test_tidy.py $(ARGS)
+	python -m pytest tests/unit tests/test_kip*.py tests/kip932 tests/vectors tests/model tests/simulation tests/test_layering.py tests/test_tidy.py $(ARGS)
 
 check: setup
 	python -m ruff check .

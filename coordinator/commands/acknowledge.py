@@ -16,7 +16,7 @@ from coordinator.commands import Decision
 from coordinator.config import GroupConfig
 from coordinator.errors import InvalidRecordState, InvalidRequest, ShareGroupError
 from coordinator.losing import released
-from coordinator.messages import AckBatch, Acknowledge, AcknowledgeReply, PartitionAcks
+from coordinator.messages import AckBatch, Acknowledge, AcknowledgeReply
 from coordinator.record_state import Event, RecordState
 from coordinator.records import LocksRenewed, Record
 from coordinator.runs import FRESH, Run, Segment
@@ -33,22 +33,28 @@ def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decisio
     group.member(command.member_id, command.member_epoch)
     records: list[Record] = []
     errors: dict[str, str] = {}
-    for acks in command.partitions:
+    batches: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
+    for acks in command.partitions:  # a partition that is named twice is one all the same
+        key = TopicIdPartition(acks.topic_id, acks.partition)
+        batches[key] = (*batches.get(key, ()), *acks.batches)
+    for key, of_partition in batches.items():
         try:
-            records += _partition_records(group, command.member_id, acks, now_ms)
+            records += _partition_records(group, command.member_id, key, of_partition, now_ms)
         except ShareGroupError as error:
-            errors[f"{acks.topic_id}:{acks.partition}"] = error.kafka_error
+            errors[f"{key.topic_id}:{key.partition}"] = error.kafka_error
     return Decision(tuple(records), AcknowledgeReply(errors=errors))
 
 
-def _partition_records(group: ShareGroup, member_id: str, acks: PartitionAcks, now_ms: int) -> list[Record]:
-    partition = group.partitions.get(TopicIdPartition(acks.topic_id, acks.partition))
+def _partition_records(
+    group: ShareGroup, member_id: str, key: TopicIdPartition, batches: Iterable[AckBatch], now_ms: int
+) -> list[Record]:
+    partition = group.partitions.get(key)
     if partition is None:
-        raise InvalidRequest(what=f"partition {acks.topic_id}:{acks.partition} is not one of the group's")
+        raise InvalidRequest(what=f"partition {key.topic_id}:{key.partition} is not one of the group's")
     changes, renewals = Changes(), Changes()
     outcomes: dict[AcknowledgeType, Outcomes] = {}
     named, window = _Named(), _Window(partition)
-    for batch in acks.batches:
+    for batch in batches:
         _check_range(window, batch)
         for first, last, kind in _pieces(batch):
             named.add(first, last)

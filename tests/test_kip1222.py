@@ -1,0 +1,220 @@
+"""KIP-1222, RENEW: a consumer that needs longer for a record keeps its lock.
+
+A test for each promise; its docstring names the KIP's section and says the promise in our words. Ours has a cap on
+renewals (share.max.lock.extension.ms), and queries, whose locks need no renewal: they live as long as their session.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.commands import acknowledge
+from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
+
+CAP_MS = 30 * 60_000
+
+
+def held(**configs: object) -> ShareConsumers:
+    """c1 holds 0-9."""
+    group = ShareConsumers(end=10, **configs)
+    group.fetch("c1")
+    return group
+
+
+def test_renew_has_the_protocols_number() -> None:
+    """KIP-1222, Public Interfaces: acknowledge type 4."""
+    assert int(RENEW) == 4
+
+
+def test_renewing_restarts_the_lock() -> None:
+    """KIP-1222, Proposed Changes: a lock that is renewed lasts for a lock duration from then on."""
+    group = held()
+    group.wait(LOCK_MS - 1)
+    assert group.acknowledge(RENEW, 0, 9) == "NONE"
+    group.wait(LOCK_MS)
+    assert group.states() == ["0-9 ACQUIRED 1"]
+    group.pass_time(1)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_renewing_changes_neither_state_nor_count() -> None:
+    """KIP-1222, Proposed Changes: it is no outcome and no delivery; the record is acknowledged later as it would have
+    been."""
+    group = held()
+    assert group.acknowledge(RENEW, 0, 9) == "NONE"
+    assert (group.states(), group.held(), group.window()) == (["0-9 ACQUIRED 1"], ["0-9 c1"], (0, 10))
+    assert group.acknowledge(ACCEPT, 0, 9) == "NONE"
+
+
+def test_renewing_writes_nothing() -> None:
+    """KIP-1222, Proposed Changes: locks are not durable, so neither is their renewal."""
+    group = held()
+    written = len(group.log)
+    group.acknowledge(RENEW, 0, 9)
+    assert len(group.log) == written
+
+
+def test_a_renewed_lock_lasts_as_the_group_is_configured_then() -> None:
+    """KIP-1222, Proposed Changes: the duration is the one that holds when the lock is renewed."""
+    group = held()
+    group.configure(share_record_lock_duration_ms=2 * LOCK_MS)
+    group.acknowledge(RENEW, 0, 9)
+    group.wait(2 * LOCK_MS)
+    assert group.states() == ["0-9 ACQUIRED 1"]
+    group.pass_time(1)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_only_what_is_renewed_is_held_longer() -> None:
+    """KIP-1222, Proposed Changes: single offsets of a delivery can be renewed; the others' locks end as they would."""
+    group = held()
+    group.wait(LOCK_MS - 1)
+    assert group.acknowledge(RENEW, 3, 4) == "NONE"
+    group.wait(2)
+    assert group.states() == ["0-2 AVAILABLE 1", "3-4 ACQUIRED 1", "5-9 AVAILABLE 1"]
+
+
+def test_renewals_and_outcomes_mix_in_one_acknowledgement() -> None:
+    """KIP-1222, Public Interfaces: RENEW is a type as the others are, of a batch or of each offset."""
+    group = held()
+    group.wait(LOCK_MS - 1)
+    assert group.acknowledge_batches(batch(0, 3, ACCEPT, RENEW, RELEASE, REJECT), batch(4, 9, RENEW)) == "NONE"
+    group.wait(2)
+    assert group.states() == ["1 ACQUIRED 1", "2 AVAILABLE 1", "3 ARCHIVED 1", "4-9 ACQUIRED 1"]
+
+
+def test_a_lock_that_is_over_is_not_renewed() -> None:
+    """KIP-1222, Proposed Changes: who comes too late gets INVALID_RECORD_STATE, and does not have the record."""
+    group = held()
+    group.wait(LOCK_MS + 1)
+    assert group.acknowledge(RENEW, 0, 9) == "INVALID_RECORD_STATE"
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_only_its_holder_renews_a_lock() -> None:
+    """KIP-1222, Proposed Changes: as with every acknowledgement; and for the delivery that it holds."""
+    group = held()
+    assert group.acknowledge(RENEW, 0, 9, member="c2") == "INVALID_RECORD_STATE"
+    assert group.acknowledge(RENEW, 0, 9, count=2) == "INVALID_RECORD_STATE"
+    group.wait(LOCK_MS + 1)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_what_is_done_is_not_renewed() -> None:
+    """KIP-1222, Proposed Changes: only an Acquired record has a lock."""
+    group = held()
+    group.acknowledge(ACCEPT, 5)
+    assert group.acknowledge(RENEW, 5) == "INVALID_RECORD_STATE"
+
+
+def test_renewing_can_be_disabled() -> None:
+    """KIP-1222, Public Interfaces: with share.renew.acknowledge.enable=false, which can be set at any time, RENEW is
+    INVALID_RECORD_STATE and nothing else of that partition's acknowledgement is applied."""
+    group = held()
+    assert group.acknowledge(RENEW, 0, 9) == "NONE"
+    group.configure(share_renew_acknowledge_enable=False)
+    assert group.acknowledge_batches(batch(0, 4, ACCEPT), batch(5, 9, RENEW)) == "INVALID_RECORD_STATE"
+    assert group.states() == ["0-9 ACQUIRED 1"]
+    assert group.acknowledge(ACCEPT, 0, 9) == "NONE"
+
+
+def test_a_renewal_that_is_refused_with_others_renews_nothing() -> None:
+    """KIP-1222, Proposed Changes: an acknowledgement is applied whole or not at all, renewals among the rest."""
+    group = held()
+    group.wait(LOCK_MS - 1)
+    assert group.acknowledge_batches(batch(0, 8, RENEW), batch(9, 9, ACCEPT, count=2)) == "INVALID_RECORD_STATE"
+    group.wait(2)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_a_renewal_does_not_hold_off_the_end_of_a_session() -> None:
+    """KIP-1222, Proposed Changes: a consumer that is lost loses its records, however long their locks would last."""
+    group = held()
+    group.pass_time(LOCK_MS - 1)
+    group.acknowledge(RENEW, 0, 9)
+    group.pass_time(SESSION_MS - LOCK_MS + 2)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+# --- the cap (ours)
+
+
+def renewing(group: ShareConsumers, ms: int) -> None:
+    """c1 renews its locks every 15 s for a while."""
+    for _ in range(ms // 15_000):
+        group.wait(15_000)
+        assert group.acknowledge(RENEW, 0, 9) == "NONE"
+
+
+def test_renewals_end_half_an_hour_after_the_acquisition() -> None:
+    """KIP-1222, Proposed Changes: ours differs. In Kafka a consumer that hangs in a renewing loop keeps its records for
+    ever; here share.max.lock.extension.ms, 30 minutes by default, after the acquisition a lock is over."""
+    group = held()
+    renewing(group, CAP_MS - 15_000)
+    group.wait(15_000)
+    assert group.states() == ["0-9 ACQUIRED 1"]
+    group.pass_time(1)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+    assert group.fetch("c2") == [(0, 9, 2)]
+
+
+def test_the_cap_is_the_groups() -> None:
+    """KIP-1222, Proposed Changes: ours. A renewal lasts until the cap, if that comes first."""
+    group = held(share_max_lock_extension_ms=40_000)
+    group.wait(20_000)
+    assert group.acknowledge(RENEW, 0, 9) == "NONE"
+    group.wait(20_000)
+    assert group.states() == ["0-9 ACQUIRED 1"]
+    group.pass_time(1)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_the_cap_is_counted_from_each_acquisition_anew() -> None:
+    """KIP-1222, Proposed Changes: ours. Who is given a record again may renew it again."""
+    group = held(share_max_lock_extension_ms=40_000)
+    group.wait(20_000)
+    group.acknowledge(RENEW, 0, 9)
+    group.wait(20_001)
+    assert group.fetch("c1") == [(0, 9, 2)]
+    group.wait(20_000)
+    assert group.acknowledge(RENEW, 0, 9, count=2) == "NONE"
+    group.wait(20_000)
+    assert group.states() == ["0-9 ACQUIRED 2"]
+
+
+@pytest.mark.parametrize("cap_ms", [1_000, 10_000])
+def test_a_renewal_never_makes_a_lock_shorter(cap_ms: int) -> None:
+    """KIP-1222, Proposed Changes: ours. A cap below the lock duration ends no lock before its time; a renewal
+    then adds nothing."""
+    group = held(share_max_lock_extension_ms=cap_ms)
+    group.wait(20_000)
+    assert group.acknowledge(RENEW, 0, 9) == "NONE"
+    group.wait(LOCK_MS - 20_000)
+    assert group.states() == ["0-9 ACQUIRED 1"]
+    group.pass_time(1)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_the_cap_never_ends_a_querys_locks() -> None:
+    """KIP-1222, Proposed Changes: ours. A query holds its records as long as its session lives, with renewals or
+    without."""
+    group = ShareConsumers(end=10, share_max_lock_extension_ms=40_000)
+    group.join("q")
+    group.acquire(member="q")
+    for _ in range(8):
+        group.wait(10_000)
+        assert group.acknowledge(RENEW, 0, 9, member="q") == "NONE"
+    group.wait(2 * CAP_MS // 10)
+    assert group.states() == ["0-9 ACQUIRED 1"]
+
+
+def test_the_cap_is_found_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-1222, Proposed Changes: ours. The test of the cap can fail: without the cap, it does."""
+    right = acknowledge._renewed
+
+    def renewed(group, run, config, now_ms):
+        return right(group, run, config, now_ms)._replace(deadline_ms=now_ms + LOCK_MS)
+
+    monkeypatch.setattr(acknowledge, "_renewed", renewed)
+    with pytest.raises(AssertionError):
+        test_the_cap_is_the_groups()
