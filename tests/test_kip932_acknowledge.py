@@ -106,7 +106,7 @@ def test_an_offset_is_acknowledged_once() -> None:
 
 @pytest.mark.parametrize("second", [ACCEPT, REJECT, RELEASE, RENEW])
 @pytest.mark.parametrize("first", [batch(1, 9, ACCEPT), batch(0, 9, REJECT)])
-def test_a_partition_that_is_named_twice_acknowledges_no_offset_twice(first_batch: AckBatch, second: int) -> None:
+def test_a_partition_that_is_named_twice_acknowledges_no_offset_twice(first: AckBatch, second: int) -> None:
     """KIP-932, ShareAcknowledge API: however a request is laid out, an offset has one outcome in it."""
     group = ShareConsumers(end=10)
     group.fetch()
