@@ -15,7 +15,7 @@ from coordinator.commands import AcquirePlan, Decision
 from coordinator.commands.plans import Reclaim, plan_as_held, plan_of, stale
 from coordinator.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
 from coordinator.members import Member
-from coordinator.messages import LeftOut, PartitionBounds, PartitionPlan, Plan, PlanReply
+from coordinator.messages import LeftOut, PartitionPlan, Plan, PlanReply
 from coordinator.records import DataLost, PlanAcquired, PlanTakenUp, Record
 from coordinator.runs import FRESH, Run, Segment
 from coordinator.share_group import ShareGroup
@@ -23,6 +23,8 @@ from coordinator.share_partition import SharePartition
 from coordinator.values import TopicIdPartition
 
 MAX_RANGES = 10_000
+Log = tuple[SharePartition, int]
+"""A share partition, and where its log ends now."""
 
 
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision:
@@ -99,27 +101,26 @@ class Acquisition:
     trial: bool = False
 
     def choose(self, member: Member) -> None:
-        bounds = self._rotated()
-        if member.evidence and self._take_set_aside(bounds, on_trial=True):
+        logs = self._rotated()
+        if member.evidence and self._take_set_aside(logs, on_trial=True):
             return
-        if member.evidence and self.group.last_number % 2 and self._take_set_aside(bounds, on_trial=False):
+        if member.evidence and self.group.last_number % 2 and self._take_set_aside(logs, on_trial=False):
             return  # every other plan: in a stream that never rests "when nothing else is there" would never come
-        self._take_returned(bounds)
+        self._take_returned(logs)
         if not self._isolating:
-            self._take_fresh(bounds)
+            self._take_fresh(logs)
         if not self.taken:
-            self._take_set_aside(bounds, on_trial=False)
+            self._take_set_aside(logs, on_trial=False)
 
-    def _rotated(self) -> list[PartitionBounds]:
+    def _rotated(self) -> list[Log]:
         """The partitions, beginning with another one for each plan, so that none is always last."""
-        bounds = [b for b in self.command.bounds if self.group.initialized(b.topic_id, b.partition)]
-        if not bounds:
-            return []
-        at = self.group.last_number % len(bounds)
-        return bounds[at:] + bounds[:at]
-
-    def _partition(self, bounds: PartitionBounds) -> SharePartition:
-        return self.group.partitions[TopicIdPartition(bounds.topic_id, bounds.partition)]
+        found = [
+            (partition, bounds.end)
+            for bounds in self.command.bounds
+            if (partition := self.group.partitions.get(TopicIdPartition(bounds.topic_id, bounds.partition)))
+        ]
+        at = self.group.last_number % len(found) if found else 0
+        return found[at:] + found[:at] if at else found
 
     def _room(self, partition: SharePartition) -> int:
         """Records that the partition's lock limit still lets be acquired."""
@@ -128,12 +129,12 @@ class Acquisition:
 
     # --- records that came back
 
-    def _take_returned(self, bounds: list[PartitionBounds]) -> None:
+    def _take_returned(self, logs: list[Log]) -> None:
         limit = self.group.config.share_delivery_count_limit
         keep_class: int | None = None
         left = self.command.max_records
         hard = self.group.config.share_acquire_mode == "record_limit"
-        for partition, end in [(self._partition(b), b.end) for b in bounds]:
+        for partition, end in logs:
             for first, last, run in self._returned(partition, end):
                 if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
                     return
@@ -155,6 +156,8 @@ class Acquisition:
     def _returned(self, partition: SharePartition, end: int) -> Iterator[Segment]:
         """Runs that may be acquired now, in offset order, within ``[log start, end)``."""
         runs = partition.runs
+        if not runs.ready and not runs.delayed:
+            return
         due = sorted(first for at_ms, first in runs.delayed.irange(None, (self.now_ms, 2**63))) if runs.delayed else []
         merged = sorted([*runs.ready, *due]) if due else runs.ready
         for first in merged:
@@ -167,12 +170,11 @@ class Acquisition:
 
     # --- fresh records
 
-    def _take_fresh(self, bounds: list[PartitionBounds]) -> None:
+    def _take_fresh(self, logs: list[Log]) -> None:
         """A share of what is left of the limit from each partition, in proportion to what it has, as Spark's does."""
         backlog = []
-        for b in bounds:
-            partition = self._partition(b)
-            size = min(b.end - partition.end_offset, self._room(partition))
+        for partition, end in logs:
+            size = min(end - partition.end_offset, self._room(partition))
             if size > 0:
                 backlog.append((partition, size))
         total = sum(size for _, size in backlog)
@@ -187,18 +189,17 @@ class Acquisition:
 
     # --- records that are delivered alone
 
-    def _take_set_aside(self, bounds: list[PartitionBounds], *, on_trial: bool) -> bool:
+    def _take_set_aside(self, logs: list[Log], *, on_trial: bool) -> bool:
         """The least recently tried record that was set aside, alone. Not on trial it waits for its backoff."""
         candidates = []
-        for b in bounds:
-            partition = self._partition(b)
+        for partition, end in logs:
             for tried_ms, first in partition.runs.set_aside:
                 segment = partition.runs.starting_at(first)
                 assert segment is not None
                 failed_alone, backoff_ms = bool(segment.run.set_aside_ms), segment.run.not_before_ms or 0
                 # A wait longer than any backoff is a clock's that went back.
                 waits = not failed_alone if on_trial else 0 < backoff_ms - self.now_ms <= SOLO_BACKOFF_MAX_MS
-                if not waits and first < b.end and self._room(partition) > 0:
+                if not waits and first < end and self._room(partition) > 0:
                     candidates.append((tried_ms, partition.key, segment))
                     break
         if not candidates:
