@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,7 +37,7 @@ from coordinator.messages import (
 )
 from coordinator.service import scripts
 from coordinator.service.broker_watch import BrokerWatch
-from coordinator.service.cluster import EARLIEST
+from coordinator.service.cluster import EARLIEST, Where
 from coordinator.service.engine import Engine
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import one
@@ -58,6 +58,7 @@ class CoordinatorService:
         self._engine = engine
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
+        self._shrunk: set[tuple[str, Where, int]] = set()
         self._news = threading.Condition()
         self._news_count = 0
         self._handlers: dict[type[Any], Callable[[Any], Any]] = {
@@ -165,7 +166,29 @@ class CoordinatorService:
         if may_wait and self._watch.are_new(wheres, read_committed=view.read_committed):
             return known
         ends = self._watch.ask_ends(wheres, read_committed=view.read_committed)
+        self._say_shrunk(request.group_id, view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
+
+    def _say_shrunk(
+        self, group_id: str, view: View, partitions: list[TopicPartitionId], ends: Mapping[Where, int]
+    ) -> None:
+        """A log that ends below what was acquired of it has lost records, and will give their offsets to others. Said
+        once; the group goes on where it was."""
+        for p in partitions:
+            reached = view.fetch_from.get((p.topic_id, p.partition), 0)
+            end = ends.get(p.where, reached)
+            if end < reached and (group_id, p.where, reached) not in self._shrunk:
+                self._shrunk.add((group_id, p.where, reached))
+                _log.error(
+                    "log shrunk: group=%s %s-%d ends at %d now, and the group has acquired it up to %d (an unclean "
+                    "leader election, or a topic made anew on a cluster without topic ids). Records that come at these "
+                    "offsets are not delivered: to have them, use a new group id.",
+                    group_id,
+                    p.topic,
+                    p.partition,
+                    end,
+                    reached,
+                )
 
     def _use_plan(self, request: UsePlan) -> PlanReply:
         look = scripts.look(request.group_id, request.member_id, request.member_epoch, number=request.number)

@@ -325,6 +325,18 @@ def test_read_committed_goes_up_to_the_last_stable_offset(running, cluster):
     assert held(running.next()) == {("orders", 0): [(10, 59)]}
 
 
+def test_a_log_that_ends_below_what_was_acquired_is_said_once_and_gives_nothing(running, cluster, caplog):
+    running.join(starting_offsets="earliest")
+    plan = running.next()
+    reached = plan.partitions[0].ranges[-1].last + 1
+    running.use(plan.number)
+    cluster.move("orders", reached - 5)
+    for _ in range(2):
+        assert running.next(plan.number).number == ""
+    told = [record.getMessage() for record in caplog.records if "log shrunk" in record.getMessage()]
+    assert len(told) == 1 and f"orders-0 ends at {reached - 5} now" in told[0]
+
+
 def test_assign_takes_no_other_partition(running):
     running.join(assign={"orders": (1,)}, starting_offsets="earliest")
     assert held(running.next()) == {("orders", 1): [(10, 99)]}
