@@ -12,6 +12,7 @@ from typing import Any
 from coordinator.commands import (
     AcquirePlan,
     AlterConfigs,
+    ArchiveGaps,
     CompletePlan,
     CreateGroup,
     Decision,
@@ -24,7 +25,7 @@ from coordinator.commands.acknowledge import acknowledge
 from coordinator.commands.acquire import acquire_plan
 from coordinator.commands.fetch import acquire_records
 from coordinator.commands.membership import alter_configs, create_group, expire, heartbeat, join, leave
-from coordinator.commands.partitions import initialize_partitions, move_log_starts
+from coordinator.commands.partitions import archive_gaps, initialize_partitions, move_log_starts
 from coordinator.commands.plans import complete_plan, take_up_plan
 from coordinator.describe import describe_group
 from coordinator.messages import Acknowledge, AcquireRecords, DescribeGroup, Heartbeat, JoinGroup, LeaveGroup
@@ -43,6 +44,7 @@ _DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
     LeaveGroup: leave,
     InitializePartitions: initialize_partitions,
     MoveLogStarts: move_log_starts,
+    ArchiveGaps: archive_gaps,
     AcquirePlan: acquire_plan,
     TakeUpPlan: take_up_plan,
     CompletePlan: complete_plan,

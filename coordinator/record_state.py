@@ -47,6 +47,7 @@ class Event(Enum):
     FAIL_TRIAL = "fail trial"
     COMPLETE = "complete"
     LOG_START = "log start moved"
+    MISSING = "not in the log"
 
 
 S, E = RecordState, Event
@@ -74,7 +75,8 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVED,
     (S.ACQUIRED, E.COMPLETE): S.ACKNOWLEDGED,
     (S.AVAILABLE, E.COMPLETE): S.ACKNOWLEDGED,
-    # the log moved away under it
+    # the log never had it, or moved away under it
+    (S.AVAILABLE, E.MISSING): S.ARCHIVED,
     (S.AVAILABLE, E.LOG_START): S.ARCHIVED,
     (S.ACQUIRED, E.LOG_START): S.ARCHIVED,
 }

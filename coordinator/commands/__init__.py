@@ -42,6 +42,15 @@ class AlterConfigs(Message, frozen=True):
     configs: dict[str, str]
 
 
+class Gap(Message, frozen=True, tag=False):
+    """Offsets ``first..last`` of a share partition that the log does not hold."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+
+
 class InitializePartitions(Message, frozen=True):
     """Give share partitions their first start offset (what the reset policy resolved to), before their first acquire.
     A partition that has one already is left as it is."""
@@ -51,11 +60,13 @@ class InitializePartitions(Message, frozen=True):
 
 
 class CompletePlan(Message, frozen=True):
-    """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless."""
+    """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless.
+    ``processed`` false: the log holds none of its offsets, so that its completion says nothing of the processing."""
 
     member_id: str
     member_epoch: int
     number: str
+    processed: bool = True
 
 
 class AcquirePlan(Message, frozen=True):
@@ -89,6 +100,13 @@ class MoveLogStarts(Message, frozen=True):
     """The log start of these partitions moved (retention, delete-records)."""
 
     starts: tuple[PartitionStart, ...]
+
+
+class ArchiveGaps(Message, frozen=True):
+    """The log holds no records at these offsets (compaction, transaction markers): they are archived where they are
+    AVAILABLE, before they are delivered again."""
+
+    gaps: tuple[Gap, ...]
 
 
 class Expire(Message, frozen=True):

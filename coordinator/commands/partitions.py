@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.changes import Changes, moved
-from coordinator.commands import Decision, InitializePartitions, MoveLogStarts
+from coordinator.commands import ArchiveGaps, Decision, InitializePartitions, MoveLogStarts
 from coordinator.losing import data_lost
 from coordinator.messages import Done
 from coordinator.record_state import Event, RecordState
@@ -48,3 +48,15 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
         records += [*changes.records(), *data_lost(group, lost)]
         records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
     return Decision(tuple(records), Done())
+
+
+def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision:
+    """What is AVAILABLE and not in the log is archived; what somebody holds is his to decide."""
+    changes = Changes()
+    for topic_id, index, first, last in ((g.topic_id, g.partition, g.first, g.last) for g in command.gaps):
+        partition = group.partitions.get(TopicIdPartition(topic_id, index))
+        for segment in partition.runs.between(first, last) if partition is not None else ():
+            if segment.run.state == RecordState.AVAILABLE:
+                assert partition is not None
+                changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.MISSING))
+    return Decision(tuple(changes.records()), Done())

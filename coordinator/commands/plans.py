@@ -36,7 +36,7 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
         for first, last, run in segments:
             changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
         records += count_records(segments)
-    done = PlanCompleted(number=number, member_id=member.member_id, records=records)
+    done = PlanCompleted(number=number, member_id=member.member_id, records=records if command.processed else 0)
     return Decision((*changes.records(), done), Done())
 
 

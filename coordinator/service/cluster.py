@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
 
 from coordinator.errors import BrokerNotReachable, BrokerRefused, InvalidKafkaConfig
@@ -25,6 +25,9 @@ AFTER_ALL = -1
 """The broker's answer for a timestamp that is later than every record's."""
 
 MAX_RETRY_PAUSE_S = 0.5
+READ_BYTES = 1 << 16
+"""At a time, where records are read only to see whether they are there."""
+READ_TIMEOUT_S = 3.0
 NO_CONTROLLER = -1
 """What a cluster says while it elects one."""
 
@@ -80,6 +83,10 @@ class Cluster(Protocol):
         """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or
         for a timestamp in ms the first record at or after it (the end if there is none)."""
 
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+        """The first ``most`` offsets in ``first..last`` at which the log holds a record. Read from the log: it is the
+        only one that knows of compaction, markers and aborted batches."""
+
 
 class KafkaCluster:
     """A real cluster, through librdkafka's admin client."""
@@ -91,6 +98,7 @@ class KafkaCluster:
         # log_level: librdkafka would write to stderr; what goes wrong is raised here.
         config: dict[str, Any] = {"log_level": "0", "client.id": "sharegroup", **kafka_config}
         config["bootstrap.servers"] = bootstrap_servers
+        self._config = config
         try:
             self._admin = AdminClient(config)
         except KafkaException as error:
@@ -146,7 +154,45 @@ class KafkaCluster:
             found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
         return found
 
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+        deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
+        reader = Consumer(
+            {
+                **self._config,
+                "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
+                "enable.auto.commit": "false",
+                "enable.partition.eof": "true",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+                "fetch.message.max.bytes": READ_BYTES,
+                "queued.max.messages.kbytes": READ_BYTES // 1024,
+            }
+        )
+        try:
+            reader.assign([TopicPartition(*where, first)])
+            found: list[int] = []
+            while len(found) < most and (offset := self._read(reader, deadline)) is not None and offset <= last:
+                found.append(offset)
+            return found
+        finally:
+            reader.close()
+
     # --- inside
+
+    def _read(self, reader: Consumer, deadline: float) -> int | None:
+        """The next record's offset; None at the log's end."""
+        while (left_s := deadline - time.monotonic()) > 0:
+            message = reader.poll(min(left_s, 0.5))
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                return message.offset()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return None
+            if error is not None and error.code() not in _PASSING:
+                raise BrokerRefused(addresses=self.addresses, what="read records", reason=error.name())
+        raise BrokerNotReachable(
+            addresses=self.addresses, timeout_ms=int(READ_TIMEOUT_S * 1000), reason="no record came"
+        )
 
     def _described(self, names: list[str], left_s: float) -> dict[str, TopicInfo]:
         answers = self._admin.describe_topics(TopicCollection(names), request_timeout=left_s)

@@ -6,6 +6,7 @@ state of a group: what a handler knows of one is a view that may be old, and the
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -39,6 +40,7 @@ from coordinator.service import scripts
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
 from coordinator.service.engine import Engine
+from coordinator.service.gaps import Gaps
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import one
 from coordinator.service.subscription import Subscription, TopicPartitionId, id_of, starting_offsets
@@ -58,6 +60,7 @@ class CoordinatorService:
         self._engine = engine
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
+        self._gaps = Gaps(watch.cluster)
         self._shrunk: set[tuple[str, Where, int]] = set()
         self._news = threading.Condition()
         self._news_count = 0
@@ -143,6 +146,7 @@ class CoordinatorService:
             view = self._look(request)
             partitions = self._partitions(view, request.group_id)
             facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
+            facts = self._with_gaps(request, view, facts)
             reply = self._engine.call(request.group_id, scripts.next_plan(request, facts))
             left_s = deadline - time.monotonic()
             if reply.plan.number or request.until is not None or left_s <= 0:
@@ -168,6 +172,15 @@ class CoordinatorService:
         ends = self._watch.ask_ends(wheres, read_committed=view.read_committed)
         self._say_shrunk(request.group_id, view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
+
+    def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
+        """Only while records are set aside: is there anything in what they, and what is told of them, rest on?"""
+        if not view.set_aside:
+            return facts
+        gaps = self._gaps.among(view.set_aside, read_committed=view.read_committed)
+        unproven = request.start and view.unproven
+        processed = not unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
+        return dataclasses.replace(facts, gaps=gaps, processed=processed)
 
     def _say_shrunk(
         self, group_id: str, view: View, partitions: list[TopicPartitionId], ends: Mapping[Where, int]

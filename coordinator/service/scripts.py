@@ -9,15 +9,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
 
 from coordinator.commands import (
     AcquirePlan,
     AlterConfigs,
+    ArchiveGaps,
     CompletePlan,
     CreateGroup,
+    Gap,
     InitializePartitions,
     MoveLogStarts,
     PartitionStart,
@@ -33,10 +36,27 @@ from coordinator.service.shard import Script, Steps
 from coordinator.service.subscription import Subscription, TopicPartitionId
 from coordinator.share_group import ShareGroup
 
+SET_ASIDE_LOOKED_AT = 10
+"""So many are looked for in the log at a time: they are delivered one by one."""
+
+
+class Held(NamedTuple):
+    """Offsets ``first..last`` of a share partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """What a handler needs to know of a group before it asks the broker."""
+    """What a handler needs to know of a group before it asks the broker.
+
+    ``set_aside``: records that are delivered alone, the next ones. ``unproven``: the ranges of the member's plan, if
+    its completion would be the member's first evidence while records are set aside.
+    """
 
     exists: bool
     topic_ids: bool
@@ -46,15 +66,20 @@ class View:
     known_topics: frozenset[str] = frozenset()
     fetch_from: Mapping[tuple[str, int], int] = field(default_factory=dict)
     plan: frozenset[tuple[str, str, int]] = frozenset()
+    set_aside: tuple[Held, ...] = ()
+    unproven: tuple[Held, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What the broker said: the subscribed partitions, their log starts and ends; starts for new ones."""
+    """What the broker said: the subscribed partitions, their log starts and ends; starts for new ones; set-aside
+    offsets that are ``gaps``; whether the plan to complete had a record (``processed``)."""
 
     partitions: list[TopicPartitionId]
     log_starts: Mapping[Where, int]
     ends: Mapping[Where, int]
+    gaps: tuple[Gap, ...] = ()
+    processed: bool = True
 
 
 def look(group_id: str, member_id: str, member_epoch: int, *, number: str = "") -> Script[View]:
@@ -95,6 +120,7 @@ def look_before_join(request: JoinGroup) -> Script[View]:
 
 def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, str, int]] = frozenset()) -> View:
     """The group as it is, with the member's subscription."""
+    aside = _set_aside(group)
     return View(
         exists=group.exists,
         topic_ids=group.topic_ids,
@@ -104,6 +130,31 @@ def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, st
         known_topics=frozenset(group.topics),
         fetch_from=_fetch_from(group),
         plan=plan,
+        set_aside=aside,
+        unproven=_unproven(group, member) if aside and member is not None else (),
+    )
+
+
+def _set_aside(group: ShareGroup) -> tuple[Held, ...]:
+    """The next ones of each partition, one by one."""
+    found = []
+    for key, partition in group.partitions.items():
+        for _, first in islice(partition.runs.set_aside, SET_ASIDE_LOOKED_AT):
+            segment = partition.runs.starting_at(first)
+            assert segment is not None
+            last = min(segment.last, first + SET_ASIDE_LOOKED_AT - 1)
+            found.append(Held(group.topic_names[key.topic_id], key.topic_id, key.partition, first, last))
+    return tuple(found)
+
+
+def _unproven(group: ShareGroup, member: Member) -> tuple[Held, ...]:
+    plan = member.pending
+    if plan is None or not plan.vouches or member.evidence:
+        return ()
+    return tuple(
+        Held(group.topic_names[partition.key.topic_id], *partition.key, segment.first, segment.last)
+        for partition, segments in group.carrying(plan)
+        for segment in segments
     )
 
 
@@ -137,7 +188,11 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
     def script(group: ShareGroup) -> Steps[PlanReply]:
         member_id, member_epoch = request.member_id, request.member_epoch
         if request.start:
-            yield CompletePlan(member_id=member_id, member_epoch=member_epoch, number=request.start)
+            yield CompletePlan(
+                member_id=member_id, member_epoch=member_epoch, number=request.start, processed=facts.processed
+            )
+        if facts.gaps:
+            yield ArchiveGaps(gaps=facts.gaps)
         known = [p for p in facts.partitions if p.where in facts.log_starts]
         # A partition that came after the join is new, and so is a topic: they begin at their earliest record.
         yield from initialize(group, {p: facts.log_starts[p.where] for p in known})

@@ -155,3 +155,31 @@ def test_a_topic_that_was_asked_for_before_it_was_there_is_found_when_it_is(clus
     kafka.create_topic(name)
     both = {(name, 0): 0, (other, 0): 0}
     wait_until(lambda: cluster.offsets([(name, 0), (other, 0)], LATEST) == both, timeout_s=5, what="it is found")
+
+
+def test_the_log_tells_at_which_offsets_it_has_records(cluster, kafka, topic):
+    name = topic()
+    where = (name, 0)
+    kafka.produce(name, [b"x"] * 3)
+    kafka.produce_transaction(name, [b"x"] * 2, commit=False)
+    kafka.produce_transaction(name, [b"x"] * 2)
+    everything = {"most": 100, "read_committed": False}
+    assert cluster.existing(where, 0, 99, **everything) == [0, 1, 2, 3, 4, 6, 7]
+    assert cluster.existing(where, 0, 99, most=100, read_committed=True) == [0, 1, 2, 6, 7]
+    assert cluster.existing(where, 2, 6, **everything) == [2, 3, 4, 6]
+    assert cluster.existing(where, 0, 99, most=1, read_committed=True) == [0]
+    assert cluster.existing(where, 5, 5, **everything) == []
+    kafka.delete_records(name, 4)
+    assert cluster.existing(where, 0, 6, **everything) == [4, 6]
+
+
+def test_a_log_that_cannot_be_read_is_named(kafka, topic):
+    name = topic()
+    kafka.produce(name, [b"x"])
+    behind = KafkaCluster(kafka.records_proxied_bootstrap, {}, 1_000)
+    kafka.proxy.cut()
+    try:
+        with pytest.raises(BrokerNotReachable):
+            behind.existing((name, 0), 0, 0, most=1, read_committed=False)
+    finally:
+        kafka.proxy.heal()

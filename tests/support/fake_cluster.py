@@ -1,14 +1,15 @@
 """A Kafka cluster for the service's tests: topics with ids and partitions, logs as [start, end), and what was asked."""
 
 from collections.abc import Iterable
-from itertools import count
+from itertools import count, islice
 
 from coordinator.errors import BrokerNotReachable
 from coordinator.service.cluster import EARLIEST, LATEST, TopicInfo, Where
 
 
 class FakeCluster:
-    """`add` and `delete` topics, `move` log ends and starts; `asked` counts the calls for offsets."""
+    """`add` and `delete` topics, `move` log ends and starts; at `gaps` no log has a record. `asked` counts the calls
+    for offsets, `read` has the ranges that were looked at."""
 
     addresses = "fake:9092"
 
@@ -19,6 +20,8 @@ class FakeCluster:
         self.stable: dict[Where, int] = {}
         self.timestamps: dict[Where, dict[int, int]] = {}
         self.asked = 0
+        self.gaps: set[int] = set()
+        self.read: list[tuple[Where, int, int]] = []
         self.unreachable = False
         self._ids = (f"id-{number}" for number in count(1))
 
@@ -55,6 +58,13 @@ class FakeCluster:
         self._answer()
         self.asked += 1
         return {where: self._offset(where, at, read_committed) for where in partitions if where in self.logs}
+
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+        self._answer()
+        self.read.append((where, first, last))
+        start, end = self.logs[where]
+        held = (n for n in range(max(first, start), min(last, end - 1) + 1) if n not in self.gaps)
+        return list(islice(held, most))
 
     def _offset(self, where: Where, at: int, read_committed: bool) -> int:
         start, end = self.logs[where]

@@ -1,0 +1,122 @@
+"""Offsets that the log does not hold: no evidence that processing works, and nothing to be tried alone."""
+
+import pytest
+
+from coordinator.commands import ArchiveGaps, Gap
+from coordinator.record_state import RecordState
+from coordinator.service.gaps import AFTER_ERROR_S, Gaps
+from coordinator.service.scripts import Held
+from tests.support.fake_cluster import FakeCluster
+from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.unit.test_coordinator_service import Running
+
+WHERE = ("orders", "T", 0)
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    cluster.add("orders", end=100)
+    return cluster
+
+
+@pytest.fixture
+def running(cluster, tmp_path):
+    running = Running(tmp_path / "state.db", cluster)
+    yield running
+    running.close()
+
+
+def test_the_holes_of_a_range_are_named(cluster):
+    cluster.gaps = {5, 6, 9}
+    gaps = Gaps(cluster)
+    assert [(g.first, g.last) for g in gaps.among([Held(*WHERE, 5, 9)], read_committed=False)] == [(5, 6), (9, 9)]
+    assert gaps.among([Held(*WHERE, 5, 9)], read_committed=False) == (), "looked at once"
+    assert gaps.among([Held(*WHERE, 10, 12)], read_committed=False) == ()
+
+
+def test_while_the_log_cannot_be_read_nothing_is_a_gap_nothing_is_evidence_and_nobody_waits_twice(cluster, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr("coordinator.service.gaps.time.monotonic", lambda: now_s)
+    gaps = Gaps(cluster)
+    cluster.unreachable = True
+    assert gaps.among([Held(*WHERE, 5, 9)], read_committed=False) == ()
+    cluster.unreachable = False
+    assert not gaps.holds_any([Held(*WHERE, 5, 9)], read_committed=False)
+    assert cluster.read == []
+    now_s += AFTER_ERROR_S
+    assert gaps.holds_any([Held(*WHERE, 5, 9)], read_committed=False)
+
+
+def test_a_plan_may_begin_with_many_gaps(cluster):
+    cluster.gaps = set(range(50))
+    gaps = Gaps(cluster)
+    assert gaps.holds_any([Held(*WHERE, n, n + 4) for n in range(0, 60, 5)], read_committed=False)
+    assert not gaps.holds_any([Held(*WHERE, n, n + 4) for n in range(0, 50, 5)], read_committed=False)
+
+
+def test_only_what_nobody_holds_is_archived():
+    group = GroupDriver(records=10)
+    group.join()
+    plan = group.next(limit=4).plan.number
+    group.use(plan)
+    group.run(ArchiveGaps(gaps=(Gap(topic_id=TOPIC_ID, partition=0, first=0, last=9),)))
+    assert group.dump() == ["[0..3] ACQUIRED 1 0 1"], "held, or never acquired"
+    group.run(ArchiveGaps(gaps=(Gap(topic_id="another", partition=0, first=0, last=9),)))
+
+
+def fail_alone(running):
+    """With a limit of 2, two deliveries that fail set all records of the batch aside."""
+    running.join(starting_offsets="earliest", configs={"share.delivery.count.limit": "2"})
+    number = running.next(max_records=10).number
+    running.use(number)
+    for attempt in range(2):
+        running.join(process=f"later-{attempt}")
+        running.use(number)
+    return number
+
+
+def state(running):
+    return running.engine.call("billing", lambda group: _only_look(group))
+
+
+def _only_look(group):
+    yield from ()
+    (partition,) = group.partitions.values()
+    return (
+        [(f, last) for f, last, run in partition.runs if run.set_aside_ms is not None],
+        partition.runs.counts[RecordState.ARCHIVED] + partition.archived_total,
+        [member.evidence for member in group.members.values()],
+    )
+
+
+def test_a_batch_of_gaps_is_no_evidence_that_processing_works(running, cluster):
+    number = fail_alone(running)
+    assert state(running) == ([(0, 9)], 0, [False])
+    cluster.gaps = set(range(10, 20))
+    gaps_only = running.next(number, max_records=10)
+    assert [(r.first, r.last) for p in gaps_only.partitions for r in p.ranges] == [(10, 19)]
+    running.use(gaps_only.number)
+    real = running.next(gaps_only.number, max_records=10)
+    assert state(running)[2] == [False]
+    running.use(real.number)
+    running.next(real.number, max_records=10)
+    assert state(running)[2] == [True]
+
+
+def test_a_record_that_was_set_aside_and_does_not_exist_is_archived_and_never_tried_alone(running, cluster):
+    number = fail_alone(running)
+    cluster.gaps = {0, 1, 2, 4}
+    plan = running.next(number, max_records=10)
+    running.use(plan.number)
+    aside, archived, _ = state(running)
+    assert aside == [(3, 3), (5, 9)]
+    assert archived >= 1
+
+
+def test_the_log_is_not_read_while_nothing_is_set_aside(running, cluster):
+    running.join(starting_offsets="earliest")
+    number = running.next(max_records=10).number
+    running.use(number)
+    running.next(number, max_records=10)
+    assert cluster.read == []
