@@ -3,12 +3,15 @@
 #   make demo              the story on the screen: two Spark queries in one share group, on an embedded broker
 #   make test              everything that is tested; ARGS goes to pytest: make test ARGS="-k compacted"
 #   make test-unit         only what needs neither a broker nor Spark
+#   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
 #   make check             ruff, mypy, the import rules, the tidy test
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
 #   make clean             removes what setup made
 
 PYTHON ?= python3
 ARGS ?=
+SEEDS ?= 1000
+SEED ?= 1
 
 VENV_BIN := $(CURDIR)/.venv/bin
 export PATH := $(VENV_BIN):$(PATH)
@@ -16,7 +19,7 @@ export PATH := $(VENV_BIN):$(PATH)
 export PYSPARK_PYTHON := $(VENV_BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python
 
-.PHONY: demo test test-unit check bench clean setup
+.PHONY: demo test test-unit sim check bench clean setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -35,7 +38,10 @@ test: setup
 	python -m pytest $(ARGS)
 
 test-unit: setup
-	python -m pytest tests/unit tests/test_kip*.py tests/kip932 tests/vectors tests/model tests/simulation tests/test_layering.py tests/test_tidy.py $(ARGS)
+	python -m pytest tests/unit tests/test_kip*.py tests/kip932 tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py $(ARGS)
+
+sim: setup
+	python -m tests.simulation service --seeds $(SEEDS) --seed $(SEED)
 
 check: setup
 	python -m ruff check .

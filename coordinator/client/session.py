@@ -19,6 +19,9 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
 from coordinator.messages import Heartbeat, Joined, JoinGroup, LeaveGroup
 
+COMES_BACK = 5
+"""Times in one call: the group may be loaded again, and every session with it, between coming back and the request."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -93,11 +96,12 @@ class MemberSession:
     def call(self, request: type[Any], **fields: Any) -> Any:
         """Make the request as this member, and call. FencedMemberEpoch once fenced, and from then on; a session that
         lapsed is taken up again under its own epoch."""
-        try:
-            return self._call(request, fields)
-        except UnknownMemberId:
-            self._join_again()
-            return self._call(request, fields)
+        for _ in range(COMES_BACK):
+            try:
+                return self._call(request, fields)
+            except UnknownMemberId:
+                self._join_again()
+        return self._call(request, fields)
 
     def close(self, *, leave: bool = False) -> None:
         """Stop the heartbeats. The session ends by its timeout, or now if it is told to ``leave``."""

@@ -30,7 +30,8 @@ Log = tuple[SharePartition, int]
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision:
     """The member's next plan, or the one that it has and did not use yet. StalePlan for a start that was rolled back.
 
-    A plan not yet used is returned unchanged to the same process; a later process reclaims it (count + 1, no failure).
+    A plan not yet used is returned to the same process, as far as it still holds it, be it nothing; a later process
+    reclaims it (count + 1, no failure).
     """
     member = group.member(command.member_id, command.member_epoch)
     start = group.number(command.start)
@@ -66,8 +67,8 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision |
     assert plan is not None
     reclaim = Reclaim(group, member, plan, now_ms)
     if not reclaim.later_process:
-        held = plan_as_held(group, plan)
-        return Decision((), _plan_reply(group, plan.number, held, plan.trial)) if held else None
+        # Also when nothing of it is left: this may be the second copy of a request whose answer Spark has logged.
+        return Decision((), _plan_reply(group, plan.number, plan_as_held(group, plan), plan.trial))
     reclaim.decide()
     if not reclaim.kept:
         return None

@@ -1,28 +1,63 @@
-"""Poison runs from the command line: ``python -m tests.simulation --runs 3000 --seed 0``."""
+"""Simulations from the command line, for as long as one likes.
+
+``python -m tests.simulation poison --runs 3000 --seed 0``, or ``python -m tests.simulation service --seeds 3000``.
+A run that fails prints its seed; ``service --seed N --seeds 1 --trace`` plays it again, with all that happened.
+"""
 
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
-from tests.simulation.poison import Scenario, play
+from tests.simulation import poison, service
+
+
+def play_poison(seed: int, trace: bool) -> int:
+    """Restarts that a run took."""
+    run = poison.play(poison.Scenario.of(seed))
+    return run.failures - run.outage_failures
+
+
+def play_service(seed: int, trace: bool) -> int:
+    """Events of a run."""
+    run = service.ServiceRun(service.ServiceScenario.of(seed))
+    try:
+        service.finish(run)
+    finally:
+        if trace:
+            print(service.trace(run))
+    return run.world.events
+
+
+def play_all(play: Callable[[int, bool], int], first: int, count: int, what: str, *, trace: bool = False) -> int:
+    """Each seed from ``first`` on; 1 if one failed."""
+    print(f"seeds {first} to {first + count - 1}", flush=True)
+    began, failed, most = time.monotonic(), [], 0
+    for seed in range(first, first + count):
+        try:
+            most = max(most, play(seed, trace))
+        except AssertionError as error:
+            failed.append(seed)
+            print(f"seed {seed}: {error}\n", flush=True)
+    seconds = time.monotonic() - began
+    print(f"{count} runs from seed {first}: {len(failed)} failed {failed[:20]}, {seconds:.0f} s, most {what} {most}")
+    return 1 if failed else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1_000)
-    parser.add_argument("--seed", type=int, default=0, help="the first run's; each run has the next one")
-    arguments = parser.parse_args()
-    began, failed, most = time.monotonic(), 0, 0
-    for seed in range(arguments.seed, arguments.seed + arguments.runs):
-        try:
-            run = play(Scenario.of(seed))
-            most = max(most, run.failures - run.outage_failures)
-        except AssertionError as error:
-            failed += 1
-            print(f"seed {seed}: {error}\n")
-    seconds = time.monotonic() - began
-    print(f"{arguments.runs} runs from seed {arguments.seed}: {failed} failed, {seconds:.0f} s, most restarts {most}")
-    return 1 if failed else 0
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    for kind, count in (("poison", "--runs"), ("service", "--seeds")):
+        options = kinds.add_parser(kind)
+        options.add_argument(count, dest="count", type=int, default=1_000)
+        options.add_argument("--seed", type=int, default=0, help="the first run's; each run has the next one")
+        options.add_argument("--trace", action="store_true", help="service: print all that happened")
+    words = sys.argv[1:]
+    if not words or words[0] in ("--runs", "--seed"):  # as it was before there was another kind
+        words = ["poison", *words]
+    arguments = parser.parse_args(words)
+    play, what = (play_poison, "restarts") if arguments.kind == "poison" else (play_service, "events")
+    return play_all(play, arguments.seed, arguments.count, what, trace=arguments.trace)
 
 
 if __name__ == "__main__":

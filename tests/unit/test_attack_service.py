@@ -17,8 +17,8 @@ from coordinator.commands import (
     TopicPartitions,
 )
 from coordinator.decide import decide
-from coordinator.errors import CoordinatorNotAvailable, StateStoreInUse
-from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, PartitionBounds
+from coordinator.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
+from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, NextPlan, PartitionBounds, PlanReply
 from coordinator.record_state import RecordState
 from coordinator.records import RunsChanged, UnreadableRecord, decode_record, encode_record
 from coordinator.runs import Run
@@ -285,6 +285,22 @@ def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
     answers = SimpleNamespace(call=lambda request: joined if isinstance(request, JoinGroup) else altered)
     session = MemberSession(answers, "billing", "m1", topics=("orders",))
     wait_until(lambda: session.joined is altered, what="the interval is the altered one")
+    session.close()
+
+
+def test_a_session_that_lapses_again_while_it_comes_back_comes_back_again():
+    joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=60_000)
+    lapses = iter(range(2))
+
+    def call(request):
+        if isinstance(request, JoinGroup):
+            return joined
+        if next(lapses, None) is not None:
+            raise UnknownMemberId(member_id=request.member_id, group_id=request.group_id)
+        return PlanReply()
+
+    session = MemberSession(SimpleNamespace(call=call), "billing", "m1", topics=("orders",))
+    assert session.call(NextPlan) == PlanReply()
     session.close()
 
 

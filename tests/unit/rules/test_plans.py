@@ -93,6 +93,21 @@ def test_a_later_process_reclaims() -> None:
     assert ranges(again) == [(0, 99, 2)]
 
 
+def test_a_plan_not_yet_used_is_its_process_s_answer_also_when_nothing_of_it_is_left() -> None:
+    group = GroupDriver(records=200)
+    group.join("m2")
+    group.join()
+    plan = group.next(limit=100).plan.number
+    group.pass_time(SESSION_MS - 1)
+    group.join("m2", process="m2-process-1")
+    group.pass_time(2)
+    assert ranges(group.next(member="m2", limit=100)) == [(0, 99, 2)], "the lock was lost"
+    group.join(process="m1-process-1")
+    late = group.acquire(limit=100)
+    assert (late.plan.number, late.plan.partitions) == (plan, ()), "Spark may have logged it"
+    assert group.use(plan).plan.partitions == ()
+
+
 def test_a_plan_never_used_burns_a_count_and_no_try() -> None:
     group = GroupDriver(records=100)
     for count in range(1, 30):

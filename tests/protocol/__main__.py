@@ -1,0 +1,63 @@
+"""A walk as wide as you like: ``python -m tests.protocol --total 2 --crashes 2 --restarts 1 --expiries 1``.
+
+What may go wrong is bounded by kind and in total; without ``--depth`` a walk ends when there is nothing left to walk. A
+violation comes with the shortest way to it. ``--mistake NAME`` shows how a known mistake is found.
+"""
+
+import argparse
+import sys
+
+import pytest
+
+from tests.protocol.explorer import Walk
+from tests.protocol.mistakes import MISTAKES
+from tests.protocol.setting import Budget, Setting
+
+KINDS = Budget._fields[1:]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--depth", type=int, default=None, help="steps at most (default: no bound)")
+    parser.add_argument("--states", type=int, default=None, help="worlds at most (default: no bound)")
+    parser.add_argument("--records", type=int, default=2)
+    parser.add_argument("--most", default="2,1", help="each query's maxOffsetsPerTrigger (default: 2,1)")
+    parser.add_argument("--limit", type=int, default=5, help="share.delivery.count.limit")
+    parser.add_argument("--base", type=int, default=100_000, help="share.isolation.base")
+    parser.add_argument("--fetches", type=int, default=0, help="of a ShareConsumer (default: there is none)")
+    parser.add_argument("--releases", action="store_true", help="the ShareConsumer may release, too")
+    parser.add_argument("--go-on-after-loss", action="store_true", help="failOnDataLoss=false")
+    parser.add_argument("--total", type=int, default=1, help="how much may go wrong in one run, all kinds together")
+    for kind in KINDS:
+        parser.add_argument(f"--{kind}", type=int, default=1, help="of these at most")
+    parser.add_argument("--mistake", choices=[m.make.__name__ for m in MISTAKES], help="make it, in its own world")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    setting = Setting(
+        records=given.records,
+        most=tuple(int(most) for most in given.most.split(",")),
+        limit=given.limit,
+        base=given.base,
+        fail_on_data_loss=not given.go_on_after_loss,
+        fetches=given.fetches,
+        releases=given.releases,
+    )
+    budget = Budget(given.total, **{kind: getattr(given, kind) for kind in KINDS})
+    with pytest.MonkeyPatch.context() as patch:
+        for mistake in MISTAKES:
+            if mistake.make.__name__ == given.mistake:
+                mistake.make(patch)
+                setting, budget = mistake.setting, mistake.budget
+        walk = Walk(setting=setting, budget=budget, depth=given.depth, most_states=given.states)
+        print(f"walking: {setting}; {budget}", flush=True)
+        walk.run()
+    print(walk)
+    print(walk.story() if walk.broken else "nothing found")
+    return 1 if walk.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

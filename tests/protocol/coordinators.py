@@ -1,0 +1,211 @@
+"""Coordinator processes as values: a request at a process comes to another memory, another log, and an answer.
+
+What runs is the real shard on the real scripts and core, one round a request, on a store of one log with faults. A
+memory is a snapshot of the group with its sessions, interned as a number; so is a log: after each append it is what a
+snapshot would make of it. The same request at the same memory comes to the same, so it is served once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from coordinator.messages import DescribeGroup
+from coordinator.records import PartitionInitialized, Record, SessionRenewed, decode_record, encode_record
+from coordinator.runs import Run
+from coordinator.service import scripts
+from coordinator.service.shard import Script, Shard
+from coordinator.service.store import StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.share_group import ShareGroup
+from tests.protocol.happened import Happened, runs_by_offset, what_happened
+from tests.protocol.memory import later, of_process, ordered
+from tests.protocol.requests import GROUP, Request, script_of, script_of_a_new_group
+from tests.protocol.setting import LOCK_MS, NOW_MS, SESSION_MS, Setting
+from tests.support.faulty_store import Died
+
+
+class Served(NamedTuple):
+    """What came of it. ``memory`` 0: the process has none any more. No answer and no error: it died before."""
+
+    memory: int
+    log: int
+    answer: Any
+    error: str
+    happened: Happened
+
+
+class OneLog:
+    """The group's log as one process of its owner has it. ``fenced``: another process owns it by now."""
+
+    name = "one log"
+
+    def __init__(self, records: Iterable[Record], *, fenced: bool = False, fault: str = "") -> None:
+        self.records = [encode_record(record) for record in records]
+        self.appended: list[bytes] = []
+        self.fenced, self.fault = fenced, fault
+
+    def load(self, group_id: str) -> Iterable[StoredRecord]:
+        if self.fenced:
+            raise StoreRefused("another process has taken the group")
+        return [StoredRecord(i, data) for i, data in enumerate([*self.records, *self.appended])]
+
+    def append(self, appends: Mapping[str, Sequence[bytes]]) -> None:
+        fault, self.fault = self.fault, ""
+        if self.fenced:
+            raise StoreRefused("another process has taken the group")
+        if fault == "die before the append":
+            raise Died
+        if fault == "refuse":
+            raise StoreRefused("append was refused")
+        self.appended += [data for records in appends.values() for data in records]
+        if fault == "doubt, written":
+            raise StoreDoubtful("append is in doubt")
+        if fault == "die after the append":
+            raise Died
+
+
+class Coordinators:
+    """Every memory and log that was met, and what came of every request at them."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._records: list[tuple[Record, ...]] = [()]
+        self._numbers: dict[tuple[bytes, ...], int] = {(): 0}
+        self._sessions: dict[int, tuple[str, ...]] = {}
+        self._served: dict[Any, Served] = {}
+        self._groups: dict[int, ShareGroup] = {}
+        """Groups as a round left them: whoever is the first to go on from there need not build one."""
+
+    def __repr__(self) -> str:
+        return f"<Coordinators memories={len(self._records)} served={len(self._served)}>"
+
+    # --- asked by the world
+
+    def begin(self) -> Served:
+        """A new group with one partition, and the process that made it."""
+        configs = {
+            "share.session.timeout.ms": str(SESSION_MS),
+            "share.record.lock.duration.ms": str(LOCK_MS),
+            "share.delivery.count.limit": str(self.setting.limit),
+            "share.isolation.base": str(self.setting.base),
+        }
+        return self._round(0, 0, script_of_a_new_group(configs), Round())
+
+    def serve(self, memory: int, log: int, request: Request, *, fenced: bool = False, fault: str = "") -> Served:
+        """The request at the process with this memory."""
+        key = (memory, log, request, fenced, fault)
+        if key not in self._served:
+            at = Round(fenced=fenced, fault=fault, log_start=request.log_start)
+            self._served[key] = self._round(memory, log, script_of(request, self.setting), at)
+        return self._served[key]
+
+    def load(self, log: int) -> Served:
+        """Another process has loaded the log."""
+        if log not in self._served:
+            self._served[log] = self._round(0, log, scripts.describe(DescribeGroup(group_id=GROUP)), Round())
+        return self._served[log]
+
+    def time_passes(self, memory: int, log: int, ms: int, silent: frozenset[str]) -> Served:
+        """So much time, in which all members but the silent ones send heartbeats; what is due then happens."""
+        key = (memory, log, ms, silent)
+        if key not in self._served:
+            moved, log = self._intern(later(self._records[memory], ms, silent)), self.older(log, ms)
+            self._served[key] = self._round(moved, log, None, Round())
+        return self._served[key]
+
+    def older(self, number: int, ms: int) -> int:
+        """A log, or the memory of a process that does nothing while time passes."""
+        return self._intern(later(self._records[number], ms))
+
+    def sessions(self, memory: int) -> tuple[str, ...]:
+        """Members with a live session."""
+        if memory not in self._sessions:
+            found = (record.member_id for record in self._records[memory] if isinstance(record, SessionRenewed))
+            self._sessions[memory] = tuple(found)
+        return self._sessions[memory]
+
+    def runs(self, memory: int) -> dict[int, Run]:
+        """Each offset's run."""
+        return runs_by_offset(self._records[memory])
+
+    def partition(self, memory: int) -> PartitionInitialized:
+        """What a snapshot says of the share partition: where it begins, and its log."""
+        return next(record for record in self._records[memory] if isinstance(record, PartitionInitialized))
+
+    # --- inside
+
+    def _round(self, memory: int, log: int, script: Script[Any] | None, at: Round) -> Served:
+        """One round of the shard, and, if that dropped the group, the next, which loads it again."""
+        store = OneLog(self._records[log], fenced=at.fenced, fault=at.fault)
+        shard = Shard(store, snapshot_after=1_000_000)  # type: ignore[arg-type]
+        if memory:
+            shard.groups[GROUP] = self._group(memory)
+        asked = None if script is None else shard.submit(GROUP, script)
+        died = False
+        try:
+            shard.step(NOW_MS)
+            shard.step(NOW_MS)
+        except Died:
+            died = True
+        try:
+            after = self._log_of(log, store)
+        except (AssertionError, LookupError, ValueError) as error:
+            return Served(memory, log, None, "", Happened(complaint=f"what was appended can't be loaded: {error!r}"))
+        left = 0
+        if GROUP in shard.groups and not died:
+            left = self._intern(of_process(shard.groups[GROUP]))
+            self._groups[left] = shard.groups[GROUP]
+        answer, error = None, ""
+        if asked is not None and asked.done():
+            failed = asked.exception()
+            answer, error = (None, type(failed).__name__) if failed is not None else (asked.result(), "")
+        return Served(left, after, answer, error, self._happened(log, store, at, time_passed=script is None))
+
+    def _happened(self, log: int, store: OneLog, at: Round, *, time_passed: bool) -> Happened:
+        if not log or not store.appended:
+            return Happened()
+        return what_happened(
+            self.runs(log),
+            [decode_record(data) for data in store.appended],
+            time_passed=time_passed,
+            log_start=max(at.log_start, self.partition(log).log_start),
+            limit=self.setting.limit,
+            base=self.setting.base,
+        )
+
+    def _group(self, number: int) -> ShareGroup:
+        """One that the caller may change."""
+        group = self._groups.pop(number, None)
+        if group is None:
+            group = ShareGroup(GROUP)
+            for record in self._records[number]:
+                group.replay(record)
+        return group
+
+    def _log_of(self, log: int, store: OneLog) -> int:
+        if not store.appended:
+            return log
+        group = self._group(log)
+        for data in store.appended:
+            group.replay(decode_record(data))
+        after = self._intern(group.snapshot())
+        self._groups[after] = group
+        return after
+
+    def _intern(self, records: Iterable[Record]) -> int:
+        """Equal states have equal numbers."""
+        pairs = ordered(records)
+        key = tuple(data for data, _ in pairs)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._records)
+            self._records.append(tuple(record for _, record in pairs))
+        return number
+
+
+class Round(NamedTuple):
+    """What is the matter with the process and its store in a round, and what the broker said before it."""
+
+    fenced: bool = False
+    fault: str = ""
+    log_start: int = 0

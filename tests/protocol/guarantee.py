@@ -1,0 +1,111 @@
+"""The guarantee of design §4 (docs/guarantees.md), held against a world.
+
+At least once, always. Exactly once with a sink that replaces its output of a (query, batch id), as long as no lock of
+the batch was lost. A sink that skips a batch id it knows may also repeat records when isolation cut that batch.
+
+Both are said of the end: from any world on, nothing more goes wrong, the queries are started again and run until there
+is nothing left to do. That they come to such an end is a part of it: no query is refused for ever, no record is left.
+Exceptions are taken record by record, which is more than the words ask for: the records of a batch that nobody took are
+held to it as well.
+"""
+
+from __future__ import annotations
+
+from tests.protocol.members import Consumer
+from tests.protocol.setting import Setting
+from tests.protocol.world import Label, Steps, World
+
+LONGEST_END = 300
+MOST_FAILURES = 6
+LONGEST_STORY = 16
+
+
+class Guarantee:
+    """Says what breaks the guarantee from a world on, if anything does."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self._verdicts: dict[World, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<Guarantee verdicts={len(self._verdicts)}>"
+
+    def broken(self, world: World) -> str:
+        """Empty if it holds."""
+        if world.complaint:
+            return world.complaint
+        at = left_alone(world)
+        path: list[World] = []
+        while (verdict := self._verdicts.get(at)) is None:
+            path.append(at)
+            if at.complaint:
+                verdict = at.complaint
+            elif len(path) > LONGEST_END:
+                verdict = "the queries come to no end"
+            elif (failing := next((q for q in at.queries if q.failures > MOST_FAILURES), None)) is not None:
+                verdict = f"query {failing.name} fails at every start"
+            elif (following := self.next(at)) is None:
+                verdict = at_the_end(at, self.steps)
+            else:
+                _, at = following
+                continue
+            break
+        self._verdicts.update(dict.fromkeys(path, verdict))
+        return verdict
+
+    def story(self, world: World) -> list[str]:
+        """The fair way from this world on, its first lines."""
+        lines: list[str] = []
+        at = left_alone(world)
+        while not at.complaint and len(lines) < LONGEST_STORY and (following := self.next(at)) is not None:
+            label, at = following
+            lines.append(str(label))
+        return lines
+
+    def next(self, world: World) -> tuple[Label, World] | None:
+        """One fair step: the first query that has something to do does it; when none has, time passes."""
+        for index, query in enumerate(world.queries):
+            if not query.up:
+                return f"{query.name} is started", world.with_query(index, query.started())
+            if query.wants(world.log_start) is None:
+                return f"{query.name} does: {query.phase}", self.steps.goes_on(world, index)
+            label, after = self.steps.call(world, index)
+            if after != world:
+                return label, after
+        silent = set(self.steps.coordinators.sessions(world.live)) - {query.member for query in world.queries}
+        after = self.steps.time_passes(world, frozenset(silent) or frozenset({"nobody"}))
+        return None if after == world else ("a session timeout passes", after)
+
+
+def left_alone(world: World) -> World:
+    """What is under way never arrives, the old coordinator and the ShareConsumer are gone."""
+    gone = Consumer(0, up=False, processed=world.consumer.processed)
+    return world._replace(flight=(), old=0, consumer=gone)
+
+
+def at_the_end(world: World, steps: Steps) -> str:
+    """What is wrong with the outputs when nothing is left to do."""
+    partition = steps.coordinators.partition(world.live)
+    if partition.start_offset < steps.setting.records:
+        return f"records are left: {partition!r}"
+    return outputs(world, steps.setting)
+
+
+def outputs(world: World, setting: Setting) -> str:
+    """Of each record, in how many outputs it is."""
+    processed = world.consumer.processed
+    kept = range(world.log_start, setting.records)
+    for offset in (o for o in kept if not world.archived >> o & 1):
+        others = processed >> offset & 1
+        replaced = sum(batch >> offset & 1 for query in world.queries for batch in query.replaced)
+        skipped = sum(batch >> offset & 1 for query in world.queries for batch in query.skipped)
+        if not replaced + others or not skipped + others:
+            return f"record {offset} is in no output"
+        lost = world.lost >> offset & 1
+        if replaced > 1 and not lost:
+            return f"record {offset} is in {replaced} outputs of sinks that replace, and no lock was lost"
+        if skipped > 1 and not lost and not world.cut >> offset & 1:
+            return f"record {offset} is in {skipped} outputs of sinks that skip; no lock was lost, no batch was cut"
+        if others and replaced and not (lost or world.lapsed >> offset & 1):
+            return f"record {offset} is in a query's output and was accepted by a ShareConsumer that lost no lock"
+    return ""

@@ -1,0 +1,169 @@
+"""Spark queries and a ShareConsumer as values: what they ask next, and what an answer makes of them.
+
+What Spark does is taken from design §4 and §8: ``offsets/N`` is written after ``latestOffset``, ``commits/N`` after the
+sink wrote; a new process replays the last logged, uncommitted batch by ``partitions(end)``, and asks ``latestOffset``
+only from a batch that was committed. A query writes to two sinks: one replaces its output of a (query, batch id), one
+skips a batch id that it knows. Sets of offsets are bits of an int.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from coordinator.messages import AcknowledgeReply, AcquiredReply, Joined, PlanReply
+from tests.protocol.happened import bits
+from tests.protocol.requests import Request
+from tests.protocol.setting import Setting
+
+ASKED_AGAIN = ("CoordinatorNotAvailable",)
+LOCAL = ("log", "write", "commit")
+"""Phases in which a query needs nobody: it writes offsets/N, its output, commits/N."""
+
+
+class Query(NamedTuple):
+    """A query's checkpoint and sinks, and its process, if there is one: ``phase`` is what that does next."""
+
+    name: str
+    most: int
+    member: str = ""
+    processes: int = 0
+    epoch: int = 0
+    joined: bool = False
+    phase: str = "down"
+    plan: str = ""
+    batch: int = 0
+    offsets: tuple[str, ...] = ()
+    commits: int = 0
+    replaced: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
+    failures: int = 0
+    """How often it failed by name."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.phase}, logged {self.offsets}, committed {self.commits}, wrote {self.replaced}"
+
+    @property
+    def up(self) -> bool:
+        return self.phase != "down"
+
+    def started(self) -> Query:
+        """A new process: Spark's log says who it is; without one it is somebody new."""
+        processes = self.processes + 1
+        member = self.member if self.offsets else f"{self.name}{processes}"
+        replays = len(self.offsets) > self.commits
+        return self._replace(member=member, processes=processes, phase="use" if replays else "ask")
+
+    def died(self) -> Query:
+        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0)
+
+    def failed(self) -> Query:
+        return self.died()._replace(failures=self.failures + 1)
+
+    # --- what it asks
+
+    def wants(self, log_start: int) -> Request | None:
+        """The next request of its process; None if it is down, or needs nobody."""
+        if not self.up or self.phase in LOCAL:
+            return None
+        if not self.joined:
+            return Request("join query", self.member, self.epoch, f"{self.name}-{self.processes}")
+        if self.phase == "ask":
+            start = self.offsets[-1] if self.offsets else ""
+            return Request("next", self.member, self.epoch, start, self.most, log_start)
+        return Request(self.phase, self.member, self.epoch, self.offsets[-1], log_start=log_start)
+
+    def heard(self, answer: Any, error: str, setting: Setting) -> Query:
+        """What the answer makes of it."""
+        if error == "UnknownMemberId" and self.joined:
+            return self._replace(joined=False)
+        if error:
+            return self if error in ASKED_AGAIN else self.failed()
+        if isinstance(answer, Joined):
+            return self._replace(epoch=answer.member_epoch, joined=True)
+        if isinstance(answer, PlanReply) and self.phase == "ask":
+            return self._replace(phase="log", plan=answer.plan.number) if answer.plan.number else self
+        if isinstance(answer, PlanReply):
+            if answer.data_loss and setting.fail_on_data_loss:
+                return self.failed()
+            held = bits((r.first, r.last) for p in answer.plan.partitions for r in p.ranges)
+            return self._replace(phase="write", batch=held)
+        return self._replace(phase="commit")  # after "complete", which only a mistake asks for
+
+    # --- what it does alone
+
+    def goes_on(self, log_start: int, setting: Setting) -> Query:
+        """The step of a phase in which it needs nobody."""
+        if self.phase == "log":
+            return self._replace(phase="use", offsets=(*self.offsets, self.plan), plan="")
+        if self.phase == "write":
+            return self.wrote(log_start, setting)
+        return self._replace(phase="ask", commits=self.commits + 1, batch=0)
+
+    def wrote(self, log_start: int, setting: Setting) -> Query:
+        """Tasks read the batch, and the sinks have it, each in its way."""
+        gone = self.batch & bits([(0, log_start - 1)])
+        if gone and setting.fail_on_data_loss:
+            return self.failed()
+        batch, at = self.batch & ~gone, len(self.offsets) - 1
+        skipped = self.skipped if at < len(self.skipped) else (*self.skipped, batch)
+        return self._replace(phase="commit", batch=batch, replaced=(*self.replaced[:at], batch), skipped=skipped)
+
+    def may_have(self, plan: str, offset: int) -> bool:
+        """Whether the batch of this plan was read, or is, with that record in it."""
+        if plan not in self.offsets:
+            return False
+        at = self.offsets.index(plan)
+        written = (self.replaced[at] | self.skipped[at]) if at < len(self.replaced) else 0
+        reads = self.batch if at == len(self.offsets) - 1 else 0
+        return bool((written | reads) >> offset & 1)
+
+
+class Consumer(NamedTuple):
+    """A ShareConsumer that fetches one record at a time, and processes it before it acknowledges. ``outcome``: what it
+    has decided on the record that it holds. ``processed``: offsets that it has accepted, as far as it knows."""
+
+    fetches: int
+    epoch: int = 0
+    joined: bool = False
+    up: bool = True
+    offset: int = -1
+    count: int = 0
+    outcome: str = ""
+    processed: int = 0
+
+    def __str__(self) -> str:
+        return f"c: holds {self.offset}, processed {self.processed:b}"
+
+    def wants(self, log_start: int) -> Request | None:
+        if not self.up or (not self.fetches and self.offset < 0):
+            return None
+        if not self.joined:
+            return Request("join consumer", "c", self.epoch, "c-1")
+        if self.offset < 0:
+            return Request("fetch", "c", self.epoch, most=1, log_start=log_start)
+        return Request(self.outcome, "c", self.epoch, offset=self.offset, count=self.count) if self.outcome else None
+
+    def decides(self, setting: Setting) -> list[Consumer]:
+        """What it may do with the record that it holds."""
+        if not self.up or self.offset < 0 or self.outcome:
+            return []
+        accepts = self._replace(outcome="accept", processed=self.processed | 1 << self.offset)
+        return [accepts, self._replace(outcome="release")] if setting.releases else [accepts]
+
+    def heard(self, answer: Any, error: str, setting: Setting) -> Consumer:
+        if error == "UnknownMemberId":
+            return self._replace(joined=False, offset=-1, count=0, outcome="")
+        if error:
+            return self if error in ASKED_AGAIN else self.died()
+        if isinstance(answer, Joined):
+            return self._replace(epoch=answer.member_epoch, joined=True)
+        if isinstance(answer, AcquiredReply):
+            if not answer.partitions:
+                return self
+            first, _, count = answer.partitions[0].ranges[0]
+            return self._replace(fetches=self.fetches - 1, offset=first, count=count)
+        assert isinstance(answer, AcknowledgeReply)
+        return self._replace(offset=-1, count=0, outcome="")
+
+    def died(self) -> Consumer:
+        return self._replace(up=False, offset=-1, count=0, outcome="", fetches=0)

@@ -1,0 +1,77 @@
+"""A group's state as a value: records in an order that does not depend on who came first; and the same, later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.records import (
+    ConfigsAltered,
+    DataLost,
+    GroupCreated,
+    MemberJoined,
+    PartitionInitialized,
+    PlanKept,
+    ProgressKept,
+    Record,
+    RunsChanged,
+    SessionRenewed,
+    TopicRegistered,
+    encode_record,
+)
+from coordinator.runs import Run
+from coordinator.share_group import ShareGroup
+from tests.protocol.setting import NOW_MS, SESSION_MS
+
+ORDER: tuple[type, ...] = (
+    GroupCreated,
+    ConfigsAltered,
+    TopicRegistered,
+    MemberJoined,
+    PlanKept,
+    ProgressKept,
+    PartitionInitialized,
+    RunsChanged,
+    DataLost,
+    SessionRenewed,
+)
+RANKS = {kind: rank for rank, kind in enumerate(ORDER)}
+LONG_AGO_MS = NOW_MS - 20 * SESSION_MS
+
+
+def ordered(records: Iterable[Record]) -> list[tuple[bytes, Record]]:
+    """A snapshot with each record's bytes, in the order in which it can be replayed; of a kind, by their bytes (plan
+    numbers are below 128, so that they are in order too)."""
+    pairs = [(encode_record(record), record) for record in records]
+    return sorted(pairs, key=lambda pair: (RANKS[type(pair[1])], pair[0]))
+
+
+def of_process(group: ShareGroup) -> list[Record]:
+    """All that a process has in memory: a snapshot, and the sessions that no snapshot has."""
+    sessions = [
+        SessionRenewed(member_id=member.member_id, deadline_ms=member.session_deadline_ms)
+        for member in group.members.values()
+        if member.session_deadline_ms is not None
+    ]
+    return [*group.snapshot(), *sessions]
+
+
+def later(records: Iterable[Record], ms: int, silent: frozenset[str] = frozenset()) -> list[Record]:
+    """The same after ``ms``, in which only the silent members sent no heartbeats: what was to come is nearer."""
+    return [_later(record, ms, silent) for record in records]
+
+
+def _later(record: Record, ms: int, silent: frozenset[str]) -> Record:
+    if isinstance(record, SessionRenewed):
+        since_ms = ms if record.member_id in silent else 0
+        return SessionRenewed(member_id=record.member_id, deadline_ms=NOW_MS + SESSION_MS - since_ms)
+    if isinstance(record, RunsChanged):
+        runs = tuple((first, last, _earlier(run, ms)) for first, last, run in record.runs)
+        return RunsChanged(topic_id=record.topic_id, partition=record.partition, runs=runs)
+    return record
+
+
+def _earlier(run: Run, ms: int) -> Run:
+    """0 and None are no times; what is long ago stays so."""
+    names = ("deadline_ms", "not_before_ms", "set_aside_ms", "last_tried_ms")
+    times = {name: max(LONG_AGO_MS, at - ms) for name in names if (at := getattr(run, name))}
+    return run._replace(**times) if times else run

@@ -1,0 +1,215 @@
+"""Known mistakes, each with a small world in which the explorer finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import pytest
+
+from coordinator.commands import acknowledge, acquire, membership, plans
+from coordinator.record_state import RecordState
+from coordinator.records import PlanAcquired
+from coordinator.runs import Run, Segment
+from coordinator.service import shard
+from coordinator.service.shard import Shard
+from coordinator.share_group import ShareGroup
+from coordinator.share_partition import SharePartition
+from tests.protocol import coordinators
+from tests.protocol.coordinators import OneLog
+from tests.protocol.members import Query
+from tests.protocol.setting import Budget, Setting
+
+Patch = pytest.MonkeyPatch
+
+
+class Mistake(NamedTuple):
+    """What is made wrong, and the world in which it shows."""
+
+    make: Callable[[Patch], None]
+    setting: Setting
+    budget: Budget
+
+
+# --- the shell and its store
+
+
+def skip_the_fence(patch: Patch) -> None:
+    class Unfenced(OneLog):
+        def __init__(self, records: Iterable[Any], *, fenced: bool = False, fault: str = "") -> None:
+            super().__init__(records, fault=fault)
+
+    patch.setattr(coordinators, "OneLog", Unfenced)
+
+
+def reply_before_the_append(patch: Patch) -> None:
+    def step(self: Shard, now_ms: int) -> int:
+        round_ = shard._Round(now_ms=now_ms)
+        self._load_again(now_ms)
+        self._expire(round_)
+        while self._waiting:
+            self._run(round_, self._waiting.popleft())
+        self._finish(round_, "")
+        self._commit(round_)
+        return len(round_.outcomes)
+
+    patch.setattr(Shard, "step", step)
+
+
+def acquire_without_appending(patch: Patch) -> None:
+    patch.setattr(PlanAcquired, "durable", False)
+
+
+def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "_kept_plans", lambda self: [])
+
+
+def nobody_comes_back_after_a_load(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "loaded", lambda self, now_ms: None)
+
+
+# --- plans and numbers
+
+
+def match_by_count_instead_of_number(patch: Patch) -> None:
+    def carrying(self: SharePartition, number: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
+        return [s for f, e in ranges for s in self.runs.between(f, e) if s.run.state in (0, 1)]
+
+    patch.setattr(SharePartition, "carrying", carrying)
+
+
+def clear_the_number_at_expiry(patch: Patch) -> None:
+    right = membership.query_lost_lock
+    patch.setattr(membership, "query_lost_lock", lambda *a: right(*a)._replace(acquisition=None))
+
+
+def acquire_anew_while_a_plan_is_not_used(patch: Patch) -> None:
+    patch.setattr(acquire, "_pending_again", lambda *a: None)
+
+
+def forget_newest_plans_without_runs(patch: Patch) -> None:
+    right = ShareGroup._drop_plans_nobody_carries
+
+    def drop(self: ShareGroup, partition: SharePartition) -> None:
+        right(self, partition)
+        for member in self.members.values():
+            if member.newest is not None and member.newest.number < min(self.plans, default=0):
+                member.newest = None
+
+    patch.setattr(ShareGroup, "_drop_plans_nobody_carries", drop)
+
+
+def merge_unequal_runs(patch: Patch) -> None:
+    patch.setattr(Run, "__eq__", lambda run, other: run.state == other.state)
+
+
+# --- isolation, retention, receipts
+
+
+def forget_the_cut(patch: Patch) -> None:
+    patch.setattr(plans, "slice_size", lambda *a: None)
+
+
+def release_after_the_count(patch: Patch) -> None:
+    right = plans.Reclaim._return
+
+    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+        run = segment.run._replace(delivery_count=segment.run.delivery_count + 1)
+        right(self, key, segment._replace(run=run))
+
+    patch.setattr(plans.Reclaim, "_return", returned)
+
+
+def keep_the_number_on_a_cut(patch: Patch) -> None:
+    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+        self._leave_out(key, segment, segment.run._replace(state=RecordState.AVAILABLE), "cut")
+
+    patch.setattr(plans.Reclaim, "_return", returned)
+
+
+def tell_losses_without_archiving(patch: Patch) -> None:
+    right = plans.Reclaim._sort_out
+
+    def sort_out(self: plans.Reclaim, key: Any, segment: Segment, log_start: int) -> None:
+        if segment.last < log_start:
+            self.data_loss.append(self._left_out(key, segment.first, segment.last, "data_loss"))
+        else:
+            right(self, key, segment, log_start)
+
+    patch.setattr(plans.Reclaim, "_sort_out", sort_out)
+
+
+def forget_the_receipt(patch: Patch) -> None:
+    right = acknowledge._check_held
+
+    def check(group: Any, member_id: str, batch: Any, segment: Segment) -> None:
+        run = segment.run._replace(delivery_count=batch.delivery_count)
+        right(group, member_id, batch, segment._replace(run=run))
+
+    patch.setattr(acknowledge, "_check_held", check)
+
+
+# --- the source and Spark
+
+
+def complete_when_the_sink_has_written(patch: Patch) -> None:
+    """Instead of with the next ``latestOffset``: commits/N is not there yet."""
+    right = Query.wrote
+
+    def wrote(self: Query, log_start: int, setting: Setting) -> Query:
+        after = right(self, log_start, setting)
+        return after._replace(phase="complete") if after.up else after
+
+    patch.setattr(Query, "wrote", wrote)
+
+
+def commit_before_the_sink_wrote(patch: Patch) -> None:
+    right = Query.goes_on
+
+    def goes_on(self: Query, log_start: int, setting: Setting) -> Query:
+        if self.phase != "write":
+            return right(self, log_start, setting)
+        if self.commits < len(self.offsets):
+            return self._replace(commits=self.commits + 1)
+        after = self.wrote(log_start, setting)
+        return after._replace(phase="ask", batch=0) if after.up else after
+
+    patch.setattr(Query, "goes_on", goes_on)
+
+
+def take_the_member_from_start(patch: Patch) -> None:
+    """A new process of a batch that is replayed has another initial offset."""
+    right = Query.started
+
+    def started(self: Query) -> Query:
+        after = right(self)
+        return after._replace(member=f"{self.name}{after.processes}") if len(self.offsets) == 1 else after
+
+    patch.setattr(Query, "started", started)
+
+
+TWO = Setting()
+ONE_RECORD = Setting(records=1, most=(1, 1))
+SLICES = Setting(limit=3, base=1)
+CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True)
+
+MISTAKES = (
+    Mistake(skip_the_fence, ONE_RECORD, Budget(1, takeovers=1)),
+    Mistake(reply_before_the_append, ONE_RECORD, Budget(1, restarts=1)),
+    Mistake(acquire_without_appending, ONE_RECORD, Budget(1, restarts=1)),
+    Mistake(leave_live_plans_out_of_snapshots, ONE_RECORD, Budget(1, restarts=1)),
+    Mistake(nobody_comes_back_after_a_load, ONE_RECORD, Budget(2, restarts=1, crashes=1)),
+    Mistake(match_by_count_instead_of_number, TWO, Budget(1, expiries=1, pauses=1)),
+    Mistake(clear_the_number_at_expiry, ONE_RECORD, Budget(1, expiries=1, pauses=1)),
+    Mistake(acquire_anew_while_a_plan_is_not_used, ONE_RECORD, Budget(1, lost=1)),
+    Mistake(forget_newest_plans_without_runs, ONE_RECORD, Budget(1, expiries=1, pauses=1)),
+    Mistake(merge_unequal_runs, TWO, Budget(1, crashes=1)),
+    Mistake(forget_the_cut, SLICES, Budget(1, crashes=1)),
+    Mistake(release_after_the_count, SLICES, Budget(1, crashes=1)),
+    Mistake(keep_the_number_on_a_cut, SLICES, Budget(1, crashes=1)),
+    Mistake(tell_losses_without_archiving, TWO, Budget(1, retention=1)),
+    Mistake(forget_the_receipt, CONSUMER, Budget(2, expiries=1, delays=1)),
+    Mistake(complete_when_the_sink_has_written, ONE_RECORD, Budget(1, crashes=1)),
+    Mistake(commit_before_the_sink_wrote, ONE_RECORD, Budget(1, crashes=1)),
+    Mistake(take_the_member_from_start, ONE_RECORD, Budget(1, crashes=1)),
+)

@@ -1,0 +1,95 @@
+"""What members ask, as values, and the real scripts that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from coordinator.commands import (
+    AlterConfigs,
+    CompletePlan,
+    CreateGroup,
+    InitializePartitions,
+    PartitionStart,
+    TopicPartitions,
+)
+from coordinator.messages import (
+    AckBatch,
+    Acknowledge,
+    AcquireRecords,
+    JoinGroup,
+    NextPlan,
+    PartitionAcks,
+    PartitionBounds,
+    UsePlan,
+)
+from coordinator.service import scripts
+from coordinator.service.scripts import Facts
+from coordinator.service.shard import Script, Steps, one
+from coordinator.service.subscription import TopicPartitionId
+from coordinator.share_group import ShareGroup
+from coordinator.values import AcknowledgeType
+from tests.protocol.setting import Setting
+
+GROUP, TOPIC, TOPIC_ID = "billing", "orders", "T"
+PLACE = TopicPartitionId(TOPIC, TOPIC_ID, 0)
+ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE}
+
+
+class Request(NamedTuple):
+    """What a member asks; epoch 0: none yet. ``text``: a process id, a start or a plan. ``log_start``: what the broker
+    said when it was asked, which may be old when the request is served. ``offset`` and ``count``: a receipt."""
+
+    kind: str
+    member: str
+    epoch: int
+    text: str = ""
+    most: int = 0
+    log_start: int = 0
+    offset: int = 0
+    count: int = 0
+
+    def __str__(self) -> str:
+        told = f" {self.text}" if self.text else ""
+        told += f" {self.offset} at count {self.count}" if self.count else ""
+        return f"{self.member} (epoch {self.epoch}) {self.kind}{told}"
+
+
+def script_of(request: Request, setting: Setting) -> Script[Any]:
+    """What the service runs for it."""
+    who = {"group_id": GROUP, "member_id": request.member, "member_epoch": request.epoch}
+    starts = {PLACE.where: request.log_start}
+    facts = Facts(partitions=[PLACE], log_starts=starts, ends={PLACE.where: setting.records})
+    if request.kind in ("join query", "join consumer"):
+        query = request.kind == "join query"
+        epoch = request.epoch or None
+        join = JoinGroup(**{**who, "member_epoch": epoch}, process_id=request.text, query=query, topics=(TOPIC,))
+        return scripts.join(join, topic_ids=True, starts={})
+    if request.kind == "next":
+        asked = NextPlan(**who, start=request.text, max_records=request.most, wait_ms=0)
+        return scripts.next_plan(asked, facts)
+    if request.kind == "use":
+        use = UsePlan(**who, number=request.text, fail_on_data_loss=setting.fail_on_data_loss)
+        return scripts.use_plan(use, facts, gone=frozenset(), unsubscribed=frozenset())
+    if request.kind == "complete":
+        return one(CompletePlan(member_id=request.member, member_epoch=request.epoch, number=request.text))
+    if request.kind == "fetch":
+        bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=request.log_start, end=setting.records)
+        return one(AcquireRecords(**who, max_records=request.most, bounds=(bounds,)))
+    at, kind = request.offset, ACKS[request.kind]
+    batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
+    acks = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch,))
+    return scripts.describe(Acknowledge(**who, partitions=(acks,)))
+
+
+def script_of_a_new_group(configs: Mapping[str, str]) -> Script[Any]:
+    """A group with one partition that begins at 0."""
+
+    def script(group: ShareGroup) -> Steps[Any]:
+        yield CreateGroup(incarnation="i", topic_ids=True)
+        yield AlterConfigs(configs=dict(configs))
+        topics = (TopicPartitions(topic=TOPIC, topic_id=TOPIC_ID, partitions=1),)
+        starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
+        return (yield InitializePartitions(topics=topics, starts=starts))
+
+    return script

@@ -1,0 +1,72 @@
+"""How large the small world is, and how much may go wrong in one run of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SESSION_MS = 45_000
+LOCK_MS = 30_000
+NOW_MS = 1_000_000_000
+"""Every request is served at this time: when time passes, what is stored of it moves back instead, so that two worlds
+that differ only in what the clock says are one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What does not change while a world is walked. ``most``: each query's maxOffsetsPerTrigger. ``fetches``: how often
+    the ShareConsumer asks for a record; with ``releases`` it may also give one back."""
+
+    records: int = 2
+    most: tuple[int, ...] = (2, 1)
+    limit: int = 5
+    base: int = 100_000
+    fail_on_data_loss: bool = True
+    fetches: int = 0
+    releases: bool = False
+
+    def __str__(self) -> str:
+        queries = ", ".join(f"{name} takes up to {most}" for name, most in zip("abcdef", self.most, strict=False))
+        told = [f"{self.records} records", f"queries: {queries}", f"delivery limit {self.limit}"]
+        if self.base != 100_000:
+            told.append(f"isolation base {self.base}")
+        if self.fetches:
+            told.append(f"a ShareConsumer that fetches {self.fetches} times" + (", or releases" * self.releases))
+        return "; ".join(told)
+
+
+class Budget(NamedTuple):
+    """How often each thing may still go wrong; ``total`` bounds all of them together. Everything else is free."""
+
+    total: int
+    crashes: int = 0
+    """a query's or the ShareConsumer's process dies"""
+    restarts: int = 0
+    """the coordinator dies: when idle, before an append, after it, or its store refuses an append or is in doubt"""
+    takeovers: int = 0
+    """another coordinator takes the group, and the one before lives on"""
+    expiries: int = 0
+    """a session timeout passes without a word of one member, or a lock duration"""
+    pauses: int = 0
+    """that member is one whose process is alive"""
+    lost: int = 0
+    """an answer is lost, and the request is made again"""
+    delays: int = 0
+    """a request is made again, and its first copy arrives at any time later, or never"""
+    retention: int = 0
+    """the log loses its oldest record"""
+
+    def spend(self, *kinds: str) -> Budget | None:
+        """What is left after one thing that is of all these kinds; None if it is more than there is."""
+        if self.total <= 0 or any(getattr(self, kind) <= 0 for kind in kinds):
+            return None
+        left = {kind: getattr(self, kind) - 1 for kind in kinds}
+        return self._replace(total=self.total - 1, **left)
+
+    def covers(self, other: Budget) -> bool:
+        """Whether nothing can be done with the other that can't be done with this one."""
+        return all(mine >= its for mine, its in zip(self, other, strict=True))
+
+    def __str__(self) -> str:
+        kinds = [f"{name} {value}" for name, value in zip(self._fields[1:], self[1:], strict=True) if value]
+        return f"at most {self.total} of: {', '.join(kinds) or 'nothing'}"

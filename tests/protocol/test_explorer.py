@@ -1,0 +1,86 @@
+"""All interleavings of a small world keep the guarantee, and the explorer finds what would break it.
+
+Wider: ``python -m tests.protocol --help``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol import guarantee
+from tests.protocol.explorer import Walk
+from tests.protocol.mistakes import CONSUMER, MISTAKES, ONE_RECORD, SLICES, TWO, Mistake
+from tests.protocol.setting import Budget, Setting
+from tests.protocol.world import World
+
+ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1)
+"""One thing of any kind."""
+
+WALKS = {
+    "anything goes wrong once": (TWO, ANYTHING),
+    "losses are passed over": (Setting(fail_on_data_loss=False), ANYTHING),
+    "a consumer takes part": (CONSUMER, Budget(2, crashes=1, restarts=1, expiries=1, lost=1)),
+    "the log moves": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, retention=2)),
+    "a coordinator lives on": (ONE_RECORD, Budget(2, crashes=1, takeovers=1, expiries=1, pauses=1)),
+    "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1)),
+    "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1)),
+    "records are set aside": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
+    "two queries die with their coordinator": (
+        ONE_RECORD,
+        Budget(3, crashes=2, restarts=1, expiries=1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("setting", "budget"), WALKS.values(), ids=[name.replace(" ", "-") for name in WALKS])
+def test_the_guarantee_holds_whatever_comes_first(setting: Setting, budget: Budget) -> None:
+    walk = Walk(setting=setting, budget=budget).run()
+    print(walk)
+    assert not walk.broken, walk.story()
+    assert not walk.cut_off
+
+
+DOUBLED = Setting(most=(1, 1)), Budget(2, expiries=1, pauses=1, delays=1)
+
+
+def test_a_doubled_request_that_comes_when_the_lock_is_lost_blocks_nobody() -> None:
+    setting, budget = DOUBLED
+    walk = Walk(setting=setting, budget=budget).run()
+    assert not walk.broken, walk.story()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: m.make.__name__)
+def test_the_mistake_is_found(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = Walk(setting=mistake.setting, budget=mistake.budget).run()
+    assert not clean.broken, clean.story()
+    mistake.make(monkeypatch)
+    walk = Walk(setting=mistake.setting, budget=mistake.budget).run()
+    print(walk)
+    print(walk.story())
+    assert walk.broken
+
+
+EXCEPTIONS = {
+    "a sink that replaces repeats when a lock was lost": ("lost", TWO, Budget(1, expiries=1, pauses=1), "replace"),
+    "a sink that skips repeats when a lock was lost": ("lost", TWO, Budget(2, crashes=1, expiries=1), "skip"),
+    "a sink that skips repeats when isolation cut the batch": ("cut", SLICES, Budget(1, crashes=1), "skip"),
+}
+
+
+@pytest.mark.parametrize(
+    ("excuse", "setting", "budget", "sink"), EXCEPTIONS.values(), ids=[name.replace(" ", "-") for name in EXCEPTIONS]
+)
+def test_each_exception_that_the_guarantee_makes_is_needed(
+    excuse: str, setting: Setting, budget: Budget, sink: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = guarantee.outputs
+
+    def without(world: World, setting: Setting) -> str:
+        found = right(world._replace(**{excuse: 0}), setting)
+        return found if f"sinks that {sink}" in found else ""
+
+    monkeypatch.setattr(guarantee, "outputs", without)
+    walk = Walk(setting=setting, budget=budget).run()
+    print(walk)
+    print(walk.story())
+    assert walk.broken

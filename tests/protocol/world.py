@@ -1,0 +1,221 @@
+"""The small world: queries, perhaps a ShareConsumer, requests under way, one coordinator process after the other.
+
+A world is a value; :func:`Steps.of` is all that can happen next. What goes wrong is paid from a
+:class:`~tests.protocol.setting.Budget`, everything else is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from coordinator.messages import PlanReply
+from tests.protocol.coordinators import Coordinators, Served
+from tests.protocol.members import LOCAL, Consumer, Query
+from tests.protocol.requests import Request
+from tests.protocol.setting import LOCK_MS, SESSION_MS, Budget, Setting
+
+FAULTS = ("die before the append", "die after the append", "refuse", "doubt, written")
+AT_OLD = " at the old coordinator"
+FAILURES = 2
+"""How often a query that failed by name is started again while the world is explored; at the end it always is."""
+
+
+class World(NamedTuple):
+    """``live`` is the memory of the coordinator that owns the group, ``old`` (0: none) that of the one before. The rest
+    says where the guarantee makes exceptions, and what broke it on the way; offsets are bits."""
+
+    live: int
+    log: int
+    old: int
+    queries: tuple[Query, ...]
+    consumer: Consumer
+    flight: tuple[Request, ...] = ()
+    log_start: int = 0
+    lost: int = 0
+    lapsed: int = 0
+    cut: int = 0
+    archived: int = 0
+    complaint: str = ""
+
+    def with_query(self, index: int, query: Query) -> World:
+        return self._replace(queries=(*self.queries[:index], query, *self.queries[index + 1 :]))
+
+
+class Asked(NamedTuple):
+    """A request, and what came of it: made a text only when a trace is told."""
+
+    request: Request
+    served: Served
+    note: str = ""
+
+    def __str__(self) -> str:
+        answer, error = self.served.answer, self.served.error
+        told = error or ("no answer" if answer is None else "done")
+        if isinstance(answer, PlanReply):
+            held = ", ".join(f"{r.first}-{r.last}:{r.delivery_count}" for p in answer.plan.partitions for r in p.ranges)
+            told = f"plan {answer.plan.number} of {held or 'nothing'}" if answer.plan.number else "nothing to do"
+        return f"{self.request}{self.note}: {told}"
+
+
+Label = str | Asked
+Step = tuple[Label, World, Budget]
+
+
+class Steps:
+    """All that can happen next, through the real core."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.coordinators = Coordinators(setting)
+
+    def __repr__(self) -> str:
+        return f"<Steps {self.setting} {self.coordinators!r}>"
+
+    def begin(self) -> World:
+        served = self.coordinators.begin()
+        queries = tuple(Query(name, most) for name, most in zip("abcdef", self.setting.most, strict=False))
+        return World(served.memory, served.log, 0, queries, Consumer(self.setting.fetches))
+
+    def of(self, world: World, budget: Budget) -> Iterator[Step]:
+        """The steps; of a query that needs nobody only its own, since all others come to the same before and after."""
+        for index, query in enumerate(world.queries):
+            if query.phase in LOCAL and not (query.phase == "write" and budget.retention):
+                yield from self._alone(world, index, budget)
+                return
+        for index, query in enumerate(world.queries):
+            if query.phase in LOCAL:
+                yield from self._alone(world, index, budget)
+            elif query.up:
+                yield from self._asks(world, index, budget)
+            elif query.failures < FAILURES:
+                yield f"{query.name} is started", world.with_query(index, query.started()), budget
+        yield from self._consumer(world, budget)
+        yield from self._flight(world, budget)
+        yield from self._coordinators(world, budget)
+        yield from self._time(world, budget)
+        if world.log_start < self.setting.records and (left := budget.spend("retention")):
+            yield f"the log loses record {world.log_start}", world._replace(log_start=world.log_start + 1), left
+
+    # --- members
+
+    def _alone(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
+        query = world.queries[index]
+        yield f"{query.name} does: {query.phase}", self.goes_on(world, index), budget
+        if left := budget.spend("crashes"):
+            yield f"{query.name} dies before it does: {query.phase}", world.with_query(index, query.died()), left
+
+    def goes_on(self, world: World, index: int) -> World:
+        """The query does what it needs nobody for."""
+        return world.with_query(index, world.queries[index].goes_on(world.log_start, self.setting))
+
+    def _asks(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
+        query = world.queries[index]
+        request = query.wants(world.log_start)
+        assert request is not None
+        yield *self.call(world, index), budget
+        if world.old:
+            yield *self.call(world, index, old=True), budget
+        if left := budget.spend("crashes"):
+            yield f"{query.name} dies", world.with_query(index, query.died()), left
+        yield from self._gets_lost(world, request, budget)
+        if left := budget.spend("restarts"):
+            for fault in FAULTS:
+                yield *self.call(world, index, fault=fault), left
+
+    def _gets_lost(self, world: World, request: Request, budget: Budget) -> Iterator[Step]:
+        """Who asked does not hear of it and asks again; the first copy is served now, or arrives later."""
+        if left := budget.spend("lost"):
+            after, served = self._at(world, request)
+            yield Asked(request, served, ", and the answer is lost"), after, left
+        if (left := budget.spend("delays")) and request not in world.flight:
+            flight = tuple(sorted((*world.flight, request)))
+            yield f"{request} is under way; it will be asked again", world._replace(flight=flight), left
+
+    def call(self, world: World, index: int, *, old: bool = False, fault: str = "") -> tuple[Label, World]:
+        """The query asks for what it wants next, and hears the answer."""
+        query = world.queries[index]
+        request = query.wants(world.log_start)
+        assert request is not None
+        after, served = self._at(world, request, old=old, fault=fault)
+        asked = Asked(request, served, AT_OLD if old else f" ({fault})" * bool(fault))
+        if served.answer is None and not served.error:
+            return asked, after
+        return asked, after.with_query(index, query.heard(served.answer, served.error, self.setting))
+
+    def _consumer(self, world: World, budget: Budget) -> Iterator[Step]:
+        consumer = world.consumer
+        for decided in consumer.decides(self.setting):
+            yield f"c decides: {decided.outcome}", world._replace(consumer=decided), budget
+        request = consumer.wants(world.log_start)
+        if consumer.offset >= 0 and (left := budget.spend("crashes")):
+            yield "c dies", world._replace(consumer=consumer.died()), left
+        if request is None:
+            return
+        after, served = self._at(world, request)
+        heard = consumer.heard(served.answer, served.error, self.setting)
+        yield Asked(request, served), after._replace(consumer=heard), budget
+        yield from self._gets_lost(world, request, budget)
+
+    # --- coordinators
+
+    def _at(self, world: World, request: Request, *, old: bool = False, fault: str = "") -> tuple[World, Served]:
+        """The request is served; who asked has not heard of it yet."""
+        memory = world.old if old else world.live
+        served = self.coordinators.serve(memory, world.log, request, fenced=old, fault=fault)
+        return self._after(world, served, old=old), served
+
+    def _after(self, world: World, served: Served, *, old: bool = False) -> World:
+        log, live = served.log, world.live
+        if not old:
+            # A process that died, or could not load what it had dropped: another one loads the log.
+            live = served.memory or self.coordinators.load(log).memory
+        happened, failed = served.happened, "the engine failed" if served.error == "InternalError" else ""
+        lost = world.lost
+        for offset, number in happened.taken:
+            if any(query.may_have(f"i.{number}", offset) for query in world.queries):
+                lost |= 1 << offset
+        return world._replace(
+            live=live,
+            log=log,
+            old=served.memory if old else world.old,
+            lost=lost,
+            lapsed=world.lapsed | happened.lapsed,
+            cut=world.cut | happened.cut,
+            archived=world.archived | happened.archived,
+            complaint=world.complaint or happened.complaint or failed,
+        )
+
+    def _flight(self, world: World, budget: Budget) -> Iterator[Step]:
+        for request in world.flight:
+            left = tuple(other for other in world.flight if other != request)
+            arrived = world._replace(flight=left)
+            for old in (False, True) if world.old else (False,):
+                after, served = self._at(arrived, request, old=old)
+                yield Asked(request, served, ", late" + AT_OLD * old), after, budget
+
+    def _coordinators(self, world: World, budget: Budget) -> Iterator[Step]:
+        if left := budget.spend("restarts"):
+            yield "the coordinator dies", world._replace(live=self.coordinators.load(world.log).memory), left
+        if left := budget.spend("takeovers"):
+            live = self.coordinators.load(world.log).memory
+            yield "another coordinator takes the group", world._replace(live=live, old=world.live), left
+
+    # --- time
+
+    def _time(self, world: World, budget: Budget) -> Iterator[Step]:
+        alive = {query.member for query in world.queries if query.up} | ({"c"} if world.consumer.up else set())
+        for member in self.coordinators.sessions(world.live):
+            left = budget.spend("expiries", "pauses") if member in alive else budget.spend("expiries")
+            if left is not None:
+                yield f"the session of {member} ends", self.time_passes(world, frozenset({member})), left
+        locks = any(run.deadline_ms is not None for run in self.coordinators.runs(world.live).values())
+        if locks and (left := budget.spend("expiries")):
+            yield "a lock duration passes", self.time_passes(world, frozenset()), left
+
+    def time_passes(self, world: World, silent: frozenset[str]) -> World:
+        """A session timeout without a word of these members; a lock duration if there are none."""
+        ms = (SESSION_MS if silent else LOCK_MS) + 1
+        served = self.coordinators.time_passes(world.live, world.log, ms, silent)
+        after = self._after(world, served)
+        return after._replace(old=self.coordinators.older(world.old, ms) if world.old else 0)

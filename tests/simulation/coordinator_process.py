@@ -1,0 +1,197 @@
+"""The coordinator's process in the simulation: the real shard and the real scripts, with the brokers' facts.
+
+What :class:`coordinator.service.coordinator_service.CoordinatorService` does around them with threads is done here with
+tasks: look at the group, ask the brokers, run the script, answer. It may die or be stopped at any of these points, also
+in the middle of an append.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from coordinator.errors import ShareGroupError
+from coordinator.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, UsePlan
+from coordinator.service import scripts
+from coordinator.service.scripts import Facts, View
+from coordinator.service.shard import Script, Shard, Steps
+from coordinator.service.subscription import TopicPartitionId
+from coordinator.share_group import ShareGroup
+from tests.simulation.broker import TOPIC, Broker
+from tests.simulation.faulty_store import Died, OwnedStore, StateLog
+from tests.simulation.network import Reply
+from tests.simulation.world import BrokenPromise, Pending, Process, Task, World
+
+
+class Listener(Protocol):
+    """Who hears every answer."""
+
+    def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
+        """The request came in."""
+
+    def answered(self, coordinator: CoordinatorProcess, request: Any, answer: Any) -> None:
+        """The shard lets this answer out, or this ShareGroupError, just now."""
+
+
+class CoordinatorProcess(Process):
+    """``skew_ms``: how far its clock is from the world's. ``death_rate``: how often it dies at a step."""
+
+    death_rate = 0.0
+
+    def __init__(
+        self, world: World, name: str, log: StateLog, broker: Broker, listener: Listener, *, snapshot_after: int
+    ) -> None:
+        super().__init__(world, name)
+        self.broker, self.listener = broker, listener
+        self.skew_ms = world.between(-2_000, 2_000)
+        self.store = OwnedStore(log, self)
+        self.shard = Shard(self.store, snapshot_after=snapshot_after)
+        self.decided_ms = 0
+        self._in_step = False
+        self._wakes_ms: int | None = None
+
+    @property
+    def serves(self) -> bool:
+        """No other owner has come after it."""
+        return self.alive and self.store.owner == self.store.log.owner
+
+    @property
+    def is_idle(self) -> bool:
+        return self.store.log.in_doubt is None
+
+    @property
+    def knows_the_log(self) -> bool:
+        """Nobody else has written since it last did."""
+        return self.store.knows_the_log
+
+    def receive(self, request: Any, reply: Reply) -> None:
+        self.spawn(self._handle(request, reply))
+
+    def look_in(self, group_id: str) -> ShareGroup | None:
+        return self.shard.groups.get(group_id)
+
+    # --- requests
+
+    def _handle(self, request: Any, reply: Reply) -> Task:
+        self.listener.begun(self, request)
+        try:
+            answer = yield from self._answer(request)
+        except ShareGroupError as error:
+            answer = error
+        reply(answer)
+
+    def _answer(self, request: Any) -> Task:
+        if isinstance(request, JoinGroup):
+            return (yield from self._join(request))
+        if isinstance(request, NextPlan):
+            return (yield from self._next_plan(request))
+        if isinstance(request, UsePlan):
+            return (yield from self._use_plan(request))
+        if isinstance(request, AcquireRecords):
+            yield from self._look(request)
+            facts = yield from self._ask_brokers()
+            return (yield from self._run(request, _fetch(request, facts)))
+        if isinstance(request, LatestOffsets):
+            yield from self._look(request)
+            facts = yield from self._ask_brokers()
+            return OffsetsReply(ends={TOPIC: {str(p): end for (_, p), end in facts.ends.items()}})
+        return (yield from self._run(request, scripts.describe(request)))
+
+    def _join(self, request: JoinGroup) -> Task:
+        view: View = yield from self._run(request, scripts.look_before_join(request))
+        facts = yield from self._ask_brokers()
+        starts = {}
+        for p in facts.partitions:
+            if (p.topic_id, p.partition) not in view.fetch_from:
+                earliest = p.topic in view.known_topics or view.auto_offset_reset == "earliest"
+                starts[p] = (facts.log_starts if earliest else facts.ends)[p.where]
+        return (yield from self._run(request, scripts.join(request, topic_ids=True, starts=starts)))
+
+    def _next_plan(self, request: NextPlan) -> Task:
+        yield from self._look(request)
+        facts = yield from self._ask_brokers()
+        return (yield from self._run(request, scripts.next_plan(request, facts)))
+
+    def _use_plan(self, request: UsePlan) -> Task:
+        view = yield from self._look(request, number=request.number)
+        facts = yield from self._ask_brokers()
+        kept = [TopicPartitionId(*held) for held in sorted(view.plan)]
+        asked = Facts(partitions=kept, log_starts={p.where: facts.log_starts[p.where] for p in kept}, ends={})
+        return (
+            yield from self._run(request, scripts.use_plan(request, asked, gone=frozenset(), unsubscribed=frozenset()))
+        )
+
+    def _look(self, request: Any, **fields: Any) -> Task:
+        look = scripts.look(request.group_id, request.member_id, request.member_epoch, **fields)
+        return (yield from self._run(request, look))
+
+    def _ask_brokers(self) -> Task:
+        """The facts of now; what follows comes later."""
+        facts = self.broker.facts()
+        yield self.world.between(0, 5) if self.world.happens(0.95) else self.world.between(0, 3_000)
+        return facts
+
+    # --- the shard
+
+    def _run(self, request: Any, script: Script[Any]) -> Task:
+        answer = Pending()
+        submitted: Future[Any] = self.shard.submit(request.group_id, script)
+        submitted.add_done_callback(lambda done: self._hear(request, done, answer))
+        self._wake(self.world.now_ms + self.world.between(0, 2))
+        done = yield answer
+        if self.world.happens(self.death_rate):
+            self.die("killed at a step")
+            yield Pending()
+        return done.result()
+
+    def _hear(self, request: Any, done: Future[Any], answer: Pending) -> None:
+        outcome = done.exception() or done.result()
+        if not isinstance(outcome, View):
+            with contextlib.suppress(BrokenPromise):  # a future's callback: the world says it after this event
+                self.listener.answered(self, request, outcome)
+        self.world.after(0, lambda: answer.set(done))
+
+    def _wake(self, at_ms: int) -> None:
+        if self._wakes_ms is None or at_ms < self._wakes_ms:
+            self._wakes_ms = at_ms
+            self.world.at(at_ms, lambda: self._step(at_ms))
+
+    def _step(self, planned_ms: int) -> None:
+        if self._wakes_ms != planned_ms or not self.when_running(lambda: self._step(planned_ms)):
+            return
+        self._wakes_ms = None
+        if self._in_step:
+            return  # the step that runs looks for more at its end
+        self._in_step = True
+        self.decided_ms = self.world.now_ms
+        try:
+            self.shard.step(self.world.now_ms + self.skew_ms)
+        except Died:
+            return
+        finally:
+            self._in_step = False
+        due_ms = self.shard.next_deadline_ms()
+        if self.shard.has_waiting:
+            self._wake(self.world.now_ms)
+        elif due_ms is not None:
+            self._wake(max(due_ms - self.skew_ms, self.world.now_ms + 10))
+
+
+def _fetch(request: AcquireRecords, facts: Facts) -> Script[Any]:
+    """A ShareConsumer's fetch: it sees new partitions and moved logs as a query does."""
+
+    def script(group: ShareGroup) -> Steps[Any]:
+        yield from scripts.initialize(group, {p: facts.log_starts[p.where] for p in facts.partitions})
+        yield from scripts.move_log_starts(facts.partitions, facts)
+        return (
+            yield AcquireRecords(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+                max_records=request.max_records,
+                bounds=scripts.bounds(facts.partitions, facts, None),
+            )
+        )
+
+    return script

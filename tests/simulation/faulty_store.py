@@ -1,0 +1,190 @@
+"""A state store that outlives its owners, and their ways in, which fail before, after or in the midst of an append.
+
+Rule: whatever goes wrong, a load finds all of an append or nothing of it, and what was in doubt is settled by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coordinator.service.store import StoreDoubtful, StoredRecord, StoreRefused
+from tests.simulation.world import Process, World
+
+Appends = Mapping[str, Sequence[bytes]]
+FAULTS = ("refuse", "doubt", "doubt, written", "doubt, late", "die before", "die in the midst", "die after", "slow")
+
+
+class Died(BaseException):
+    """The owner is gone in the middle of a call: nothing catches it, nothing is answered."""
+
+
+class Reader(Protocol):
+    """Who is told what became durable."""
+
+    def appended(self, group_id: str, data: Sequence[bytes]) -> None:
+        """These records, in this order, are the log's newest."""
+
+    def replaced(self, group_id: str, old: Sequence[StoredRecord], new: Sequence[bytes]) -> None:
+        """A snapshot took the log's place."""
+
+
+@dataclass
+class StateLog:
+    """What is on disk. ``fence``: how an owner is kept out that was replaced: by its ``owner`` number, as by Kafka's
+    transactions, or by ``sequence``: what somebody else has written is noticed at the next append, as by SQLite."""
+
+    world: World
+    reader: Reader
+    fence: str = "owner"
+    fault_rate: float = 0.0
+    owner: int = 0
+    logs: dict[str, list[StoredRecord]] = field(default_factory=dict)
+    in_doubt: Appends | None = None
+    _next: dict[str, int] = field(default_factory=dict)
+
+    def next_owner(self) -> int:
+        self.settle()
+        self.owner += 1
+        return self.owner
+
+    def next_sequence(self, group_id: str) -> int:
+        return self._next.get(group_id, 0)
+
+    def write(self, appends: Appends) -> None:
+        for group_id, data in appends.items():
+            log = self.logs.setdefault(group_id, [])
+            log += [StoredRecord(at, each) for at, each in enumerate(data, self.next_sequence(group_id))]
+            self._next[group_id] = self.next_sequence(group_id) + len(data)
+            self.reader.appended(group_id, data)
+
+    def write_in_part(self, appends: Appends) -> None:
+        """Its writer died over it: nothing of it is there."""
+
+    def replace(self, group_id: str, data: Sequence[bytes]) -> None:
+        old, self.logs[group_id] = self.logs.get(group_id, []), []
+        first = self.next_sequence(group_id)
+        self.logs[group_id] = [StoredRecord(at, each) for at, each in enumerate(data, first)]
+        self._next[group_id] = first + len(data)
+        self.reader.replaced(group_id, old, data)
+
+    def leave_in_doubt(self, appends: Appends) -> None:
+        """It arrives later, unless a load settles it before."""
+        self.in_doubt = appends
+        self.world.after(self.world.between(1, 3_000), lambda: self._arrive(appends))
+
+    def settle(self) -> None:
+        """What was in doubt is written now, or never."""
+        if (appends := self.in_doubt) is not None:
+            self.in_doubt = None
+            if self.world.happens(0.5):
+                self.write(appends)
+
+    def _arrive(self, appends: Appends) -> None:
+        if self.in_doubt is appends:
+            self.in_doubt = None
+            self.write(appends)
+
+
+class OwnedStore:
+    """One owner's way to the log. See :class:`coordinator.service.store.Store`."""
+
+    def __init__(self, log: StateLog, process: Process) -> None:
+        self.log, self.process, self.world = log, process, log.world
+        self.owner = log.next_owner()
+        self._known: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        return f"simulated store of {self.process.name}"
+
+    @property
+    def knows_the_log(self) -> bool:
+        """Nobody else has written since this owner last did."""
+        return all(known == self.log.next_sequence(group_id) for group_id, known in self._known.items())
+
+    def load(self, group_id: str) -> list[StoredRecord]:
+        self._be_slow()
+        if self.world.happens(self.log.fault_rate / 2):
+            raise StoreRefused("the load was refused")
+        self.log.settle()
+        self._known[group_id] = self.log.next_sequence(group_id)
+        return list(self.log.logs.get(group_id, []))
+
+    def append(self, appends: Appends) -> None:
+        fault = self._fault(*FAULTS)
+        self._begin(fault)
+        for group_id in appends:
+            self._check_owner(group_id)
+        if fault == "doubt, late":
+            self.log.leave_in_doubt(appends)
+        if fault == "die in the midst":
+            self.log.write_in_part(appends)
+            self._die(fault)
+        if fault in ("doubt", "doubt, late"):
+            raise StoreDoubtful(fault)
+        self.log.write(appends)
+        for group_id in appends:
+            self._known[group_id] = self.log.next_sequence(group_id)
+        self._end(fault)
+
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes]) -> None:
+        fault = self._fault("refuse", "doubt", "doubt, written", "die before", "die after", "slow")
+        self._begin(fault)
+        self._check_owner(group_id)
+        if fault == "doubt":
+            raise StoreDoubtful(fault)
+        self.log.replace(group_id, records)
+        self._known[group_id] = self.log.next_sequence(group_id)
+        self._end(fault)
+
+    def group_ids(self) -> list[str]:
+        return list(self.log.logs)
+
+    def close(self) -> None:
+        """Nothing: owners of this store die."""
+
+    # --- what goes wrong
+
+    def _fault(self, *faults: str) -> str:
+        if not self.world.happens(self.log.fault_rate):
+            return ""
+        fault = self.world.chance.choice(faults)
+        self.world.note(self.process.name, f"append: {fault}")
+        return fault
+
+    def _begin(self, fault: str) -> None:
+        if fault == "slow":
+            self._be_slow(10_000)
+        if fault == "die before":
+            self._die(fault)
+        if fault == "refuse":
+            raise StoreRefused(fault)
+
+    def _end(self, fault: str) -> None:
+        if fault == "die after":
+            self._die(fault)
+        if fault == "doubt, written":
+            raise StoreDoubtful(fault)
+
+    def _be_slow(self, most_ms: int = 0) -> None:
+        """The world goes on meanwhile; it may be that this owner is dead afterwards, or stopped until later."""
+        if not most_ms and self.log.fault_rate == 0:
+            return
+        self.world.run_until(self.world.now_ms + self.world.between(0, most_ms or 50))
+        while self.process.alive and self.process.stopped:
+            self.world.run_until(self.process.stopped_until_ms)
+        if not self.process.alive:
+            raise Died
+
+    def _check_owner(self, group_id: str) -> None:
+        """The fence."""
+        if self.log.fence == "owner" and self.owner != self.log.owner:
+            raise StoreRefused(f"fenced by owner {self.log.owner}")
+        if self.log.fence == "sequence" and self._known.get(group_id) != self.log.next_sequence(group_id):
+            raise StoreRefused("somebody else has written to it")
+
+    def _die(self, fault: str) -> None:
+        self.process.die(fault)
+        raise Died

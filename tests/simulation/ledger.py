@@ -1,0 +1,314 @@
+"""What is durable, offset by offset, as the log's own records say it, and what no record may ever do to an offset.
+
+It reads what was appended, knows nothing of runs, groups or scripts, and asks the members (:class:`Evidence`) whether
+they wanted what happened. One holder at a time; a count is handed out once; nothing terminal changes; nothing is
+accepted that nobody accepted; nothing is archived without a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from coordinator.record_state import TERMINAL, RecordState
+from coordinator.records import (
+    LogStartMoved,
+    MemberJoined,
+    PartitionInitialized,
+    PlanAcquired,
+    PlanCompleted,
+    PlanTakenUp,
+    RunsChanged,
+    decode_record,
+)
+from coordinator.runs import Run
+from coordinator.service.store import StoredRecord
+from coordinator.share_group import ShareGroup
+from tests.simulation.broker import Broker, Record
+from tests.simulation.world import World
+from tests.unit.group_driver import durable_state
+
+A, Q, ACK, ARCHIVED = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+NEVER_ACQUIRED = Run(A)
+
+
+class Evidence(Protocol):
+    """What the members did, and what they were told."""
+
+    def committed(self, member_id: str, number: int) -> bool:
+        """Spark committed the batch of this plan."""
+
+    def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
+        """A ShareConsumer sent one of these outcomes with this receipt."""
+
+    def has_left(self, member_id: str) -> bool:
+        """A ShareConsumer said that it leaves."""
+
+    def may_lose(self, member_id: str, record: Record, count: int) -> bool:
+        """Its lock may be over by now."""
+
+    def trial_broke_off(self, number: int) -> bool:
+        """A process of the query died or was away while it had this plan."""
+
+
+@dataclass
+class KnownPlan:
+    """An acquisition."""
+
+    number: int
+    member_id: str
+    query: bool
+    trial: bool
+    used: bool = False
+
+
+@dataclass
+class Ledger:
+    """Kept by every append."""
+
+    world: World
+    broker: Broker
+    limit: int = 5
+    evidence: Evidence = field(init=False)
+    runs: dict[Record, Run] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    log_starts: dict[int, int] = field(default_factory=dict)
+    plans: dict[int, KnownPlan] = field(default_factory=dict)
+    delivered: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """(partition, offset, delivery count) to plan number."""
+    lost: set[tuple[int, int, int]] = field(default_factory=set)
+    """Deliveries whose lock was lost."""
+    lost_numbers: set[int] = field(default_factory=set)
+    archived: dict[Record, str] = field(default_factory=dict)
+    done_by: dict[Record, int] = field(default_factory=dict)
+    """Accepted records to the number that they carried."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    queries: dict[str, bool] = field(default_factory=dict)
+    completed: set[int] = field(default_factory=set)
+    taken_up: set[tuple[int, int]] = field(default_factory=set)
+    appends: int = 0
+    joined_in: dict[str, int] = field(default_factory=dict)
+    """Member to the append that raised its epoch."""
+    last_number: int = 0
+    snapshots: int = 0
+
+    # --- told by the store
+
+    def appended(self, group_id: str, data: Sequence[bytes]) -> None:
+        self.appends += 1
+        for each in data:
+            record = decode_record(each)
+            read = _READ.get(type(record))
+            if read is not None:
+                read(self, record)
+
+    def replaced(self, group_id: str, old: Sequence[StoredRecord], new: Sequence[bytes]) -> None:
+        """A snapshot says what the log said."""
+        self.snapshots += 1
+        before, after = self._state(group_id, [r.data for r in old]), self._state(group_id, new)
+        if before != after:
+            self.world.fail("a snapshot does not rebuild the state that the log had")
+
+    def _state(self, group_id: str, data: Sequence[bytes]) -> list[bytes]:
+        group = ShareGroup(group_id)
+        try:
+            for each in data:
+                group.replay(decode_record(each))
+        except (LookupError, ValueError, AssertionError, AttributeError) as error:
+            self.world.fail(f"the log can't be replayed: {error!r}")
+        return durable_state(group)
+
+    # --- one method a record
+
+    def _joined(self, record: MemberJoined) -> None:
+        if record.member_epoch != self.epochs.get(record.member_id, 0) + 1:
+            self.world.fail(f"{record.member_id} has epoch {record.member_epoch} after {self.epochs[record.member_id]}")
+        self.epochs[record.member_id] = record.member_epoch
+        self.joined_in[record.member_id] = self.appends
+        self.queries[record.member_id] = record.query
+
+    def _initialized(self, record: PartitionInitialized) -> None:
+        if record.partition in self.starts:
+            self.world.fail(f"partition {record.partition} began twice")
+        self.starts[record.partition] = record.start_offset
+
+    def _log_start(self, record: LogStartMoved) -> None:
+        self.log_starts[record.partition] = max(self.log_starts.get(record.partition, 0), record.log_start)
+        if record.log_start > self.broker.starts[record.partition]:
+            self.world.fail(f"the log of {record.partition} does not begin at {record.log_start}")
+
+    def _acquired(self, record: PlanAcquired) -> None:
+        if record.number <= self.last_number:
+            self.world.fail(f"plan {record.number} after plan {self.last_number}: numbers rise")
+        self.last_number = record.number
+        query = self.queries[record.member_id]
+        self.plans[record.number] = KnownPlan(record.number, record.member_id, query, record.trial)
+
+    def _taken_up(self, record: PlanTakenUp) -> None:
+        self.taken_up.add((record.number, record.member_epoch))
+        self.plans[record.number].used = record.used
+        if record.member_epoch != self.epochs[record.member_id]:
+            self.world.fail(f"plan {record.number} was taken up in epoch {record.member_epoch}, which is fenced")
+
+    def _completed(self, record: PlanCompleted) -> None:
+        self.completed.add(record.number)
+        if not self.evidence.committed(record.member_id, record.number):
+            self.world.fail(f"plan {record.number} was completed, and its batch was not committed")
+
+    def _changed(self, record: RunsChanged) -> None:
+        for first, last, run in record.runs:
+            for offset in range(first, last + 1):
+                key = (record.partition, offset)
+                before = self.runs.get(key, NEVER_ACQUIRED)
+                wrong = self._wrong(key, before, run)
+                if wrong:
+                    self.world.fail(f"{key} {wrong}: {_text(before)} -> {_text(run)}")
+                self.runs[key] = run
+
+    # --- what may become of an offset
+
+    def _wrong(self, key: Record, before: Run, after: Run) -> str:
+        if before.state in TERMINAL:
+            return "changes though it is done"
+        if after.state == Q:
+            return self._wrong_acquisition(key, before, after)
+        if after.delivery_count != before.delivery_count:
+            return "has another delivery count, and was not acquired"
+        if after.state == A:
+            return self._wrong_return(key, before, after)
+        if after.state == ACK:
+            return self._wrong_accept(key, before)
+        return self._wrong_archive(key, before)
+
+    def _wrong_acquisition(self, key: Record, before: Run, after: Run) -> str:
+        number = after.acquisition
+        if number is None or number not in self.plans:
+            return "is acquired under no known number"
+        if after.delivery_count != before.delivery_count + 1:
+            return "is acquired, and its count does not rise by one"
+        receipt = (*key, after.delivery_count)
+        if receipt in self.delivered:
+            return "is delivered under a count that was handed out before"
+        if number not in (before.acquisition, self.last_number):
+            return f"carries {before.acquisition or 'no number'}, and plan {number} came back to it"
+        if before.state == Q and number != before.acquisition:
+            return "has a holder, and is acquired by another one"
+        if after.failures > before.failures + 1 or after.failures >= after.delivery_count:
+            return "has more failures than deliveries"
+        self.delivered[receipt] = number
+        return ""
+
+    def _wrong_return(self, key: Record, before: Run, after: Run) -> str:
+        if after.failures > before.failures + 1 or after.failures > after.delivery_count:
+            return "has more failures than deliveries"
+        if before.state != Q:
+            return "" if after.acquisition is None else "goes to a number, and nobody acquired it"
+        plan = self.plans[before.acquisition or 0]
+        kept, released = after.acquisition is not None, after.releases > before.releases
+        if kept and after.acquisition != before.acquisition:
+            return "returns under another number"
+        if released and not plan.query and not self._was_released(plan, key, before.delivery_count):
+            return "is released, and nobody released it"
+        if kept:
+            if not self.evidence.may_lose(plan.member_id, key, before.delivery_count):
+                return "loses its lock too early"
+            self._note_lost(key, before)
+        elif plan.query and after.set_aside_ms is not None:
+            self._note_lost(key, before)
+        return ""
+
+    def _note_lost(self, key: Record, before: Run) -> None:
+        self.lost.add((*key, before.delivery_count))
+        self.lost_numbers.add(before.acquisition or 0)
+
+    def _was_released(self, plan: KnownPlan, key: Record, count: int) -> bool:
+        return self.evidence.has_left(plan.member_id) or self.evidence.asked_for(key, count, RELEASE)
+
+    def _wrong_accept(self, key: Record, before: Run) -> str:
+        number = before.acquisition
+        plan = self.plans.get(number or 0)
+        if plan is None or number is None:
+            return "is accepted, and nobody had it"
+        if plan.query and not self.evidence.committed(plan.member_id, number):
+            return f"is accepted, and plan {number}, whose batch it is in, was not committed"
+        if not plan.query and (before.state != Q or not self.evidence.asked_for(key, before.delivery_count, ACCEPT)):
+            return "is accepted, and its holder did not accept this delivery"
+        self.done_by[key] = number
+        return ""
+
+    def _wrong_archive(self, key: Record, before: Run) -> str:
+        plan = self.plans.get(before.acquisition or 0)
+        if key[1] < self.broker.starts[key[0]]:
+            self.archived[key] = "the log's loss"
+        elif plan is None:
+            return "is archived, and nobody had it"
+        elif plan.query:
+            if not (plan.trial and plan.used and before.set_aside_ms is not None):
+                return "is archived, and was not on trial"
+            if key not in self.broker.poison and not self.evidence.trial_broke_off(plan.number):
+                return "is archived, is no poison, and its trial was not broken off"
+            self.archived[key] = "a failed trial"
+        elif self.evidence.asked_for(key, before.delivery_count, REJECT, GAP):
+            self.archived[key] = "rejected"
+        elif before.tries + 1 >= self.limit:
+            self.archived[key] = "its tries are used up"
+        else:
+            return "is archived without a reason"
+        return ""
+
+    # --- looked at
+
+    def is_done(self, key: Record) -> bool:
+        """Accepted or archived, or never there for this group."""
+        run = self.runs.get(key)
+        if run is not None and run.state in TERMINAL:
+            return True
+        return key[1] < self.log_starts.get(key[0], 0) or key[1] < self.starts.get(key[0], 0)
+
+    def check_group(self, group: ShareGroup) -> None:
+        """The group has the runs that the log says, merged where they are alike."""
+        for topic_partition, partition in group.partitions.items():
+            seen, before = set(), None
+            for first, last, run in partition.runs:
+                if before == (first, run):
+                    self.world.fail(f"{partition!r}: equal neighbours at {first} are not merged")
+                before = (last + 1, run)
+                for offset in range(first, last + 1):
+                    key = (topic_partition.partition, offset)
+                    seen.add(key)
+                    said = self.runs.get(key, NEVER_ACQUIRED)
+                    if run._replace(deadline_ms=None) != said._replace(deadline_ms=None):
+                        self.world.fail(f"{key} is {_text(run)} in memory and {_text(said)} in the log")
+            for offset in range(partition.start_offset, partition.end_offset):
+                if (topic_partition.partition, offset) not in seen:
+                    self.world.fail(f"{partition!r} does not know {offset}")
+            self._check_start(topic_partition.partition, partition.start_offset)
+
+    def check_rebuilt(self, group: ShareGroup, log: Sequence[StoredRecord]) -> None:
+        """Whoever loads the log has the group that is in memory."""
+        if self._state(group.group_id, [r.data for r in log]) != durable_state(group):
+            self.world.fail("the state that the log rebuilds is not the state in memory")
+
+    def _check_start(self, partition: int, start_offset: int) -> None:
+        for offset in range(self.starts[partition], start_offset):
+            if not self.is_done((partition, offset)):
+                self.world.fail(f"{(partition, offset)} is below the start offset {start_offset}, and not done")
+
+
+def _text(run: Run) -> str:
+    number = "" if run.acquisition is None else f" number {run.acquisition}"
+    return f"{run.state.name} count {run.delivery_count} failures {run.failures}{number}"
+
+
+GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
+
+_READ: dict[type[Any], Any] = {
+    MemberJoined: Ledger._joined,
+    PartitionInitialized: Ledger._initialized,
+    LogStartMoved: Ledger._log_start,
+    PlanAcquired: Ledger._acquired,
+    PlanTakenUp: Ledger._taken_up,
+    PlanCompleted: Ledger._completed,
+    RunsChanged: Ledger._changed,
+}

@@ -1,0 +1,61 @@
+"""Requests and replies on their way: lost, doubled, late, and so in another order than they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tests.simulation.world import Pending, World
+
+NO_ANSWER = object()
+"""What a caller is told that waits no longer: the request may have been carried out."""
+
+Reply = Callable[[Any], None]
+
+
+class Server(Protocol):
+    """Who is asked."""
+
+    alive: bool
+
+    def receive(self, request: Any, reply: Reply) -> None:
+        """Answer in one's own time, or never."""
+
+
+@dataclass
+class Network:
+    """``lost``, ``doubled``, ``late``: how often that happens to a message."""
+
+    world: World
+    lost: float = 0.0
+    doubled: float = 0.0
+    late: float = 0.0
+
+    def ask(self, server: Server, request: Any, timeout_ms: int) -> Pending:
+        """The answer, or NO_ANSWER after ``timeout_ms``."""
+        answer = Pending()
+        for copy in range(2 if self.world.happens(self.doubled) else 1):
+            if not self.world.happens(self.lost):
+                late = max(self.late, 0.3) if copy else self.late
+                self.world.after(self._delay_ms(late), lambda: self._arrive(server, request, answer))
+        self.world.after(timeout_ms, lambda: answer.set(NO_ANSWER))
+        return answer
+
+    def heal(self) -> None:
+        self.lost = self.doubled = self.late = 0.0
+
+    def _arrive(self, server: Server, request: Any, answer: Pending) -> None:
+        if server.alive:
+            server.receive(request, lambda value: self._reply(answer, value))
+        else:
+            answer.set(NO_ANSWER)  # the connection is refused
+
+    def _reply(self, answer: Pending, value: Any) -> None:
+        if not self.world.happens(self.lost):
+            self.world.after(self._delay_ms(self.late), lambda: answer.set(value))
+
+    def _delay_ms(self, late: float) -> int:
+        if self.world.happens(late):
+            return self.world.between(50, 20_000)
+        return self.world.between(1, 20)

@@ -1,0 +1,401 @@
+"""The service's whole life from a seed: members and coordinators that die, a store and a network that fail, then peace.
+
+While there is trouble anything may happen to anybody; what must never happen, the ledger and the witness say at once.
+Then the faults stop, and the run has to come to its end: every record accepted or archived, each in an output that
+holds it, the log's state the same as the memory's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.simulation.broker import Broker, Record
+from tests.simulation.coordinator_process import CoordinatorProcess
+from tests.simulation.faulty_store import StateLog
+from tests.simulation.ledger import Ledger
+from tests.simulation.network import Network
+from tests.simulation.service_query import Checkpoint, QueryOptions, QueryProcess
+from tests.simulation.session import GROUP
+from tests.simulation.share_consumer import ConsumerProcess
+from tests.simulation.witness import Witness
+from tests.simulation.world import BrokenPromise, Process, World
+
+PEACE_MS = 3_600_000
+"""How long a run may take when the faults have stopped."""
+PEACEFUL_BATCH_MS = (100, 2_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceScenario:
+    """What a seed stands for; its repr is what a failure prints."""
+
+    seed: int
+    trouble_ms: int
+    partitions: int
+    records: int
+    poison: int
+    queries: int
+    consumers: int
+    query_options: tuple[QueryOptions, ...]
+    starting_offsets: str
+    configs: dict[str, str]
+    snapshot_after: int
+    fence: str
+    lost: float
+    doubled: float
+    late: float
+    store_faults: float
+    steps_die: float
+    coordinator_steps_die: float
+    member_dies_ms: int
+    member_stops_ms: int
+    coordinator_dies_ms: int
+    coordinator_stops_ms: int
+    log_moves_ms: int
+    restart_ms: tuple[int, int]
+
+    @classmethod
+    def of(cls, seed: int) -> ServiceScenario:
+        chance = random.Random(f"scenario {seed}")
+        session_ms = chance.choice((20_000, 45_000))
+        queries = chance.choice((0, 1, 2, 2, 3))
+        starting = chance.choice(("earliest", "earliest", "earliest", "latest"))
+        never = 10**9
+        return cls(
+            seed=seed,
+            trouble_ms=chance.choice((60_000, 180_000, 300_000)),
+            partitions=chance.choice((1, 1, 2, 3)),
+            records=int(60 ** chance.random()),
+            poison=chance.choice((0, 0, 0, 1, 2)),
+            queries=queries,
+            consumers=chance.choice((0, 0, 1, 2)) if queries else chance.choice((1, 2)),
+            query_options=tuple(
+                QueryOptions(
+                    max_records=chance.choice((None, 3, 10, 40)),
+                    available_now=chance.random() < 0.2,
+                    fail_on_data_loss=chance.random() < 0.5,
+                    starting_offsets=starting,
+                    batch_ms=chance.choice(((10, 500), (100, 8_000), (5_000, 60_000))),
+                )
+                for _ in range(queries)
+            ),
+            starting_offsets=starting,
+            configs={
+                "share.session.timeout.ms": str(session_ms),
+                "share.heartbeat.interval.ms": str(session_ms // 3),
+                "share.record.lock.duration.ms": str(chance.choice((5_000, 20_000))),
+                "share.delivery.count.limit": str(chance.choice((2, 3, 4, 5, 5, 8))),
+                "share.isolation.base": str(chance.choice((5, 30, 100_000))),
+                "share.acquire.mode": chance.choice(("batch_optimized", "record_limit")),
+            },
+            snapshot_after=chance.choice((3, 10, 30, 500)),
+            fence=chance.choice(("owner", "owner", "sequence")),
+            lost=chance.choice((0.0, 0.02, 0.15)),
+            doubled=chance.choice((0.0, 0.1, 0.4)),
+            late=chance.choice((0.0, 0.05, 0.2)),
+            store_faults=chance.choice((0.0, 0.03, 0.15)),
+            steps_die=chance.choice((0.0, 0.02, 0.1)),
+            coordinator_steps_die=chance.choice((0.0, 0.0, 0.01, 0.05)),
+            member_dies_ms=chance.choice((15_000, 60_000, never)),
+            member_stops_ms=chance.choice((60_000, never)),
+            coordinator_dies_ms=chance.choice((10_000, 40_000, never)),
+            coordinator_stops_ms=chance.choice((30_000, 90_000, never)),
+            log_moves_ms=chance.choice((30_000, never, never)),
+            restart_ms=chance.choice(((100, 3_000), (100, 60_000), (40_000, 90_000))),
+        )
+
+
+class ServiceRun:
+    """A scenario under way."""
+
+    def __init__(self, scenario: ServiceScenario) -> None:
+        self.scenario = s = scenario
+        self.world = World(s.seed)
+        self.peace = False
+        self.broker = Broker(s.partitions, s.records)
+        self.network = Network(self.world, lost=s.lost, doubled=s.doubled, late=s.late)
+        limit, base = int(s.configs["share.delivery.count.limit"]), int(s.configs["share.isolation.base"])
+        self.ledger = Ledger(self.world, self.broker, limit)
+        self.log = StateLog(self.world, self.ledger, fence=s.fence, fault_rate=s.store_faults)
+        self.witness = self.ledger.evidence = Witness(
+            self.world,
+            self.ledger,
+            lock_ms=int(s.configs["share.record.lock.duration.ms"]),
+            session_ms=int(s.configs["share.session.timeout.ms"]),
+            limit=limit,
+            base=base,
+            sure_locks=s.fence == "owner",
+        )
+        self.coordinators: list[CoordinatorProcess] = []
+        self.members: list[Process] = []
+        self.checkpoints = [Checkpoint(f"q{index + 1}") for index in range(s.queries)]
+        self.deaths: Counter[str] = Counter()
+        self._start_coordinator()
+        for index in range(s.queries):
+            self._start_query(index)
+        for index in range(s.consumers):
+            self._start_consumer(index, f"c{index + 1}")
+
+    # --- who lives
+
+    def find(self) -> CoordinatorProcess | None:
+        """The coordinator that the endpoint file names."""
+        newest = self.coordinators[-1]
+        return newest if newest.alive else None
+
+    def _start_coordinator(self) -> None:
+        if self.coordinators and self.coordinators[-1].alive and not self.coordinators[-1].stopped:
+            return
+        name = f"coordinator-{len(self.coordinators) + 1}"
+        started = CoordinatorProcess(
+            self.world, name, self.log, self.broker, self.witness, snapshot_after=self.scenario.snapshot_after
+        )
+        self.world.note(name, "starts")
+        started.death_rate = 0.0 if self.peace else self.scenario.coordinator_steps_die
+        started.on_death = lambda: self._after_death(
+            "coordinator", lambda: self.world.after(self.world.between(50, 3_000), self._start_coordinator)
+        )
+        self.coordinators.append(started)
+
+    def _after_death(self, kind: str, start_again: Callable[[], None]) -> None:
+        self.deaths[kind] += 1
+        start_again()
+
+    def _restart_ms(self) -> int:
+        return self.world.between(1_000, 10_000) if self.peace else self.world.between(*self.scenario.restart_ms)
+
+    def _start_query(self, index: int) -> None:
+        checkpoint = self.checkpoints[index]
+        others = [m for m in self.members if isinstance(m, QueryProcess) and m.mine is checkpoint and m.alive]
+        process = QueryProcess(
+            self.world,
+            checkpoint,
+            self.scenario.query_options[index],
+            self.witness,
+            self.broker,
+            self.network,
+            self.find,
+            self.scenario.configs,
+        )
+        process.was_second = bool(others)
+        if self.peace:
+            process.batch_ms = PEACEFUL_BATCH_MS
+        process.death_rate = 0.0 if self.peace else self.scenario.steps_die
+        process.on_death = lambda: self._after_death("query", lambda: self._query_died(index))
+        self.members.append(process)
+
+    def _query_died(self, index: int) -> None:
+        alive = any(isinstance(m, QueryProcess) and m.mine is self.checkpoints[index] and m.alive for m in self.members)
+        if not alive:
+            self.world.after(self._restart_ms(), lambda: self._start_query_unless_alive(index))
+
+    def _start_query_unless_alive(self, index: int) -> None:
+        if not any(isinstance(m, QueryProcess) and m.mine is self.checkpoints[index] and m.alive for m in self.members):
+            self._start_query(index)
+
+    def _start_consumer(self, index: int, member_id: str) -> None:
+        name = f"{member_id}-{len(self.members)}"
+        process = ConsumerProcess(
+            self.world,
+            name,
+            member_id,
+            self.witness,
+            self.broker,
+            self.network,
+            self.find,
+            self.scenario.configs,
+            self.scenario.starting_offsets,
+        )
+        process.gentle = self.peace
+        process.death_rate = 0.0 if self.peace else self.scenario.steps_die
+        process.on_death = lambda: self._after_death("consumer", lambda: self._consumer_died(index, member_id))
+        self.members.append(process)
+
+    def _consumer_died(self, index: int, member_id: str) -> None:
+        """The next one has its id, or one of its own."""
+        if member_id in self.witness.left or self.world.happens(0.5):
+            member_id = f"c{index + 1}.{len(self.members)}"
+        self.world.after(self._restart_ms(), lambda: self._start_consumer(index, member_id))
+
+    # --- trouble
+
+    def _now_and_then(self, mean_ms: int, act: Callable[[], None]) -> None:
+        """``act`` at random times, until there is peace."""
+
+        def again() -> None:
+            if not self.peace:
+                act()
+                self._now_and_then(mean_ms, act)
+
+        self.world.after(1 + int(self.world.chance.expovariate(1 / mean_ms)), again)
+
+    def _begin_trouble(self) -> None:
+        s = self.scenario
+        self._now_and_then(s.member_dies_ms, self._kill_a_member)
+        self._now_and_then(s.member_stops_ms, self._stop_a_member)
+        self._now_and_then(s.coordinator_dies_ms, self._kill_a_coordinator)
+        self._now_and_then(s.coordinator_stops_ms, self._stop_the_coordinator)
+        self._now_and_then(s.log_moves_ms, self._move_a_log)
+        self._now_and_then(10_000, self._produce)
+        for _ in range(s.poison):
+            self.world.after(self.world.between(0, s.trouble_ms // 2), self._poison)
+
+    def _kill_a_member(self) -> None:
+        alive = [m for m in self.members if m.alive]
+        if alive:
+            self.world.chance.choice(alive).die("killed")
+
+    def _stop_a_member(self) -> None:
+        """As by SIGSTOP; for a query, its scheduler may think that it is gone and start another process."""
+        alive = [m for m in self.members if m.alive and not m.stopped]
+        if not alive:
+            return
+        member = self.world.chance.choice(alive)
+        member.stop_for(self.world.between(1_000, 90_000))
+        if isinstance(member, QueryProcess) and self.world.happens(0.7):
+            index = self.checkpoints.index(member.mine)
+            self.world.after(self.world.between(0, 20_000), lambda: None if self.peace else self._start_query(index))
+
+    def _kill_a_coordinator(self) -> None:
+        alive = [c for c in self.coordinators if c.alive]
+        if alive:
+            self.world.chance.choice(alive).die("killed")
+
+    def _stop_the_coordinator(self) -> None:
+        """Another one takes its place; when it goes on, it does not know."""
+        newest = self.coordinators[-1]
+        if newest.alive and not newest.stopped:
+            newest.stop_for(self.world.between(500, 40_000))
+            self.world.after(self.world.between(0, 10_000), self._start_coordinator)
+
+    def _move_a_log(self) -> None:
+        partition = self.world.chance.randrange(len(self.broker.ends))
+        offset = self.broker.starts[partition] + self.world.between(1, 12)
+        self.world.note("broker", f"deletes partition {partition} up to {offset}")
+        self.broker.delete_up_to(partition, offset)
+
+    def _produce(self) -> None:
+        if self.world.happens(0.05) and len(self.broker.ends) < 4:
+            self.broker.add_partition()
+        self.broker.append(self.world.chance.randrange(len(self.broker.ends)), self.world.between(1, 15))
+
+    def _poison(self) -> None:
+        """A record comes that no query can process."""
+        partition = self.world.chance.randrange(len(self.broker.ends))
+        self.broker.poison.add((partition, self.broker.ends[partition]))
+        self.broker.append(partition, 1)
+
+    # --- peace
+
+    def _make_peace(self) -> None:
+        self.peace = True
+        self.world.note("world", "peace")
+        self.network.heal()
+        self.log.fault_rate = 0.0
+        for coordinator in self.coordinators[:-1]:
+            coordinator.die("peace")
+        self.coordinators[-1].death_rate = 0.0
+        if self.coordinators[-1].stopped:
+            self.coordinators[-1].die("peace")
+        for member in self.members:
+            if isinstance(member, QueryProcess):
+                member.batch_ms = PEACEFUL_BATCH_MS
+            if isinstance(member, QueryProcess | ConsumerProcess):
+                member.death_rate = 0.0
+            if isinstance(member, ConsumerProcess):
+                member.gentle = True
+            member.stopped_until_ms = min(member.stopped_until_ms, self.world.now_ms + 1_000)
+        self._feed()
+
+    def _feed(self) -> None:
+        """What was set aside waits for others to complete, so others come, now and then."""
+        if not self.is_done():
+            for partition in range(len(self.broker.ends)):
+                self.broker.append(partition, 1)
+        self.world.after(60_000, self._feed)
+
+    def records(self) -> Iterator[Record]:
+        for partition, end in enumerate(self.broker.ends):
+            yield from ((partition, offset) for offset in range(end))
+
+    def is_done(self) -> bool:
+        return all(self.ledger.is_done(record) for record in self.records())
+
+    # --- the whole
+
+    def play(self) -> None:
+        s = self.scenario
+        self._begin_trouble()
+        self.world.run_until(self.world.now_ms + s.trouble_ms)
+        self._make_peace()
+        until_ms = self.world.now_ms + PEACE_MS
+        while not self.is_done():
+            if self.world.now_ms >= until_ms:
+                stuck = [record for record in self.records() if not self.ledger.is_done(record)]
+                self.world.fail(f"no end: {[(r, self.ledger.runs.get(r)) for r in stuck[:5]]} and so on: {len(stuck)}")
+            self.world.run_until(self.world.now_ms + 5_000)
+        self._check_memory()
+        self._check_outputs()
+
+    def _check_memory(self) -> None:
+        owner = self.coordinators[-1]
+        group = owner.look_in(GROUP)
+        if group is not None and owner.alive:  # what a dead one had decided may never have been written
+            self.ledger.check_group(group)
+            self.ledger.check_rebuilt(group, self.log.logs[GROUP])
+
+    def _check_outputs(self) -> None:
+        """Each record that was accepted is in an output or was a ShareConsumer's; in one only, if no lock was lost."""
+        held: Counter[Record] = Counter()
+        excused: set[Record] = {(p, offset) for p, offset, _ in self.ledger.lost}
+        gone: set[Record] = set()
+        for checkpoint in self.checkpoints:
+            excused |= checkpoint.doubled
+            gone |= checkpoint.gone
+            for batch in checkpoint.commits:
+                held.update(checkpoint.outputs[batch])
+        for record, number in self.ledger.done_by.items():
+            held[record] += not self.ledger.plans[number].query
+            if not held[record] and record not in gone:
+                self.world.fail(f"{record} was accepted in plan {number}, and is in no output")
+            if held[record] > 1 and record not in excused:
+                self.world.fail(f"{record} was accepted in plan {number}, and is in {held[record]} outputs")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The coordinator's log says what is wrong; here that is most of the time."""
+    logger = logging.getLogger("coordinator")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def play(scenario: ServiceScenario) -> ServiceRun:
+    """The whole run, from a scenario."""
+    run = ServiceRun(scenario)
+    finish(run)
+    return run
+
+
+def finish(run: ServiceRun) -> None:
+    """Play it. BrokenPromise, with the scenario and the end of the trace, when something is not as promised."""
+    with quiet():
+        try:
+            run.play()
+        except BrokenPromise as broken:
+            raise BrokenPromise(f"{broken}\n{run.scenario}\n{trace(run, 40)}") from broken
+
+
+def trace(run: ServiceRun, most: int | None = None) -> str:
+    """What happened, oldest first."""
+    lines = run.world.trace if most is None else run.world.trace[-most:]
+    return "\n".join(f"{at_ms / 1000:10.3f}  {who:<16} {what}" for at_ms, who, what in lines)

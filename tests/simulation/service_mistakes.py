@@ -1,0 +1,238 @@
+"""Known mistakes, each a switch: what the engine or its store would be if a rule of the protocol were left out.
+
+``SWITCHES`` is the list; a run of the simulation has to find each of them within a bounded number of seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from coordinator import decide
+from coordinator.commands import Expire, acknowledge, acquire, membership, plans
+from coordinator.record_state import RecordState
+from coordinator.records import MemberJoined, PlanAcquired, PlanTakenUp, decode_record
+from coordinator.runs import Run, RunMap, Segment
+from coordinator.service.shard import Shard
+from coordinator.share_group import ShareGroup
+from coordinator.share_partition import SharePartition
+from tests.simulation.faulty_store import OwnedStore, StateLog
+
+Patch = pytest.MonkeyPatch
+Switch = Callable[[Patch], None]
+
+
+# --- the store and the shard
+
+
+def skip_the_fence(patch: Patch) -> None:
+    """An owner that was replaced goes on to append."""
+    patch.setattr(OwnedStore, "_check_owner", lambda *a: None)
+
+
+def reply_before_the_append(patch: Patch) -> None:
+    right = Shard._commit
+
+    def step(self: Shard, now_ms: int) -> int:
+        early: list[Any] = []
+
+        def commit_later(round_: Any) -> str:
+            early.append(round_)
+            return ""
+
+        self._commit = commit_later  # type: ignore[method-assign]
+        answered = right_step(self, now_ms)
+        for round_ in early:
+            right(self, round_)
+        return answered
+
+    right_step = Shard.step
+    patch.setattr(Shard, "step", step)
+
+
+def answer_at_once_what_appends_nothing(patch: Patch) -> None:
+    """The answer tells of what others in the same round were given, which may never be written."""
+    right = Shard._run
+
+    def run(self: Shard, round_: Any, submission: Any) -> None:
+        before = sum(map(len, round_.appends.values()))
+        right(self, round_, submission)
+        _, outcome, error = round_.outcomes[-1]
+        if sum(map(len, round_.appends.values())) == before and error is None:
+            submission.answer.set_result(outcome)
+            round_.outcomes[-1] = (dataclasses.replace(submission, answer=Future()), outcome, None)
+
+    patch.setattr(Shard, "_run", run)
+
+
+def keep_memory_when_an_append_fails(patch: Patch) -> None:
+    """The append is lost, and what it said is still believed."""
+    patch.setattr(Shard, "_drop", lambda *a: None)
+
+
+def believe_that_doubt_means_not_written(patch: Patch) -> None:
+    """Memory goes back to what was before the append, and nobody looks into the log."""
+    sure: dict[tuple[int, str], list[bytes]] = {}
+    right_load, right_commit = Shard._load, Shard._commit
+
+    def load(self: Shard, group_id: str) -> Any:
+        sure[id(self), group_id] = [r.data for r in self.store.load(group_id)]
+        return right_load(self, group_id)
+
+    def commit(self: Shard, round_: Any) -> str:
+        reason = right_commit(self, round_)
+        for group_id, data in round_.appends.items():
+            if not reason:
+                sure[id(self), group_id].extend(data)
+                continue
+            group = ShareGroup(group_id)
+            for each in sure[id(self), group_id]:
+                group.replay(decode_record(each))
+            group.loaded(round_.now_ms)
+            self.groups[group_id] = group
+            self._reload_ms.pop(group_id, None)
+        return reason
+
+    patch.setattr(Shard, "_load", load)
+    patch.setattr(Shard, "_commit", commit)
+
+
+def tear_an_append(patch: Patch) -> None:
+    """A store that keeps only some of what it was writing when its owner died."""
+
+    def write_in_part(self: StateLog, appends: Any) -> None:
+        lost = {group_id: self.world.chance.randrange(len(data)) for group_id, data in appends.items()}
+        self.write({g: [*data[: lost[g]], *data[lost[g] + 1 :]] for g, data in appends.items()})
+
+    patch.setattr(StateLog, "write_in_part", write_in_part)
+
+
+def let_an_append_arrive_after_a_load(patch: Patch) -> None:
+    patch.setattr(StateLog, "settle", lambda self: None)
+
+
+# --- what is durable
+
+
+def acquire_without_appending(patch: Patch) -> None:
+    patch.setattr(PlanAcquired, "durable", False)
+
+
+def use_without_appending(patch: Patch) -> None:
+    patch.setattr(PlanTakenUp, "durable", False)
+
+
+def join_without_appending(patch: Patch) -> None:
+    patch.setattr(MemberJoined, "durable", False)
+
+
+def forget_plans_in_snapshots(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "_kept_plans", lambda self: [])
+
+
+# --- the core
+
+
+def forget_the_receipt(patch: Patch) -> None:
+    right = acknowledge._check_held
+
+    def check(group: Any, member_id: str, batch: Any, segment: Segment) -> None:
+        run = segment.run._replace(delivery_count=batch.delivery_count)
+        right(group, member_id, batch, segment._replace(run=run))
+
+    patch.setattr(acknowledge, "_check_held", check)
+
+
+def merge_unequal_runs(patch: Patch) -> None:
+    """Neighbours that differ in their counts only are merged."""
+    right = RunMap.replace
+
+    def replace(self: RunMap, pieces: Any) -> None:
+        right(self, pieces)
+        first, last = pieces[0][0] - 1, pieces[-1][1] + 1
+        near = [s for s in self if s.last >= first and s.first <= last]
+        for before, after in itertools.pairwise(near):
+            run = after.run
+            counts = {"delivery_count": run.delivery_count, "failures": run.failures, "releases": run.releases}
+            if before.last == after.first - 1 and before.run._replace(**counts) == run:
+                right(self, [(before.first, after.last, run)])
+                return
+
+    patch.setattr(RunMap, "replace", replace)
+
+
+def match_by_count(patch: Patch) -> None:
+    """Whoever comes back to a plan takes what looks as it did, whatever number it carries."""
+
+    def carrying(self: SharePartition, number: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
+        return [s for first, last in ranges for s in self.runs.between(first, last) if s.run.state in (0, 1)]
+
+    patch.setattr(SharePartition, "carrying", carrying)
+
+
+def release_after_the_count(patch: Patch) -> None:
+    """What a cut returns was counted before."""
+    right = plans.Reclaim._return
+
+    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+        run = segment.run._replace(delivery_count=segment.run.delivery_count + 1)
+        right(self, key, segment._replace(run=run))
+
+    patch.setattr(plans.Reclaim, "_return", returned)
+
+
+def forget_the_cut(patch: Patch) -> None:
+    patch.setattr(plans, "slice_size", lambda *a: None)
+
+
+def forget_to_cut_what_is_acquired(patch: Patch) -> None:
+    patch.setattr(acquire, "slice_size", lambda *a: None)
+
+
+def forget_epoch_fencing(patch: Patch) -> None:
+    """A process whose member has a newer one is served."""
+    patch.setattr(ShareGroup, "check_epoch", lambda *a: None)
+
+
+def give_a_later_process_the_plan_as_it_is(patch: Patch) -> None:
+    patch.setattr(plans.Reclaim, "later_process", property(lambda self: False))
+
+
+def expire_too_early(patch: Patch) -> None:
+    """Whenever somebody expires, everybody expires who would within 10 s."""
+    right = membership.expire
+    patch.setitem(decide._DECIDERS, Expire, lambda group, command, now_ms: right(group, command, now_ms + 10_000))
+
+
+def archive_at_the_limit(patch: Patch) -> None:
+    patch.setattr(plans, "set_aside", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
+
+
+SWITCHES: list[Switch] = [
+    skip_the_fence,
+    reply_before_the_append,
+    answer_at_once_what_appends_nothing,
+    keep_memory_when_an_append_fails,
+    believe_that_doubt_means_not_written,
+    tear_an_append,
+    let_an_append_arrive_after_a_load,
+    acquire_without_appending,
+    use_without_appending,
+    join_without_appending,
+    forget_plans_in_snapshots,
+    forget_the_receipt,
+    merge_unequal_runs,
+    match_by_count,
+    release_after_the_count,
+    forget_the_cut,
+    forget_to_cut_what_is_acquired,
+    forget_epoch_fencing,
+    give_a_later_process_the_plan_as_it_is,
+    expire_too_early,
+    archive_at_the_limit,
+]

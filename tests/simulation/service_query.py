@@ -1,0 +1,170 @@
+"""A Spark query against the simulated service: its checkpoint, its sink, and the process that works on them.
+
+As in :mod:`tests.simulation.spark_query`, but as a task that asks over the network, may die at every step, and may have
+a second process beside it. A log's entry is written once: a second writer of the same one fails, as in Spark. The sink
+replaces its output of a (query, batch id).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator.errors import CoordinatorNotAvailable, ShareGroupError
+from coordinator.messages import LatestOffsets, LeftOut, NextPlan, PlanReply, UsePlan
+from tests.simulation.broker import Broker, Record
+from tests.simulation.network import Network
+from tests.simulation.session import Find, Session
+from tests.simulation.witness import Receipt, Witness, number_of, receipts
+from tests.simulation.world import Gone, Process, Task, World
+
+
+@dataclass
+class Checkpoint:
+    """What a query has on disk, and what its sink has."""
+
+    query: str
+    offsets: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Batch id to (plan, member id)."""
+    commits: set[int] = field(default_factory=set)
+    outputs: dict[int, tuple[Record, ...]] = field(default_factory=dict)
+    gone: set[Record] = field(default_factory=set)
+    """The log lost it between plan and read."""
+    doubled: set[Record] = field(default_factory=set)
+    """Written by a process that had another one after it."""
+    processes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions:
+    """How the query was started."""
+
+    max_records: int | None
+    available_now: bool
+    fail_on_data_loss: bool
+    starting_offsets: str
+    batch_ms: tuple[int, int] = (100, 8_000)
+
+
+class QueryProcess(Process):
+    """One driver with its reader. ``death_rate``: how often it dies at a step."""
+
+    death_rate = 0.0
+
+    def __init__(
+        self,
+        world: World,
+        checkpoint: Checkpoint,
+        options: QueryOptions,
+        witness: Witness,
+        broker: Broker,
+        network: Network,
+        find: Find,
+        configs: dict[str, str],
+    ) -> None:
+        checkpoint.processes += 1
+        super().__init__(world, f"{checkpoint.query}-{checkpoint.processes}")
+        self.mine, self.options, self.witness, self.broker = checkpoint, options, witness, broker
+        self.number_of_process = checkpoint.processes
+        self.batch_ms = options.batch_ms
+        self.batch = max(checkpoint.offsets, default=-1)
+        self.newest, member_id = checkpoint.offsets.get(self.batch, ("", self.name))
+        self.session = Session(
+            self, network, find, member_id, configs=configs, starting_offsets=options.starting_offsets
+        )
+        self.until: dict[str, dict[str, int]] | None = None
+        self.read: tuple[Receipt, ...] = ()
+        if self._replays:
+            witness.replayed.add(number_of(self.newest))
+        self.spawn(self._live())
+
+    @property
+    def _replays(self) -> bool:
+        return self.batch >= 0 and self.batch not in self.mine.commits
+
+    def _step(self) -> None:
+        """Here it may die."""
+        if self.world.happens(self.death_rate):
+            raise Gone("killed at a step")
+
+    def _live(self) -> Task:
+        try:
+            yield from self.session.join()
+            if self.options.available_now:
+                self.until = (yield from self.session.call(LatestOffsets)).ends
+            if self._replays:
+                yield from self._run_batch()
+            while True:
+                yield from self._next_batch()
+        except CoordinatorNotAvailable as error:
+            raise Gone(str(error)) from error
+        except ShareGroupError as error:
+            if self.mine.processes == self.number_of_process and not self.was_second:
+                self.world.fail(f"{self.name} is healthy, and is refused: {error}")
+            raise Gone(str(error)) from error
+
+    was_second = False
+    """Another process of this query lived when it started: what it read of the checkpoint may be old."""
+
+    def _next_batch(self) -> Task:
+        """latestOffset(start): the batch before is done; then the next one."""
+        reply: PlanReply = yield from self.session.call(
+            NextPlan, start=self.newest, max_records=self.options.max_records, until=self.until
+        )
+        self.witness.received(self.name, reply.plan.number, reply.plan.partitions)
+        if self.newest:
+            self.witness.was_completed(self.read)
+            self.read = ()
+        self._step()
+        if not reply.plan.number:
+            if self.options.available_now:
+                raise Gone("nothing left of what was there when it began")
+            yield self.world.between(500, 5_000)
+            return
+        if self.batch + 1 in self.mine.offsets:
+            raise Gone("concurrent update of the offset log")
+        self.batch, self.newest = self.batch + 1, reply.plan.number
+        self.mine.offsets[self.batch] = (self.newest, self.session.member_id)
+        self._step()
+        yield self.world.between(0, 50)
+        yield from self._run_batch()
+
+    def _run_batch(self) -> Task:
+        """partitions(end), the tasks, the sink, the commit."""
+        reply: PlanReply = yield from self.session.call(
+            UsePlan, number=self.newest, fail_on_data_loss=self.options.fail_on_data_loss
+        )
+        self.witness.received(self.name, reply.plan.number, reply.plan.partitions)
+        self._lose(reply.data_loss)
+        self._step()
+        yield self.world.between(*self.batch_ms)
+        self.read = tuple(receipts(reply.plan.partitions))
+        records = self._read([(p, offset) for p, offset, _ in self.read])
+        if self.broker.poison.intersection(records):
+            raise Gone("a record that can't be processed")
+        self._write(records)
+        self._step()
+        yield self.world.between(0, 50)
+        if self.batch in self.mine.commits:
+            raise Gone("concurrent update of the commit log")
+        self.mine.commits.add(self.batch)
+        self.witness.committed_numbers.add(number_of(self.newest))
+        self.world.note(self.name, f"commits batch {self.batch}, plan {number_of(self.newest)}")
+        self._step()
+        yield self.world.between(0, 200) if self.world.happens(0.9) else self.world.between(0, 60_000)
+
+    def _lose(self, lost: tuple[LeftOut, ...]) -> None:
+        if lost and self.options.fail_on_data_loss:
+            raise Gone("data loss")
+
+    def _read(self, records: list[Record]) -> list[Record]:
+        found = self.broker.readable(records)
+        if len(found) < len(records):
+            if self.options.fail_on_data_loss:
+                raise Gone("data loss while it reads")
+            self.mine.gone.update(set(records) - set(found))
+        return found
+
+    def _write(self, records: list[Record]) -> None:
+        if self.mine.processes > self.number_of_process:
+            self.mine.doubled.update(records)
+        self.mine.outputs[self.batch] = tuple(records)

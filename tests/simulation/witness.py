@@ -1,0 +1,251 @@
+"""What was answered, held against what is durable; and what members did, for the ledger to ask.
+
+Nothing is answered that is not in the log. No receipt names two deliveries. What was done, and was said to be done,
+never comes again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.errors import InternalError, ShareGroupError, StateRecordUnreadable
+from coordinator.isolation import isolation_class, slice_size
+from coordinator.messages import (
+    Acknowledge,
+    AcknowledgeReply,
+    AcquiredReply,
+    Joined,
+    NextPlan,
+    PartitionAcks,
+    PartitionPlan,
+    PlanReply,
+    UsePlan,
+)
+from coordinator.record_state import RecordState
+from tests.simulation.broker import Record
+from tests.simulation.coordinator_process import CoordinatorProcess
+from tests.simulation.ledger import ACCEPT, GAP, REJECT, Ledger
+from tests.simulation.world import World
+
+RENEW = 4
+CHECK_GROUP_EVERY = 40
+Receipt = tuple[int, int, int]
+
+
+def number_of(text: str) -> int:
+    """A plan's number without the group's incarnation; 0 for none."""
+    return int(text.rpartition(".")[2]) if text else 0
+
+
+def receipts(partitions: Iterable[PartitionPlan]) -> Iterator[Receipt]:
+    """Each record of a plan with its delivery count."""
+    for part in partitions:
+        for first, last, count in part.ranges:
+            for offset in range(first, last + 1):
+                yield part.partition, offset, count
+
+
+@dataclass
+class Witness:
+    """``sure_locks``: whether a lock that was answered holds until it is over (not with two owners that take turns)."""
+
+    world: World
+    ledger: Ledger
+    lock_ms: int
+    session_ms: int
+    limit: int
+    base: int
+    sure_locks: bool
+    committed_numbers: set[int] = field(default_factory=set)
+    replayed: set[int] = field(default_factory=set)
+    outcomes: set[tuple[Record, int, int]] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    session_until_ms: dict[str, int] = field(default_factory=dict)
+    lock_until_ms: dict[Receipt, int] = field(default_factory=dict)
+    receivers: dict[Receipt, tuple[int, str]] = field(default_factory=dict)
+    final: dict[Record, int] = field(default_factory=dict)
+    asked: Counter[Any] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+
+    # --- asked by the ledger
+
+    def committed(self, member_id: str, number: int) -> bool:
+        return number in self.committed_numbers
+
+    def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
+        return any((record, count, kind) in self.outcomes for kind in kinds)
+
+    def has_left(self, member_id: str) -> bool:
+        return member_id in self.left
+
+    def may_lose(self, member_id: str, record: Record, count: int) -> bool:
+        now_ms = self.world.now_ms
+        if not self.sure_locks or member_id in self.left or now_ms > self.session_until_ms.get(member_id, 0):
+            return True
+        return not self.ledger.queries[member_id] and now_ms > self.lock_until_ms.get((*record, count), 0)
+
+    def trial_broke_off(self, number: int) -> bool:
+        return number in self.replayed or number in self.ledger.lost_numbers
+
+    # --- every answer on its way out
+
+    def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
+        if isinstance(request, Acknowledge):
+            self.asked[request] += 1
+
+    def answered(self, coordinator: CoordinatorProcess, request: Any, answer: Any) -> None:
+        name = type(answer).__name__
+        self.answers[name] += 1
+        self.world.note(coordinator.name, f"answers {_text(request)}: {_text(answer)}")
+        if isinstance(answer, InternalError | StateRecordUnreadable):
+            self.world.fail(str(answer))
+        if not isinstance(answer, ShareGroupError):
+            self._check_epoch(coordinator, request)
+        if isinstance(answer, Joined):
+            self._joined(coordinator, request, answer)
+        elif isinstance(answer, PlanReply):
+            self._planned(coordinator, request, answer)
+        elif isinstance(answer, AcquiredReply):
+            self._durable(answer.number, answer.partitions)
+            for receipt in receipts(answer.partitions):
+                self.lock_until_ms[receipt] = coordinator.decided_ms + self.lock_ms
+        elif isinstance(answer, AcknowledgeReply):
+            self._acknowledged(coordinator, request, answer)
+        group = coordinator.look_in(request.group_id)
+        if coordinator.serves and group is not None and self.answers[name] % CHECK_GROUP_EVERY == 0:
+            self.check_group(coordinator)
+
+    def check_group(self, coordinator: CoordinatorProcess) -> None:
+        """The owner's memory is the log, if nothing is under way."""
+        for group in coordinator.shard.groups.values():
+            if self.ledger.starts and coordinator.is_idle and coordinator.knows_the_log:
+                self.ledger.check_group(group)
+
+    def _check_epoch(self, coordinator: CoordinatorProcess, request: Any) -> None:
+        """A process is served no more when its member has a newer one."""
+        durable = self.ledger.epochs.get(request.member_id, 0)
+        earlier = self.ledger.joined_in.get(request.member_id, 0) < self.ledger.appends  # not in the very same round
+        epoch = durable if request.member_epoch is None else request.member_epoch
+        if coordinator.serves and coordinator.knows_the_log and earlier and epoch < durable:
+            self.world.fail(f"{request.member_id} is served in epoch {epoch}, the log has {durable}")
+
+    def _joined(self, coordinator: CoordinatorProcess, request: Any, answer: Joined) -> None:
+        durable = self.ledger.epochs.get(request.member_id, 0)
+        if answer.member_epoch > durable:
+            self.world.fail(f"{request.member_id} is told epoch {answer.member_epoch}, the log has {durable}")
+        if coordinator.serves:
+            self.session_until_ms[request.member_id] = coordinator.decided_ms + self.session_ms
+
+    def _planned(self, coordinator: CoordinatorProcess, request: Any, answer: PlanReply) -> None:
+        self._durable(answer.plan.number, answer.plan.partitions)
+        number = number_of(answer.plan.number)
+        if isinstance(request, NextPlan) and request.start and number_of(request.start) not in self.ledger.completed:
+            self.world.fail(f"{request.start} is said to be completed, and is not in the log")
+        if isinstance(request, UsePlan):
+            if (number, request.member_epoch) not in self.ledger.taken_up:
+                self.world.fail(f"plan {number} is said to be used in epoch {request.member_epoch}: not in the log")
+            if coordinator.serves:
+                self._check_slice(number, answer)
+
+    def _durable(self, number: str, partitions: Iterable[PartitionPlan]) -> None:
+        for receipt in receipts(partitions):
+            if self.ledger.delivered.get(receipt) != number_of(number):
+                self.world.fail(f"{receipt} is answered for plan {number_of(number)}, and is not in the log")
+
+    def _check_slice(self, number: int, answer: PlanReply) -> None:
+        held = [self.ledger.runs[p, offset] for p, offset, _ in receipts(answer.plan.partitions)]
+        held = [run for run in held if run.acquisition == number and run.state == RecordState.ACQUIRED]
+        tries = {run.failures + 1 for run in held if isolation_class(run.failures, self.limit)}
+        most = min((slice_size(c, self.limit, self.base) or 1 for c in tries), default=len(held))
+        if len(held) > most:
+            self.world.fail(f"plan {number} delivers {len(held)} records on try {sorted(tries)}: {most} at most")
+
+    def _acknowledged(self, coordinator: CoordinatorProcess, request: Acknowledge, answer: AcknowledgeReply) -> None:
+        for acks in request.partitions:
+            error = answer.errors.get(f"{acks.topic_id}:{acks.partition}")
+            if error is None:
+                self._said_to_be_done(coordinator, request, acks)
+            elif self._was_in_time(coordinator, request, acks):
+                self.world.fail(f"{request.member_id} is refused in time ({error}): {acks}")
+
+    def _said_to_be_done(self, coordinator: CoordinatorProcess, request: Acknowledge, acks: PartitionAcks) -> None:
+        for offset, count, kind in outcomes(acks):
+            record = (acks.partition, offset)
+            run = self.ledger.runs.get(record)
+            if kind == RENEW:
+                if coordinator.serves:
+                    until_ms = coordinator.decided_ms + self.lock_ms
+                    self.lock_until_ms[(*record, count)] = max(until_ms, self.lock_until_ms.get((*record, count), 0))
+            elif run is not None and run.state == RecordState.ACQUIRED and run.delivery_count == count:
+                self.world.fail(f"{record} is said to be acknowledged, and is still acquired in the log")
+
+    def _was_in_time(self, coordinator: CoordinatorProcess, request: Acknowledge, acks: PartitionAcks) -> bool:
+        if not self.sure_locks or not coordinator.serves or self.asked[request] > 1:
+            return False
+        now_ms = self.world.now_ms
+        if now_ms > self.session_until_ms.get(request.member_id, 0):
+            return False
+        asked = [(acks.partition, offset, count) for offset, count, _ in outcomes(acks)]
+        return all(now_ms <= self.lock_until_ms.get(r, 0) and r not in self.ledger.lost for r in asked)
+
+    # --- what a member received
+
+    def received(self, receiver: str, number: str, partitions: Iterable[PartitionPlan]) -> None:
+        for receipt in receipts(partitions):
+            partition, offset, count = receipt
+            who = (number_of(number), receiver)
+            if self.receivers.setdefault(receipt, who) != who:
+                self.world.fail(f"{receipt} was delivered to {self.receivers[receipt]}, and to {who}")
+            done = self.final.get((partition, offset))
+            if done is not None and count > done and (partition, offset, done) not in self.ledger.lost:
+                self.world.fail(f"{receipt} is delivered, and delivery {done} was answered to be done")
+
+    def sent(self, acks: PartitionAcks) -> None:
+        """A ShareConsumer is about to send these outcomes."""
+        for offset, count, kind in outcomes(acks):
+            self.outcomes.add(((acks.partition, offset), count, kind))
+
+    def was_told(self, acks: PartitionAcks) -> None:
+        """A ShareConsumer was told that these outcomes are accepted."""
+        for offset, count, kind in outcomes(acks):
+            if kind in (ACCEPT, REJECT, GAP):
+                self.final.setdefault((acks.partition, offset), count)
+
+    def was_completed(self, batch: Iterable[Receipt]) -> None:
+        """A query was told that its batch is completed."""
+        for partition, offset, count in batch:
+            self.final.setdefault((partition, offset), count)
+
+
+def outcomes(acks: PartitionAcks) -> Iterator[tuple[int, int, int]]:
+    """(offset, delivery count, outcome) of each record."""
+    for batch in acks.batches:
+        for offset in range(batch.first, batch.last + 1):
+            yield offset, batch.delivery_count, batch.types[offset - batch.first if len(batch.types) > 1 else 0]
+
+
+def _text(message: Any) -> str:
+    """A message for people, without what differs from run to run (the group's incarnation)."""
+    if isinstance(message, PlanReply):
+        held = [(p.partition, *map(tuple, p.ranges)) for p in message.plan.partitions]
+        left = [(o.partition, o.first, o.last, o.reason) for o in (*message.left_out, *message.data_loss)]
+        trial = " on trial" if message.plan.trial else ""
+        return f"plan {number_of(message.plan.number)}{trial} {held}{f' without {left}' if left else ''}"
+    if isinstance(message, AcquiredReply):
+        return (
+            f"acquired {number_of(message.number)} {[(p.partition, *map(tuple, p.ranges)) for p in message.partitions]}"
+        )
+    if isinstance(message, AcknowledgeReply):
+        return f"acknowledged, errors {message.errors}"
+    if isinstance(message, Joined):
+        return f"epoch {message.member_epoch}"
+    if isinstance(message, Acknowledge):
+        return f"Acknowledge of {message.member_id} {[(a.partition, *outcomes(a)) for a in message.partitions]}"
+    if isinstance(message, Exception):
+        return f"{type(message).__name__} {getattr(message, 'fields', {}).get('reason', '')}"
+    epoch = getattr(message, "member_epoch", "")
+    number = number_of(getattr(message, "start", "") or getattr(message, "number", ""))
+    return f"{type(message).__name__} of {getattr(message, 'member_id', '')} epoch {epoch} {number or ''}"
