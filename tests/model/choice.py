@@ -61,6 +61,7 @@ class ChoiceModel(PlansModel):
                     "nothing acquired, though there is something"
                 )
             self.check_batch(chosen, dict(returned), most, mode)
+            self.check_size(chosen, dict(returned), most, ends)
 
     def at(self, key: Key) -> Record:
         return self.partitions[key[0]].records[key[1]]
@@ -85,6 +86,18 @@ class ChoiceModel(PlansModel):
             assert len(chosen) <= most, "record_limit is never exceeded"
         assert not fresh or len(chosen) <= max(most, len(back)), "fresh records never exceed the limit"
         self.check_fresh(fresh)
+
+    def check_size(self, chosen: list[Key], returned: dict[Key, Record], most: int, ends: dict[int, int]) -> None:
+        """No fewer than there are, and may be together."""
+        first = next((returned[k] for k in chosen if k in returned), None)
+        kind = isolation_try(first, self.limit) if first is not None else 0
+        slice_size = most_together(first, self.limit, self.base) if first is not None else None
+        possible = 0
+        for index, partition in self.open_partitions(ends).items():
+            alike = sum(k[0] == index and isolation_try(r, self.limit) == kind for k, r in returned.items())
+            fresh = 0 if kind else max(0, ends[index] - partition.end)
+            possible += min(self.room(partition), alike + fresh)
+        assert len(chosen) >= min(possible, most if slice_size is None else min(most, slice_size)), "too few"
 
     def check_fresh(self, fresh: list[Key]) -> None:
         for index in {k[0] for k in fresh}:
@@ -122,6 +135,9 @@ class ChoiceModel(PlansModel):
             assert sum(r.state == ACQUIRED for r in partition.records.values()) <= self.locks, "the lock limit"
         self.plans[number] = plan
         if member.query:
+            given_up = member.pending
+            plan.untold = [*(() if given_up is None else (*given_up.untold, *given_up.told)), *self.untold]
+            self.untold = []
             member.newest = plan
         self.settle()
         return plan

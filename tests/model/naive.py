@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from coordinator.isolation import solo_backoff_ms
 
@@ -38,19 +39,20 @@ class Record:
     def end(self, state: int) -> None:
         self.__init__(state, self.count)  # type: ignore[misc]
 
-    def known(self) -> tuple[object, ...]:
-        return (
-            self.state,
-            self.count,
-            self.failures,
-            self.releases,
-            self.number,
-            self.deadline_ms,
-            self.not_before_ms,
-            self.set_aside_ms,
-            self.last_tried_ms,
-            self.lost_trials,
-        )
+
+KNOWN = attrgetter(
+    "state",
+    "count",
+    "failures",
+    "releases",
+    "number",
+    "deadline_ms",
+    "not_before_ms",
+    "set_aside_ms",
+    "last_tried_ms",
+    "lost_trials",
+)
+"""What is known of a record, in the order of a run's fields."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,8 @@ class Plan:
     used: bool = False
     vouches: bool = False
     acquired_ms: int = 0
+    untold: list[Key] = field(default_factory=list)
+    told: list[Key] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -107,6 +111,7 @@ class Naive:
     plans: dict[int, Plan] = field(default_factory=dict)
     last_number: int = 0
     handed: dict[Key, int] = field(default_factory=dict)
+    untold: list[Key] = field(default_factory=list)
 
     # --- small words
 
@@ -136,6 +141,14 @@ class Naive:
     def archive(self, key: Key, record: Record) -> None:
         record.end(ARCHIVED)
         self.partitions[key[0]].archived += 1
+
+    def log_lost(self, key: Key, number: int | None) -> None:
+        """The log lost what nobody reads: the query that waits for it is told, else the one that acquires next."""
+        plan = self.plans.get(number or 0)
+        if plan is not None and plan is self.members[plan.member].pending:
+            plan.untold.append(key)
+        elif any(member.query for member in self.members.values()):
+            self.untold.append(key)
 
     def hand_out(self, key: Key, record: Record) -> None:
         """Delivery counts only grow, and none is handed out twice."""
@@ -229,6 +242,7 @@ class Naive:
             delivered = len(plan.offsets)
             for key, record in [h for h in self.held(plan) if h[1].state == ACQUIRED]:
                 if key[1] < self.partitions[key[0]].log_start:
+                    self.log_lost(key, record.number)
                     self.archive(key, record)
                 elif plan.query:
                     news, trial = self.lose_query_lock(plan, key, record, delivered, now_ms)
@@ -277,8 +291,18 @@ class Naive:
         partition.log_start = log_start
         for offset, record in partition.records.items():
             if partition.start <= offset < log_start and record.state == AVAILABLE:
+                self.log_lost((index, offset), record.number)
                 self.archive((index, offset), record)
+        for offset in range(partition.end, log_start):
+            self.log_lost((index, offset), None)
         partition.start, partition.end = max(partition.start, log_start), max(partition.end, log_start)
+        self.settle()
+
+    def archive_gap(self, index: int, first: int, last: int) -> None:
+        """The log never had a record there; what somebody holds is his to decide."""
+        for offset, record in self.partitions[index].records.items():
+            if first <= offset <= last and offset >= self.partitions[index].start and record.state == AVAILABLE:
+                self.archive((index, offset), record)
         self.settle()
 
     def reloaded(self, now_ms: int) -> None:

@@ -46,24 +46,30 @@ class PlansModel(Naive):
         return pending
 
     def pending_again(self, member: Member, plan: Plan) -> bool:
-        """Whether the plan not yet used is the answer; a later process reclaims it."""
+        """Whether the plan not yet used is the answer, be it nothing any more; a later process reclaims it."""
         if plan.epoch == member.epoch:
-            return any(True for _ in self.held(plan))
-        kept = self.come_back(member, plan, 0)
+            return True
+        kept, gone = self.come_back(member, plan, 0, {})
+        plan.untold += gone
         if kept:
+            plan.told, plan.untold = plan.untold, []
             plan.epoch = member.epoch
             plan.offsets = kept
             plan.vouches = False
         return bool(kept)
 
-    def come_back(self, member: Member, plan: Plan, now_ms: int) -> list[Key]:
-        """Reclaim: what the batch goes on with."""
+    def come_back(
+        self, member: Member, plan: Plan, now_ms: int, log_starts: dict[int, int]
+    ) -> tuple[list[Key], list[Key]]:
+        """Reclaim: what the batch goes on with, and what the log lost of it."""
         later, delivered = plan.epoch != member.epoch, len(plan.offsets)
         kept: list[Key] = []
+        gone: list[Key] = []
         candidates: list[tuple[Key, Record]] = []
         old = trial_failed = False
         for key, record in list(self.held(plan)):
-            if key[1] < self.partitions[key[0]].log_start:
+            if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
+                gone.append(key)
                 self.archive(key, record)
             elif not later:
                 if record.state == ACQUIRED:
@@ -88,7 +94,7 @@ class PlansModel(Naive):
         if trial_failed:
             member.evidence = False
         self.settle()
-        return sorted(kept, key=plan.offsets.index)
+        return sorted(kept, key=plan.offsets.index), gone
 
     def cut(self, plan: Plan, candidates: list[tuple[Key, Record]]) -> list[Key]:
         """The cut comes first: what is not kept goes back with its count unchanged."""
@@ -106,19 +112,22 @@ class PlansModel(Naive):
                 record.state, record.number = AVAILABLE, None
         return kept
 
-    def take_up(self, name: str, epoch: int, number: int, now_ms: int) -> Plan:
-        """partitions(end), with failOnDataLoss off."""
+    def take_up(self, name: str, epoch: int, number: int, now_ms: int, log_starts: dict[int, int], fail: bool) -> Plan:
+        """partitions(end): what was lost is told, and if that fails the query, nobody reads the plan."""
         member = self.member(name, epoch)
         plan = member.newest
         if plan is None or plan.number != number or member.completed == number:
             raise Refused("not the newest")
         if plan.used and plan.epoch == member.epoch:
             return plan
-        plan.offsets = self.come_back(member, plan, now_ms)
-        plan.epoch, plan.used, plan.vouches = member.epoch, True, True
+        told = plan.told if plan.epoch == member.epoch else []
+        plan.offsets, gone = self.come_back(member, plan, now_ms, log_starts)
+        plan.told, plan.untold = [*told, *plan.untold, *gone], []
+        plan.epoch, plan.used = member.epoch, not (plan.told and fail)
+        plan.vouches = plan.used
         return plan
 
-    def complete(self, name: str, epoch: int, number: int) -> None:
+    def complete(self, name: str, epoch: int, number: int, processed: bool) -> None:
         member = self.member(name, epoch)
         if number == member.completed:
             return
@@ -129,7 +138,7 @@ class PlansModel(Naive):
         for _, record in held:
             record.end(ACKNOWLEDGED)
         member.completed = number
-        member.evidence = member.evidence or (bool(held) and plan.vouches)
+        member.evidence = member.evidence or (bool(held) and processed and plan.vouches)
         self.settle()
 
     def acknowledge(self, name: str, epoch: int, index: int, acks: list[Ack], now_ms: int) -> bool:
@@ -178,5 +187,5 @@ class PlansModel(Naive):
 
     def lag(self, index: int, end: int) -> int:
         partition = self.partitions[index]
-        done = sum(r.state in TERMINAL for o, r in partition.records.items() if o >= partition.start)
+        done = sum([r.state in TERMINAL for o, r in partition.records.items() if o >= partition.start])
         return max(0, end - partition.start - done)

@@ -32,3 +32,5 @@ def test_a_walk_meets_everything() -> None:
     assert seen.seen["acknowledgement taken"]
     assert seen.seen["acknowledgement refused"]
     assert seen.seen["fetch"]
+    assert seen.seen["loss told"]
+    assert seen.seen["lost, and held by nobody"]

@@ -1,0 +1,111 @@
+"""The engine against the naive model, offset by offset; and the invariants that need no model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.messages import LeftOut
+from coordinator.record_state import RecordState
+from coordinator.share_group import ShareGroup
+from tests.model.choice import ChoiceModel
+from tests.model.naive import ACQUIRED, AVAILABLE, KNOWN, Key, Plan
+from tests.unit.group_driver import GroupDriver
+
+
+class Comparison:
+    """Both sides after a step; it remembers the start offsets, and what was handed out."""
+
+    def __init__(self, engine: GroupDriver, model: ChoiceModel) -> None:
+        self.engine = engine
+        self.model = model
+        self.spso = dict.fromkeys(model.partitions, 0)
+        self.receipts: dict[tuple[Key, int], tuple[str, int, str]] = {}
+
+    def handed_out(self, chosen: dict[Key, int], holder: tuple[str, int, str]) -> None:
+        """A receipt (an offset and its delivery count) goes to one process, in one plan."""
+        for receipt in chosen.items():
+            assert self.receipts.setdefault(receipt, holder) == holder, f"{receipt} was handed out before"
+
+    def compare(self) -> None:
+        group = self.engine.group
+        for index, naive in self.model.partitions.items():
+            partition = self.engine.partition(index)
+            assert partition.start_offset >= self.spso[index], "the start offset fell"
+            self.spso[index] = partition.start_offset
+            assert (partition.start_offset, partition.end_offset) == (naive.start, naive.end)
+            assert partition.log_start == naive.log_start
+            assert partition.archived_total == naive.archived
+            self._compare_runs(index)  # a run has one holder, and so has each of its offsets
+            end = self.engine.ends[index]
+            assert partition.lag(end) == self.model.lag(index, end)
+        for name, member in self.model.members.items():
+            theirs = group.members[name]
+            mine = (member.epoch, member.deadline_ms, member.completed, member.evidence)
+            assert mine == (theirs.member_epoch, theirs.session_deadline_ms, theirs.completed, theirs.evidence), name
+        assert set(group.plans) == set(self.model.plans), "plans live while a run carries their number"
+        assert group.last_number == self.model.last_number
+        self._compare_losses(group)
+
+    def _compare_runs(self, index: int) -> None:
+        partition, members, plans = self.engine.partition(index), self.engine.group.members, self.engine.group.plans
+        records, start = self.model.partitions[index].records, partition.start_offset
+        known = below = acquired = 0
+        last_before, run_before = -1, None
+        for first, last, run in partition.runs:
+            assert last_before < first <= last, "runs overlap"
+            assert first > last_before + 1 or run != run_before, "equal neighbours are not merged"
+            last_before, run_before = last, run
+            for offset in range(first, last + 1):
+                record = records.get(offset)
+                assert record is not None, f"{index}:{offset} should not be known"
+                assert run == KNOWN(record), f"{index}:{offset} {run} {record}"
+            known += last - first + 1
+            if first < start:
+                below += min(last + 1, start) - first
+            if run[0] is RecordState.ACQUIRED:
+                acquired += last - first + 1
+                plan = plans[run.acquisition or 0]
+                assert members[plan.member_id].active, f"{first}-{last} is held by {plan.member_id}, which is gone"
+                assert (run.deadline_ms is None) == plan.query, f"{first}-{last} {run}"
+            else:
+                assert run.deadline_ms is None, f"{first}-{last} has a lock, and no holder"
+        assert known == len(records), "an offset is missing"
+        assert known - below == partition.end_offset - start, "an offset of the window was skipped"
+        assert acquired == partition.acquired_count
+
+    def _compare_losses(self, group: ShareGroup) -> None:
+        """What the log lost, and who is still to be told."""
+        assert keys_of(group.untold) == sorted(self.model.untold), "lost while nobody held it"
+        for before, after in zip(group.untold, group.untold[1:], strict=False):
+            assert (before.partition, before.last + 1) < (after.partition, after.first), "neighbours are one entry"
+        for name, member in self.model.members.items():
+            plan = group.members[name].newest
+            assert (plan is None) == (member.newest is None)
+            if plan is not None and member.newest is not None:
+                assert keys_of(plan.untold) == sorted(member.newest.untold), "lost while nobody read it"
+                assert keys_of(plan.data_loss) == sorted(member.newest.told)
+
+    def compare_words(self) -> None:
+        """What the group says of itself to the service: slower, so not after each step of a walk."""
+        group, model, now_ms = self.engine.group, self.model, self.engine.now_ms
+        records = [r for p in model.partitions.values() for r in p.records.values()]
+        deadlines = [m.deadline_ms for m in model.members.values() if m.deadline_ms is not None]
+        deadlines += [r.deadline_ms for r in records if r.deadline_ms is not None]
+        due_ms = group.next_deadline_ms()
+        assert not deadlines or (due_ms is not None and due_ms <= min(deadlines) + 1), "a deadline would be missed"
+        waits = any(r.state == AVAILABLE and (r.not_before_ms or 0) > now_ms for r in records)
+        lives = any(m.deadline_ms is not None for m in model.members.values())
+        assert group.may_rest(now_ms) == (not lives and not waits and not any(r.state == ACQUIRED for r in records))
+
+
+def keys_of(lost: Iterable[LeftOut]) -> list[Key]:
+    return sorted((out.partition, offset) for out in lost for offset in range(out.first, out.last + 1))
+
+
+def check_taken_up(before: list[Key], plan: Plan, kept: dict[Key, int], left_out: Iterable[LeftOut]) -> None:
+    """A batch goes on without a record only by saying so."""
+    out = keys_of(left_out)
+    assert not set(out) & set(kept), "left out, and in the batch"
+    assert len(out) == len(set(out)), "left out twice"
+    assert set(out) <= set(before)
+    assert set(before) <= {*out, *kept, *plan.told}, "left out, and not said"

@@ -1,0 +1,95 @@
+"""What design §2 lets happen to a record, held against the engine's own decisions before they are replayed.
+
+Knows no model: it looks at a run before and after, at the plan that held it, and at the command that did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from coordinator.commands import AcquirePlan, ArchiveGaps, CompletePlan, Expire, MoveLogStarts, TakeUpPlan
+from coordinator.messages import Acknowledge, AcquireRecords, LeaveGroup
+from coordinator.record_state import TERMINAL, RecordState
+from coordinator.records import LogStartMoved, RunsChanged
+from coordinator.runs import Run, Segment
+from coordinator.share_group import ShareGroup
+from coordinator.values import TopicIdPartition
+
+ACQUIRES = (AcquirePlan, TakeUpPlan, AcquireRecords)
+ENDS_A_DELIVERY = (TakeUpPlan, LeaveGroup, Expire)
+GIVES_BACK = (Acknowledge, LeaveGroup)
+LOOKS_AT_THE_LOG = (MoveLogStarts, TakeUpPlan, AcquirePlan, Acknowledge, LeaveGroup, Expire)
+
+
+def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> None:
+    """Every run that a decision changes, from what it was."""
+    records = tuple(records)
+    floors = {TopicIdPartition(r.topic_id, r.partition): r.log_start for r in records if isinstance(r, LogStartMoved)}
+    if isinstance(command, TakeUpPlan):
+        floors = {TopicIdPartition(b.topic_id, b.partition): b.log_start for b in command.bounds}
+    for record in (r for r in records if isinstance(r, RunsChanged)):
+        partition = group.partitions[TopicIdPartition(record.topic_id, record.partition)]
+        floor = max(partition.log_start, partition.start_offset, floors.get(partition.key, 0))
+        fresh = partition.end_offset
+        for first, last, run in record.runs:
+            known = list(partition.runs.between(first, last))
+            if not known:
+                assert (first, run.state) == (fresh, RecordState.ACQUIRED), f"{first}-{last}: an offset was skipped"
+                assert (run.delivery_count, run.failures, run.releases) == (1, 0, 0)
+                fresh = last + 1
+                continue
+            assert sum(s.last - s.first + 1 for s in known) == last - first + 1, f"{first}-{last} is known in part"
+            for segment in known:
+                check_change(group, command, segment, run, segment.last < floor)
+
+
+def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, gone: bool) -> None:
+    """One run that was acquired before. ``gone``: the log does not hold it any more."""
+    was, where = segment.run, f"{command}: {segment} -> {now}"
+    assert was.state not in TERMINAL, f"what is done is done: {where}"
+    plan = group.plans.get(was.acquisition or 0)
+    query = plan is not None and plan.query
+    if now.state in TERMINAL:
+        assert now.delivery_count == was.delivery_count, where
+        if now.state == RecordState.ACKNOWLEDGED:
+            assert was.acquisition is not None and isinstance(command, CompletePlan | Acknowledge), where
+        elif not gone or not isinstance(command, LOOKS_AT_THE_LOG):
+            check_archived(group, command, was, query)
+        return
+    counted, failed, released = (
+        now.delivery_count - was.delivery_count,
+        now.failures - was.failures,
+        now.releases - was.releases,
+    )
+    assert counted in (0, 1) and failed in (0, 1) and released in (0, 1), f"counts never fall: {where}"
+    assert not counted or (now.state == RecordState.ACQUIRED and isinstance(command, ACQUIRES)), where
+    if failed or released:
+        assert was.state == RecordState.ACQUIRED and plan is not None, f"nobody held it: {where}"
+        assert not (failed and released), where
+    if failed:
+        assert isinstance(command, ENDS_A_DELIVERY), where
+        assert plan is not None and (plan.used or not query), f"a plan that nobody read costs no try: {where}"
+    if released:
+        assert isinstance(command, Acknowledge) or (isinstance(command, LeaveGroup) and not query), where
+    if was.set_aside_ms is not None:
+        assert now.set_aside_ms is not None, f"set aside until it is done: {where}"
+    elif now.set_aside_ms is not None:
+        assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
+        assert now.acquisition is None, f"out of its batch: {where}"
+
+
+def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> None:
+    """By its holder, by Kafka's limit for ShareConsumers, or by a failed trial; a query's failures alone never do."""
+    plan = group.plans.get(was.acquisition or 0)
+    if isinstance(command, ArchiveGaps):
+        assert was.state == RecordState.AVAILABLE
+    elif isinstance(command, Acknowledge):
+        assert was.state == RecordState.ACQUIRED
+    elif query:
+        assert plan is not None
+        assert plan.trial and plan.used and was.set_aside_ms is not None, f"archived without a trial: {was}"
+        assert isinstance(command, ENDS_A_DELIVERY)
+    else:
+        assert was.state == RecordState.ACQUIRED and isinstance(command, LeaveGroup | Expire)
+        assert was.tries + 1 >= group.config.share_delivery_count_limit, f"archived below the limit: {was}"

@@ -1,0 +1,331 @@
+"""Each command as one step: the engine does it, the naive model predicts it, and both are compared.
+
+Who chooses the arguments is not said here: a seeded walk (:mod:`tests.model.walk`) or Hypothesis
+(:mod:`tests.model.test_stateful`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from coordinator.commands import AcquirePlan, AlterConfigs, ArchiveGaps, CompletePlan, Expire, Gap, TakeUpPlan
+from coordinator.errors import ShareGroupError
+from coordinator.messages import (
+    AckBatch,
+    Acknowledge,
+    AcknowledgeReply,
+    AcquireRecords,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PartitionAcks,
+    PartitionBounds,
+)
+from coordinator.record_state import RecordState
+from coordinator.records import encode_record
+from tests.model.choice import ChoiceModel
+from tests.model.compare import Comparison, check_taken_up
+from tests.model.law import check_decision
+from tests.model.naive import ACQUIRED, Key, Partition, Refused
+from tests.model.plans import Ack
+from tests.unit.group_driver import TOPIC_ID, GroupDriver, durable_state
+
+QUERIES = ("q1", "q2", "q3")
+CONSUMERS = ("c1", "c2")
+PARTITIONS = 2
+SNAPSHOT_AFTER = 250
+RECOVER_EVERY = 40
+
+
+class Engine(GroupDriver):
+    """The core under a shell that snapshots its log; recovery is checked now and then, or after each command."""
+
+    steps = 0
+    recover_every = RECOVER_EVERY
+    command: Any = None
+
+    def run(self, command: Any) -> Any:
+        self.command = command
+        return super().run(command)
+
+    def append(self, records: Iterable[Any]) -> None:
+        records = tuple(records)
+        check_decision(self.group, self.command, records)
+        super().append(records)
+
+    def check_recovery(self) -> None:
+        self.steps += 1
+        if self.steps % self.recover_every == 0:
+            live = durable_state(self.group)
+            assert durable_state(self.recovered()) == live, "replayed state is not the live state"
+        if len(self.log) > SNAPSHOT_AFTER:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """The log is shortened to a snapshot."""
+        self.log = [encode_record(record) for record in self.group.snapshot()]
+
+
+class Steps:
+    """Both sides, and every step that they can take together."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(records=20, partitions=PARTITIONS)
+        self.model = ChoiceModel({index: Partition() for index in range(PARTITIONS)})
+        self.comparison = Comparison(self.engine, self.model)
+        self.mode = "batch_optimized"
+        self.epochs: dict[str, int] = {}
+        self.processes: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
+        self.trace: list[str] = []
+
+    def both(self, what: str, command: Any, predict: Callable[[], Any]) -> Any:
+        """The engine's reply; it refuses what the model refuses, and nothing else."""
+        self.trace.append(what)
+        try:
+            reply = self.engine.run(command)
+        except ShareGroupError as error:
+            self.seen[f"{what.split()[0]} refused"] += 1
+            try:
+                predict()
+            except Refused:
+                return None
+            raise AssertionError(f"{what} was refused: {error}") from error
+        self.seen[what.split()[0]] += 1
+        if not isinstance(reply, AcknowledgeReply):
+            predict()
+        return reply
+
+    def keys(self, reply: Any) -> dict[Key, int]:
+        partitions = reply.plan.partitions if hasattr(reply, "plan") else reply.partitions
+        return {(p.partition, o): r.delivery_count for p in partitions for r in p.ranges for o in range(r[0], r[1] + 1)}
+
+    def bounds(self, most: int = PARTITIONS) -> tuple[PartitionBounds, ...]:
+        return self.engine.bounds()[:most]
+
+    # --- members
+
+    def join(self, name: str, process: str, epoch: int | None) -> None:
+        command = JoinGroup(
+            group_id="billing", member_id=name, process_id=process, member_epoch=epoch, query=name in QUERIES
+        )
+        now_ms = self.engine.now_ms
+        reply = self.both(
+            f"join {name} {process} {epoch}",
+            command,
+            lambda: self.model.join(name, process, epoch, name in QUERIES, now_ms),
+        )
+        if reply is not None:
+            self.epochs[name] = reply.member_epoch
+            assert reply.member_epoch == self.model.members[name].epoch
+
+    def join_anew(self, name: str) -> None:
+        """A new process."""
+        self.processes[name] += 1
+        self.join(name, f"{name}-{self.processes[name]}", None)
+
+    def join_again(self, name: str) -> None:
+        """The same process, whether or not its session lives."""
+        self.processes[name] = max(1, self.processes[name])
+        self.join(name, f"{name}-{self.processes[name]}", None)
+
+    def heartbeat(self, name: str, epoch: int) -> None:
+        now_ms = self.engine.now_ms
+        self.both(
+            f"heartbeat {name}",
+            Heartbeat(group_id="billing", member_id=name, member_epoch=epoch),
+            lambda: self.model.heartbeat(name, epoch, now_ms),
+        )
+
+    def leave(self, name: str, epoch: int) -> None:
+        now_ms = self.engine.now_ms
+        self.both(
+            f"leave {name}",
+            LeaveGroup(group_id="billing", member_id=name, member_epoch=epoch),
+            lambda: self.model.leave(name, epoch, now_ms),
+        )
+
+    def pass_time(self, ms: int) -> None:
+        self.engine.now_ms += ms
+        now_ms = self.engine.now_ms
+        self.both(f"expire {now_ms}", Expire(), lambda: self.model.expire(now_ms))
+
+    def crash(self) -> None:
+        """The coordinator dies, and another one loads what was appended."""
+        self.trace.append("crash")
+        self.engine.crash()
+        self.model.reloaded(self.engine.now_ms)
+
+    # --- the log and the configs
+
+    def new_records(self, index: int, count: int) -> None:
+        self.trace.append(f"new records {index} {count}")
+        self.engine.ends[index] += count
+
+    def move_log_start(self, index: int, by: int, *, noticed: bool = True) -> None:
+        """The log loses its oldest records. Not noticed: the next to ask the brokers finds out."""
+        offset = min(self.engine.ends[index], self.engine.log_starts[index] + by)
+        self.trace.append(f"log start {index} {offset} {'' if noticed else 'not noticed'}")
+        self.engine.log_starts[index] = offset
+        if noticed:
+            self.engine.move_log_start(offset, index)
+            self.model.move_log_start(index, offset)
+            self.seen["lost, and held by nobody"] += bool(self.model.untold)
+
+    def gap(self, index: int, first: int, last: int) -> None:
+        """Somebody read the log, and found no records there."""
+        self.both(
+            f"gap {index} {first} {last}",
+            ArchiveGaps(gaps=(Gap(topic_id=TOPIC_ID, partition=index, first=first, last=last),)),
+            lambda: self.model.archive_gap(index, first, last),
+        )
+
+    def config(self, limit: int, base: int, mode: str) -> None:
+        self.mode = mode
+        configs = {
+            "share.delivery.count.limit": str(limit),
+            "share.isolation.base": str(base),
+            "share.acquire.mode": mode,
+            "share.partition.max.record.locks": "100",
+        }
+        self.both(f"config {limit} {base} {mode}", AlterConfigs(configs=configs), lambda: None)
+        self.model.limit, self.model.base, self.model.locks = limit, base, 100
+
+    # --- queries
+
+    def newest(self, name: str) -> int:
+        member = self.model.members.get(name)
+        return member.newest.number if member is not None and member.newest is not None else 0
+
+    def completed(self, name: str) -> int:
+        member = self.model.members.get(name)
+        return member.completed if member is not None else 0
+
+    def acquire(self, name: str, epoch: int, start: int, most: int, partitions: int = PARTITIONS) -> None:
+        now_ms, bounds = self.engine.now_ms, self.bounds(partitions)
+        command = AcquirePlan(
+            member_id=name,
+            member_epoch=epoch,
+            start=self.engine.group.number_text(start),
+            max_records=most,
+            bounds=bounds,
+        )
+        again: list[bool] = []
+
+        def predict() -> None:
+            plan = self.model.pending_plan(self.model.member(name, epoch), start)
+            again.append(plan is not None and self.model.pending_again(self.model.members[name], plan))
+
+        reply = self.both(f"acquire {name} {start} {most}", command, predict)
+        if reply is None:
+            return
+        member = self.model.members[name]
+        chosen = self.keys(reply)
+        if again[0]:
+            assert member.newest is not None
+            assert chosen == {k: r.count for k, r in self.model.held(member.newest)}, "a plan not used comes back"
+        else:
+            ends = {b.partition: b.end for b in bounds}
+            self.model.check_plan(member, list(chosen), reply.plan.trial, most, self.mode, ends, now_ms)
+            if chosen:
+                number = self.engine.group.number(reply.plan.number)
+                self.model.acquired(member, number, list(chosen), reply.plan.trial, now_ms)
+                assert chosen == {k: self.model.at(k).count for k in chosen}
+        self.comparison.handed_out(chosen, (name, epoch, reply.plan.number))
+
+    def use(self, name: str, epoch: int, number: int, *, looks: bool = False, fail: bool = False) -> None:
+        """``looks``: asks the brokers where the logs start first. ``fail``: failOnDataLoss."""
+        now_ms = self.engine.now_ms
+        bounds = self.bounds() if looks else ()
+        log_starts = {b.partition: b.log_start for b in bounds}
+        plan = self.model.members[name].newest if name in self.model.members else None
+        before = list(plan.offsets) if plan is not None else []
+        anew = plan is not None and not (plan.used and plan.epoch == epoch)
+        command = TakeUpPlan(
+            member_id=name,
+            member_epoch=epoch,
+            number=self.engine.group.number_text(number),
+            bounds=bounds,
+            fail_on_data_loss=fail,
+        )
+        reply = self.both(
+            f"use {name} {number}{' looks' if looks else ''}{' fails' if fail else ''}",
+            command,
+            lambda: self.model.take_up(name, epoch, number, now_ms, log_starts, fail),
+        )
+        if reply is None:
+            return
+        assert plan is not None
+        chosen = self.keys(reply)
+        assert chosen == {k: r.count for k, r in self.model.held(plan)}
+        told = sorted((o.partition, offset) for o in reply.data_loss for offset in range(o.first, o.last + 1))
+        assert told == sorted(plan.told), "what was lost is told"
+        self.seen["loss told"] += bool(told)
+        if anew:
+            check_taken_up(before, plan, chosen, reply.left_out)
+        self.comparison.handed_out(chosen, (name, epoch, reply.plan.number))
+
+    def replay(self, name: str, number: int, **how: bool) -> None:
+        """The query's process dies, and a new one takes the batch up."""
+        self.join_anew(name)
+        self.use(name, self.epochs[name], number, **how)
+
+    def complete(self, name: str, epoch: int, number: int, *, processed: bool = True) -> None:
+        text = self.engine.group.number_text(number)
+        self.both(
+            f"complete {name} {number}{'' if processed else ' only gaps'}",
+            CompletePlan(member_id=name, member_epoch=epoch, number=text, processed=processed),
+            lambda: self.model.complete(name, epoch, number, processed),
+        )
+
+    # --- ShareConsumers
+
+    def fetch(self, name: str, epoch: int, most: int, partitions: int = PARTITIONS) -> None:
+        now_ms = self.engine.now_ms
+        command = AcquireRecords(
+            group_id="billing", member_id=name, member_epoch=epoch, max_records=most, bounds=self.bounds(partitions)
+        )
+        reply = self.both(f"fetch {name} {most}", command, lambda: self.model.member(name, epoch))
+        if reply is None or not reply.number:
+            return
+        chosen = self.keys(reply)
+        for index in {k[0] for k in chosen}:
+            self.model.check_fetch(index, sorted(o for i, o in chosen if i == index), most, self.mode)
+        member = self.model.members[name]
+        self.model.acquired(member, self.engine.group.number(reply.number), list(chosen), False, now_ms)
+        assert chosen == {k: self.model.at(k).count for k in chosen}
+        self.comparison.handed_out(chosen, (name, epoch, reply.number))
+
+    def acknowledge(self, name: str, epoch: int, index: int, acks: list[Ack]) -> None:
+        now_ms = self.engine.now_ms
+        self.trace.append(f"acks {acks}")
+        batches = tuple(AckBatch(first=f, last=la, delivery_count=c, types=tuple(t)) for f, la, c, t in acks)
+        partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=index, batches=batches),)
+        command = Acknowledge(group_id="billing", member_id=name, member_epoch=epoch, partitions=partitions)
+        reply = self.both(f"acknowledge {name} {index}", command, lambda: self.model.member(name, epoch))
+        if reply is not None:
+            taken = self.model.acknowledge(name, epoch, index, acks, now_ms)
+            self.seen["acknowledgement " + ("taken" if taken else "refused")] += 1
+            assert taken == (not reply.errors), f"{acks} {reply.errors}"
+
+    def held_by(self, name: str, index: int) -> dict[int, int]:
+        """The offsets that the member holds, and their delivery counts."""
+        records = self.model.partitions[index].records
+        return {offset: records[offset].count for offset in sorted(records) if self.model.holds(name, records[offset])}
+
+
+def pieces(acks: Iterable[tuple[int, int, int, bool]]) -> list[Ack]:
+    """(offset, receipt, type, alone) of each record to as few batches as their receipts and ``alone`` let be."""
+    found: list[Ack] = []
+    for offset, count, kind, alone in acks:
+        if found and found[-1][1] == offset - 1 and found[-1][2] == count and not alone:
+            first, _, _, types = found.pop()
+            found.append((first, offset, count, [*types, kind]))
+        else:
+            found.append((offset, offset, count, [kind]))
+    return found
+
+
+assert RecordState.ACQUIRED == ACQUIRED

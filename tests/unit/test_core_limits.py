@@ -1,0 +1,189 @@
+"""Tries, setting aside and evidence where configs change and failures repeat (docs/protocol.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.commands import AlterConfigs, Expire
+from coordinator.isolation import integer_root, isolation_class, slice_size
+from coordinator.messages import LeaveGroup
+from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
+from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
+
+RELEASE = 2
+
+
+def alter(group: GroupDriver, limit: int) -> None:
+    group.run(AlterConfigs(configs={"share.delivery.count.limit": str(limit)}))
+
+
+def released_often(times: int) -> GroupDriver:
+    """One record that a consumer gave back so often."""
+    group = GroupDriver(records=1, **{"share.delivery.count.limit": "10"})
+    group.join("c1", query=False)
+    for count in range(1, times + 1):
+        assert fetched(group, 1) == [(0, 0, count)]
+        assert acknowledged(group, 0, 0, count, RELEASE) == {}
+    return group
+
+
+def test_a_record_that_never_failed_is_not_set_aside_however_low_the_limit_becomes() -> None:
+    group = released_often(3)
+    alter(group, 3)
+    group.join()
+    group.next()
+    group.pass_time(SESSION_MS + 1)
+    assert group.dump() == ["[0..0] AVAILABLE 4 0 4"], "nobody read the plan: no failure, so it keeps its number"
+    assert group.partition().runs.set_aside == []
+
+
+def test_releases_count_among_the_tries_of_a_record_that_fails() -> None:
+    group = released_often(3)
+    alter(group, 4)
+    group.join()
+    plan = group.next().plan.number
+    group.use(plan)
+    assert ranges(group.restart(plan)) == []
+    assert group.dump() == ["[0..0] AVAILABLE 4 1 -"], "three releases and a failure: set aside"
+
+
+def test_a_lost_lock_at_the_limit_sets_aside_too() -> None:
+    group = released_often(3)
+    alter(group, 4)
+    group.join()
+    group.use(group.next().plan.number)
+    group.pass_time(SESSION_MS + 1)
+    assert len(group.partition().runs.set_aside) == 1
+    assert group.partition().archived_total == 0
+
+
+def test_failing_alone_again_is_no_news() -> None:
+    """Only the first time makes evidence old; an outage can begin no more than once for a record."""
+    group, plan = single()
+    since_ms = group.partition().runs.first().run.set_aside_ms  # type: ignore[union-attr]
+    for _ in range(2):
+        alone = group.next(plan).plan.number
+        group.use(alone)
+        group.ends[0] += 3
+        group.join("m2")
+        good = group.acquire(group_start(group), "m2").plan.number
+        group.use(good, "m2")
+        group.restart(alone)
+        group.complete(good, "m2")
+        assert group.group.members["m2"].evidence, "it still stands"
+        assert group.partition().runs.first().run.set_aside_ms == since_ms  # type: ignore[union-attr]
+        plan = alone
+        group.pass_time(31_000)
+
+
+def group_start(group: GroupDriver) -> str:
+    return group.group.number_text(group.group.members["m2"].completed)
+
+
+def test_the_backoff_doubles_with_each_failure_alone() -> None:
+    group, plan = single()
+    waits = []
+    for _ in range(7):
+        plan = group.next(plan).plan.number
+        group.use(plan)
+        group.restart(plan)
+        waits.append(group.partition().runs.first().run.not_before_ms - group.now_ms)  # type: ignore[union-attr, operator]
+        group.pass_time(31_000)
+        group.join()
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
+
+
+def test_a_query_that_leaves_in_a_trial_is_no_judgement() -> None:
+    group, plan = single(records=10)
+    on_trial(group, plan)
+    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
+    assert group.partition().archived_total == 0
+    assert group.partition().runs.first().run.lost_trials == 1  # type: ignore[union-attr]
+
+
+def test_a_trial_that_nobody_began_to_read_is_none() -> None:
+    group, plan = single(records=10)
+    other = group.next(plan)
+    group.use(other.plan.number)
+    trial = group.next(other.plan.number)
+    assert trial.plan.trial
+    group.pass_time(SESSION_MS + 1)
+    first = group.partition().runs.first()
+    assert first is not None
+    assert (first.run.failures, first.run.lost_trials) == (5, 0)
+    assert group.restart(trial.plan.number).left_out == ()
+    assert group.partition().archived_total == 0
+
+
+def test_a_second_lost_trial_takes_its_querys_evidence_alone() -> None:
+    group, plan = single(records=10)
+    on_trial(group, plan)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.ends[0] = 12
+    good = group.acquire(member="m2").plan.number
+    group.use(good, "m2")
+    trial = group.next(good, "m2").plan.number
+    group.use(trial, "m2")
+    group.run(Expire())
+    assert group.group.members["m1"].evidence
+    group.pass_time(SESSION_MS + 1)
+    assert (group.group.members["m1"].evidence, group.group.members["m2"].evidence) == (True, False)
+
+
+@pytest.mark.parametrize("ends", ["session", "replay"])
+def test_one_record_of_many_that_is_set_aside_makes_all_evidence_old(ends: str) -> None:
+    group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
+    group.join("m3")
+    good = group.acquire(member="m3").plan.number
+    group.use(good, "m3")
+    group.complete(good, "m3")
+    assert group.group.members["m3"].evidence
+    group.join()
+    group.ends[0] = 2
+    group.use(group.next().plan.number)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.ends[0] = 10
+    mixed = group.acquire(member="m2")
+    assert ranges(mixed) == [(1, 1, 2), (2, 9, 1)], "one that failed once, and fresh ones"
+    group.use(mixed.plan.number, "m2")
+    if ends == "session":
+        group.pass_time(SESSION_MS + 1)
+    else:
+        group.restart(mixed.plan.number, "m2")
+    assert len(group.partition().runs.set_aside) == 1
+    assert not group.group.members["m3"].evidence
+
+
+def test_a_batch_of_no_record_is_no_evidence() -> None:
+    group = GroupDriver(records=5)
+    group.join()
+    plan = group.next().plan.number
+    group.use(plan)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    taken = group.acquire(member="m2")
+    assert offsets(taken) == 5
+    group.join()
+    group.use(plan)
+    group.complete(plan)
+    assert not group.group.members["m1"].evidence
+    group.complete(taken.plan.number, "m2")
+    assert not group.group.members["m2"].evidence, "nobody read it"
+
+
+@pytest.mark.parametrize("degree", range(1, 6))
+def test_a_root_is_the_largest_number_whose_power_is_not_too_large(degree: int) -> None:
+    for value in [*range(1, 70), *(base**degree + over for base in (8, 10, 64) for over in (-1, 0, 1))]:
+        root = integer_root(value, degree)
+        assert root**degree <= value < (root + 1) ** degree
+
+
+@pytest.mark.parametrize(("limit", "first"), [(2, None), (3, 2), (4, 2), (5, 3), (6, 3), (9, 5), (10, 5)])
+def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, first: int | None) -> None:
+    """What may be delivered together follows the same threshold as how many."""
+    for current in range(1, limit + 3):
+        isolated = first is not None and current >= first
+        assert isolation_class(current - 1, limit) == (min(current, limit) if isolated else 0)
+        assert (slice_size(current, limit, 100_000) is not None) == isolated

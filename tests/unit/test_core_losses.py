@@ -1,0 +1,225 @@
+"""What the log loses is told once, to one query; which one that is."""
+
+from __future__ import annotations
+
+from coordinator.commands import (
+    AcquirePlan,
+    ArchiveGaps,
+    CompletePlan,
+    Gap,
+    InitializePartitions,
+    MoveLogStarts,
+    PartitionStart,
+    TopicPartitions,
+)
+from coordinator.messages import LeftOut, PartitionBounds, PlanReply
+from coordinator.values import TopicIdPartition
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
+from tests.unit.rules.test_isolation import acknowledged, fetched
+from tests.unit.rules.test_plans import from_snapshot, used_plan
+
+Told = list[tuple[str, int, int, int]]
+
+
+def told(reply: PlanReply) -> Told:
+    """(topic, partition, first, last) of what the reply says is lost."""
+    return in_words(reply.data_loss)
+
+
+def in_words(lost: tuple[LeftOut, ...]) -> Told:
+    assert all(out.reason == "data_loss" for out in lost)
+    return [(out.topic, out.partition, out.first, out.last) for out in lost]
+
+
+def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
+    """What the member is told when it begins to read its next plan."""
+    plan = group.next(start, member)
+    return told(group.use(plan.plan.number, member))
+
+
+def test_records_that_were_given_back_and_records_never_acquired_are_one_loss() -> None:
+    group = GroupDriver(records=100)
+    group.join("c1", query=False)
+    fetched(group, 50)
+    acknowledged(group, 0, 49, 1, 2)
+    group.join()
+    group.move_log_start(40)
+    group.move_log_start(70)
+    assert in_words(group.group.untold) == [("orders", 0, 0, 69)], "neighbours are one entry"
+    assert next_told(group) == [("orders", 0, 0, 69)]
+
+
+def test_losses_of_several_partitions_are_told_apart() -> None:
+    group = GroupDriver(records=100, partitions=2)
+    group.join()
+    group.move_log_start(10, 1)
+    group.move_log_start(10, 0)
+    group.move_log_start(20, 1)
+    assert in_words(group.group.untold) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
+    assert next_told(group) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
+
+
+def test_losses_with_records_between_them_are_two() -> None:
+    group = GroupDriver(records=100)
+    group.join("c1", query=False)
+    group.join()
+    fetched(group, 10)
+    fetched(group, 10)
+    fetched(group, 10)
+    acknowledged(group, 0, 9, 1, 2)
+    acknowledged(group, 20, 29, 1, 2)
+    group.move_log_start(30)
+    assert in_words(group.group.untold) == [("orders", 0, 0, 9), ("orders", 0, 20, 29)]
+
+
+def test_only_a_query_that_asks_for_the_topic_is_told_of_its_losses() -> None:
+    group = GroupDriver(records=100)
+    group.run(
+        InitializePartitions(
+            topics=(TopicPartitions(topic="returns", topic_id="R", partitions=1),),
+            starts=(PartitionStart(topic_id="R", partition=0, start_offset=0),),
+        )
+    )
+    group.join()
+    group.join("m2")
+    group.move_log_start(10)
+    group.run(MoveLogStarts(starts=(PartitionStart(topic_id="R", partition=0, start_offset=5),)))
+    returns = (PartitionBounds(topic_id="R", partition=0, log_start=5, end=9),)
+    reply = group.run(AcquirePlan(member_id="m2", member_epoch=1, max_records=10, bounds=returns))
+    assert told(group.use(reply.plan.number, "m2")) == [("returns", 0, 0, 4)]
+    assert next_told(group) == [("orders", 0, 0, 9)]
+    assert group.group.untold == ()
+
+
+def test_what_is_still_to_be_told_outlives_the_coordinator() -> None:
+    group = GroupDriver(records=100)
+    group.join()
+    group.move_log_start(10)
+    from_snapshot(group)
+    group.join()
+    assert next_told(group) == [("orders", 0, 0, 9)]
+
+
+def test_a_plan_that_is_given_up_passes_its_losses_on() -> None:
+    group = GroupDriver(records=100)
+    group.join()
+    given_up = group.next().plan.number
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(100)
+    group.ends[0] = 200
+    group.join()
+    following = group.next().plan.number
+    assert following != given_up
+    assert told(group.use(following)) == [("orders", 0, 0, 99)]
+
+
+def test_a_plan_of_which_nothing_is_left_to_read_tells_its_losses_with_the_next() -> None:
+    """Its records were still held when the log lost them."""
+    group = GroupDriver(records=100)
+    group.join()
+    group.next()
+    group.move_log_start(100)
+    group.ends[0] = 200
+    group.join()
+    assert next_told(group) == [("orders", 0, 0, 99)]
+
+
+def test_a_reader_that_asks_again_is_told_again() -> None:
+    group, plan = used_plan()
+    group.join()
+    group.move_log_start(30)
+    first = group.use(plan, fail_on_data_loss=True)
+    assert told(first) == [("orders", 0, 0, 29)]
+    assert group.use(plan, fail_on_data_loss=True) == first, "it may not have heard"
+    assert not group.group.plans[1].used, "nobody reads it"
+    after = group.restart(plan, fail_on_data_loss=True)
+    assert told(after) == [] and ranges(after) == [(30, 99, 3)]
+
+
+def test_a_plan_that_goes_on_without_its_losses_is_used() -> None:
+    group, plan = used_plan()
+    group.move_log_start(30)
+    group.restart(plan, fail_on_data_loss=False)
+    assert group.group.plans[1].used
+
+
+def test_what_a_query_holds_when_its_session_ends_is_told_to_itself() -> None:
+    group, plan = used_plan()
+    group.move_log_start(30)
+    group.pass_time(SESSION_MS + 1)
+    assert group.dump() == ["[30..99] AVAILABLE 1 1 1"]
+    assert group.partition().archived_total == 30
+    assert told(group.restart(plan)) == [("orders", 0, 0, 29)]
+    assert group.group.untold == ()
+
+
+def test_the_log_start_of_a_partition_that_is_not_the_groups_says_nothing() -> None:
+    group = GroupDriver(records=10)
+    group.join()
+    group.run(MoveLogStarts(starts=(PartitionStart(topic_id=TOPIC_ID, partition=9, start_offset=5),)))
+    assert group.group.untold == ()
+    assert TopicIdPartition(TOPIC_ID, 9) not in group.group.partitions
+
+
+def test_a_log_start_that_did_not_move_writes_nothing() -> None:
+    group = GroupDriver(records=10)
+    group.join()
+    group.move_log_start(5)
+    before = list(group.log)
+    group.move_log_start(5)
+    group.move_log_start(3)
+    assert group.log == before
+
+
+def test_what_the_log_lost_and_what_another_took_are_said_apart() -> None:
+    group, plan = used_plan(**{"share.acquire.mode": "record_limit"})
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(30)
+    group.join("m2")
+    assert ranges(group.acquire(member="m2", limit=20)) == [(30, 49, 2)]
+    back = group.restart(plan)
+    assert told(back) == [("orders", 0, 0, 29)]
+    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(30, 49, "lost")]
+    assert ranges(back) == [(50, 99, 2)]
+
+
+def test_what_is_no_longer_subscribed_is_released_and_said() -> None:
+    group, plan = used_plan()
+    group.join()
+    back = group.use(plan, unsubscribed_topic_ids=frozenset({TOPIC_ID}))
+    assert ranges(back) == [] and told(back) == []
+    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(0, 99, "unsubscribed")]
+    assert group.dump() == ["[0..99] AVAILABLE 1 0 -"], "anybody's, at no cost"
+
+
+def test_a_topic_that_is_gone_is_a_loss() -> None:
+    group, plan = used_plan()
+    group.join()
+    back = group.use(plan, gone_topic_ids=frozenset({TOPIC_ID}))
+    assert told(back) == [("orders", 0, 0, 99)]
+    assert (group.partition().archived_total, group.partition().start_offset) == (100, 100)
+
+
+def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
+    group = GroupDriver(records=30)
+    group.join("c1", query=False)
+    group.join()
+    fetched(group, 10)
+    fetched(group, 10)
+    acknowledged(group, 0, 9, 1, 2)
+    gaps = tuple(Gap(topic_id=TOPIC_ID, partition=p, first=5, last=14) for p in (0, 7))
+    group.run(ArchiveGaps(gaps=gaps))
+    assert group.dump() == [
+        "[0..4] AVAILABLE 1 0 -",
+        "[5..9] ARCHIVED 1 0 -",
+        "[10..19] ACQUIRED 1 0 2",
+    ], "what is held is its holder's to decide; what was never acquired is not known yet"
+    assert group.group.untold == ()
+    assert group.partition().archived_total == 5
+
+
+def test_a_batch_of_gaps_is_no_evidence() -> None:
+    group, plan = used_plan()
+    group.run(CompletePlan(member_id="m1", member_epoch=1, number=plan, processed=False))
+    assert group.partition().start_offset == 100
+    assert not group.group.members["m1"].evidence

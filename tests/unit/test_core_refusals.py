@@ -1,0 +1,281 @@
+"""What the core refuses by name, what it passes over, and what crosses to the other side of the seam."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from coordinator.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.describe import describe_group
+from coordinator.errors import (
+    ConfigOutOfBounds,
+    FencedMemberEpoch,
+    ForeignPlan,
+    InvalidRecordState,
+    InvalidRequest,
+    RemoteError,
+    ShareGroupError,
+    StalePlan,
+    UnknownMemberId,
+    error_from_wire,
+)
+from coordinator.messages import AckBatch, Acknowledge, DescribeGroup, Heartbeat, JoinGroup, PartitionAcks
+from coordinator.record_state import TRANSITIONS, Event, RecordState, move
+from coordinator.records import PlanCompleted, RunsChanged, decode_record
+from coordinator.runs import Run
+from coordinator.share_group import ShareGroup
+from coordinator.share_partition import SharePartition
+from coordinator.values import TopicIdPartition
+from coordinator.wire import Endpoint, Health, LaunchSettings, decode_answer, decode_request, encode, encode_error
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
+from tests.unit.rules.test_isolation import fetched
+from tests.unit.rules.test_plans import used_plan
+
+ACCEPT, RENEW = 1, 4
+MOVES = [(state, event) for state in RecordState for event in Event]
+
+
+@pytest.mark.parametrize(("state", "event"), MOVES, ids=lambda value: value.name.lower())
+def test_a_move_is_in_the_table_or_refused(state: RecordState, event: Event) -> None:
+    if (state, event) in TRANSITIONS:
+        assert move(state, event) is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(InvalidRecordState, match=f"{state.name} can't {event.value}"):
+            move(state, event)
+
+
+def acknowledged(group: GroupDriver, *batches: AckBatch, member: str = "c1", partition: int = 0) -> dict[str, str]:
+    acks = (PartitionAcks(topic_id=TOPIC_ID, partition=partition, batches=batches),)
+    epoch = group.epochs[member]
+    command = Acknowledge(group_id="billing", member_id=member, member_epoch=epoch, partitions=acks)
+    return dict(group.run(command).errors)
+
+
+def batch(first: int, last: int, *types: int, count: int = 1) -> AckBatch:
+    return AckBatch(first=first, last=last, delivery_count=count, types=types)
+
+
+def held() -> GroupDriver:
+    """c1 holds 0 to 9."""
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    return group
+
+
+@pytest.mark.parametrize(
+    "nonsense", [batch(5, 4, ACCEPT), batch(0, 9, ACCEPT, ACCEPT), batch(0, 0, 9), batch(5, 10, ACCEPT)], ids=str
+)
+def test_an_acknowledgement_that_makes_no_sense_changes_nothing(nonsense: AckBatch) -> None:
+    group = held()
+    assert acknowledged(group, batch(0, 3, ACCEPT), nonsense) == {"T:0": "INVALID_REQUEST"}
+    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
+
+
+def test_a_partition_that_is_not_the_groups_is_refused_by_itself() -> None:
+    group = held()
+    unknown = PartitionAcks(topic_id="?", partition=3, batches=(batch(0, 0, ACCEPT),))
+    known = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch(0, 9, ACCEPT),))
+    command = Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=(unknown, known))
+    assert group.run(command).errors == {"?:3": "INVALID_REQUEST"}
+    assert group.partition().start_offset == 10
+
+
+def test_below_the_log_start_only_the_holder_gives_anything_up() -> None:
+    group = held()
+    group.join("c2", query=False)
+    group.move_log_start(5)
+    assert acknowledged(group, batch(0, 4, ACCEPT), member="c2") == {}
+    assert acknowledged(group, batch(0, 4, RENEW)) == {}
+    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"], "still its holder's"
+    assert acknowledged(group, batch(0, 7, ACCEPT)) == {}
+    assert group.dump() == ["[8..9] ACQUIRED 1 0 1"]
+    assert (group.partition().archived_total, group.partition().start_offset) == (5, 8)
+
+
+def test_what_reaches_over_the_start_offset_of_an_empty_window_holds_nothing() -> None:
+    group = held()
+    acknowledged(group, batch(0, 9, ACCEPT))
+    for first, last in ((9, 10), (10, 10), (8, 12)):
+        assert acknowledged(group, batch(first, last, ACCEPT)) == {"T:0": "INVALID_RECORD_STATE"}
+    assert acknowledged(group, batch(0, 9, ACCEPT)) == {}, "done long ago: harmless"
+
+
+def test_an_offset_is_acknowledged_once_in_whatever_order() -> None:
+    for batches in (
+        (batch(0, 4, ACCEPT), batch(4, 9, ACCEPT)),
+        (batch(4, 9, ACCEPT), batch(0, 4, ACCEPT)),
+        (batch(6, 9, ACCEPT), batch(0, 2, ACCEPT), batch(5, 7, ACCEPT)),
+        (batch(0, 9, ACCEPT), batch(3, 4, ACCEPT)),
+    ):
+        group = held()
+        assert acknowledged(group, *batches) == {"T:0": "INVALID_RECORD_STATE"}
+        assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
+    assert acknowledged(group, batch(6, 9, ACCEPT), batch(0, 2, ACCEPT), batch(3, 5, ACCEPT)) == {}
+
+
+@pytest.mark.parametrize("number", ["j.1", "i.x", "i.", "1", "i.1.1"])
+def test_a_number_of_another_incarnation_is_refused(number: str) -> None:
+    group, _ = used_plan()
+    with pytest.raises(ForeignPlan):
+        group.use(number)
+
+
+def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
+    group, plan = used_plan()
+    group.complete(plan)
+    with pytest.raises(StalePlan, match=r"Plan \(initial\) of member m1 .* last completed plan is i\.1"):
+        group.acquire("")
+    with pytest.raises(StalePlan, match=r"Plan i\.1 of member m1 is refused: it is completed"):
+        group.use(plan)
+    with pytest.raises(StalePlan, match=r"Plan i\.7 of member m1 .*\(that is i\.1\)"):
+        group.use("i.7")
+    group.join("m2")
+    with pytest.raises(StalePlan, match=r"\(that is none\)"):
+        group.use(plan, "m2")
+
+
+def test_an_incarnation_may_hold_dots() -> None:
+    group = ShareGroup("billing")
+    group.incarnation = "2026.1"
+    assert group.number(group.number_text(7)) == 7
+    assert (group.number(""), group.number_text(0)) == (0, "")
+
+
+def test_a_member_that_is_unknown_gone_or_of_another_epoch_is_told_apart() -> None:
+    group = GroupDriver()
+    group.join()
+    with pytest.raises(UnknownMemberId):
+        group.run(Heartbeat(group_id="billing", member_id="m9", member_epoch=1))
+    with pytest.raises(FencedMemberEpoch):
+        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=2))
+    group.pass_time(SESSION_MS + 1)
+    with pytest.raises(UnknownMemberId):
+        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
+    with pytest.raises(FencedMemberEpoch):
+        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=0))
+
+
+def test_a_process_that_was_fenced_is_told_which_epoch_it_had() -> None:
+    group = GroupDriver()
+    group.join(process="first")
+    group.join(process="second")
+    for epoch, had in ((None, "older"), (1, "1")):
+        again = JoinGroup(group_id="billing", member_id="m1", process_id="first", member_epoch=epoch)
+        with pytest.raises(FencedMemberEpoch, match=f"member epoch is 2, ours was {had}"):
+            group.run(again)
+
+
+def test_a_config_that_is_refused_is_not_appended() -> None:
+    group = GroupDriver()
+    before = list(group.log)
+    with pytest.raises(ConfigOutOfBounds):
+        group.run(AlterConfigs(configs={"share.delivery.count.limit": "11"}))
+    group.run(AlterConfigs(configs={}))
+    assert (group.log, group.group.configs) == (before, {})
+
+
+def test_what_a_member_came_with_is_kept() -> None:
+    group = GroupDriver()
+    came_with = {
+        "topics": ("orders",),
+        "topic_pattern": "o.*",
+        "assign": {"orders": (0, 2)},
+        "starting_offsets": "earliest",
+        "client_id": "job",
+        "client_host": "host",
+    }
+    group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", query=False, **came_with))
+    group.crash()
+    member = group.group.members["m1"]
+    assert {name: getattr(member, name) for name in came_with} == came_with
+    assert (member.process_id, member.query) == ("p", False)
+
+
+def test_what_is_known_of_topics_and_start_offsets_is_not_written_again() -> None:
+    group = GroupDriver(records=10, partitions=2)
+    before = list(group.log)
+    topics = (TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=2),)
+    starts = tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=5) for p in (0, 1))
+    group.run(InitializePartitions(topics=topics, starts=starts))
+    assert group.log == before
+    assert group.partition(1).start_offset == 0
+
+
+def test_a_group_is_created_once() -> None:
+    group = GroupDriver()
+    before = list(group.log)
+    group.run(CreateGroup(incarnation="another", topic_ids=False))
+    assert (group.log, group.group.incarnation) == (before, "i")
+
+
+def test_a_group_that_does_not_exist_is_dead_and_has_nothing_to_keep() -> None:
+    group = ShareGroup("billing")
+    assert describe_group(group, DescribeGroup(group_id="billing")).state == "DEAD"
+    assert list(group.snapshot()) == []
+    assert group.next_deadline_ms() is None
+
+
+@pytest.mark.parametrize(("first", "last", "state"), [(5, 4, RecordState.ACQUIRED), (2, 3, RecordState.AVAILABLE)])
+def test_damaged_state_is_never_served(first: int, last: int, state: RecordState) -> None:
+    partition = SharePartition(TopicIdPartition(TOPIC_ID, 0), 3)
+    with pytest.raises(ValueError, match=f"can't hold {first}-{last} as {state.name}"):
+        partition.apply([(first, last, Run(state))])
+    assert len(partition.runs) == 0
+
+
+def test_an_error_is_the_same_one_on_the_other_side() -> None:
+    error = UnknownMemberId(member_id="m1", group_id="billing")
+    with pytest.raises(UnknownMemberId, match="Member m1 of share group billing"):
+        decode_answer(encode_error(error))
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.fields, str(again)) == (UnknownMemberId, error.fields, str(error))
+
+
+def test_an_error_that_this_side_does_not_know_keeps_its_text() -> None:
+    error = error_from_wire("QuotaExceeded", {"limit": 3}, "no more than 3")
+    assert isinstance(error, RemoteError)
+    assert str(error) == "The coordinator answered QuotaExceeded: no more than 3"
+    assert "limit" in str(error_from_wire("QuotaExceeded", {"limit": 3}))
+    assert issubclass(RemoteError, ShareGroupError)
+
+
+def test_a_request_that_cannot_be_understood_is_refused_by_name() -> None:
+    assert decode_request("Health", encode(Health())) == Health()
+    with pytest.raises(InvalidRequest, match="knows no request 'Destroy'"):
+        decode_request("Destroy", b"{}")
+    for body in (b"{", b'{"type": "Heartbeat"}', b"\xff\xfe"):
+        with pytest.raises(InvalidRequest, match="Heartbeat can't be understood"):
+            decode_request("Heartbeat", body)
+
+
+def test_no_secret_is_in_a_repr() -> None:
+    endpoint = Endpoint(host="localhost", port=1, token="s3cret", pid=2)
+    settings = LaunchSettings(
+        bootstrap_servers="broker:9092",
+        kafka_config={"sasl.password": "s3cret"},
+        cluster_id="c",
+        state_store="sqlite",
+        endpoint_path="e",
+        log_path="l",
+        configs={},
+    )
+    assert "s3cret" not in repr(endpoint) + repr(settings)
+    assert "localhost:1" in repr(endpoint) and "broker:9092" in repr(settings)
+
+
+def test_what_is_appended_is_in_offset_order_however_it_was_named() -> None:
+    group = held()
+    acknowledged(group, batch(8, 9, ACCEPT), batch(2, 3, ACCEPT), batch(5, 5, ACCEPT))
+    last = decode_record(group.log[-1])
+    assert isinstance(last, RunsChanged)
+    assert [run[:2] for run in last.runs] == [(2, 3), (5, 5), (8, 9)]
+
+
+def test_a_completion_says_how_many_records_it_accepted() -> None:
+    group, plan = used_plan()
+    group.complete(plan)
+    last = decode_record(group.log[-1])
+    assert isinstance(last, PlanCompleted)
+    assert last.records == 100
