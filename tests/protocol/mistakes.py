@@ -7,18 +7,29 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coordinator.commands import acknowledge, acquire, membership, plans
-from coordinator.record_state import RecordState
-from coordinator.records import PlanAcquired
-from coordinator.runs import Run, Segment
+from coordinator.commands import acquire
+from coordinator.runs import Run
 from coordinator.service import shard
 from coordinator.service.shard import Shard
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
 from tests.protocol import coordinators
 from tests.protocol.coordinators import OneLog
 from tests.protocol.members import Query
 from tests.protocol.setting import Budget, Setting
+from tests.unit.rules.source_mistakes import (
+    forget_newest_plans_without_runs,
+    keep_the_number_on_a_cut,
+    leave_live_plans_out_of_snapshots,
+    nobody_comes_back_after_a_load,
+    tell_losses_without_archiving,
+)
+from tests.unit.rules.test_mistakes import (
+    acquire_without_appending,
+    clear_the_number_at_expiry,
+    forget_that_the_cut_comes_first,
+    forget_the_cut,
+    forget_the_receipt,
+    match_by_count_instead_of_number,
+)
 
 Patch = pytest.MonkeyPatch
 
@@ -56,47 +67,11 @@ def reply_before_the_append(patch: Patch) -> None:
     patch.setattr(Shard, "step", step)
 
 
-def acquire_without_appending(patch: Patch) -> None:
-    patch.setattr(PlanAcquired, "durable", False)
-
-
-def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "_kept_plans", lambda self: [])
-
-
-def nobody_comes_back_after_a_load(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "loaded", lambda self, now_ms: None)
-
-
 # --- plans and numbers
-
-
-def match_by_count_instead_of_number(patch: Patch) -> None:
-    def carrying(self: SharePartition, number: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
-        return [s for f, e in ranges for s in self.runs.between(f, e) if s.run.state in (0, 1)]
-
-    patch.setattr(SharePartition, "carrying", carrying)
-
-
-def clear_the_number_at_expiry(patch: Patch) -> None:
-    right = membership.query_lost_lock
-    patch.setattr(membership, "query_lost_lock", lambda *a: right(*a)._replace(acquisition=None))
 
 
 def acquire_anew_while_a_plan_is_not_used(patch: Patch) -> None:
     patch.setattr(acquire, "_pending_again", lambda *a: None)
-
-
-def forget_newest_plans_without_runs(patch: Patch) -> None:
-    right = ShareGroup._drop_plans_nobody_carries
-
-    def drop(self: ShareGroup, partition: SharePartition) -> None:
-        right(self, partition)
-        for member in self.members.values():
-            if member.newest is not None and member.newest.number < min(self.plans, default=0):
-                member.newest = None
-
-    patch.setattr(ShareGroup, "_drop_plans_nobody_carries", drop)
 
 
 def merge_unequal_runs(patch: Patch) -> None:
@@ -104,49 +79,6 @@ def merge_unequal_runs(patch: Patch) -> None:
 
 
 # --- isolation, retention, receipts
-
-
-def forget_the_cut(patch: Patch) -> None:
-    patch.setattr(plans, "slice_size", lambda *a: None)
-
-
-def release_after_the_count(patch: Patch) -> None:
-    right = plans.Reclaim._return
-
-    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
-        run = segment.run._replace(delivery_count=segment.run.delivery_count + 1)
-        right(self, key, segment._replace(run=run))
-
-    patch.setattr(plans.Reclaim, "_return", returned)
-
-
-def keep_the_number_on_a_cut(patch: Patch) -> None:
-    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
-        self._leave_out(key, segment, segment.run._replace(state=RecordState.AVAILABLE), "cut")
-
-    patch.setattr(plans.Reclaim, "_return", returned)
-
-
-def tell_losses_without_archiving(patch: Patch) -> None:
-    right = plans.Reclaim._sort_out
-
-    def sort_out(self: plans.Reclaim, key: Any, segment: Segment, log_start: int) -> None:
-        if segment.last < log_start:
-            self.data_loss.append(self._left_out(key, segment.first, segment.last, "data_loss"))
-        else:
-            right(self, key, segment, log_start)
-
-    patch.setattr(plans.Reclaim, "_sort_out", sort_out)
-
-
-def forget_the_receipt(patch: Patch) -> None:
-    right = acknowledge._check_held
-
-    def check(group: Any, member_id: str, batch: Any, segment: Segment) -> None:
-        run = segment.run._replace(delivery_count=batch.delivery_count)
-        right(group, member_id, batch, segment._replace(run=run))
-
-    patch.setattr(acknowledge, "_check_held", check)
 
 
 # --- the source and Spark
@@ -205,7 +137,7 @@ MISTAKES = (
     Mistake(forget_newest_plans_without_runs, ONE_RECORD, Budget(1, expiries=1, pauses=1)),
     Mistake(merge_unequal_runs, TWO, Budget(1, crashes=1)),
     Mistake(forget_the_cut, SLICES, Budget(1, crashes=1)),
-    Mistake(release_after_the_count, SLICES, Budget(1, crashes=1)),
+    Mistake(forget_that_the_cut_comes_first, SLICES, Budget(1, crashes=1)),
     Mistake(keep_the_number_on_a_cut, SLICES, Budget(1, crashes=1)),
     Mistake(tell_losses_without_archiving, TWO, Budget(1, retention=1)),
     Mistake(forget_the_receipt, CONSUMER, Budget(2, expiries=1, delays=1)),

@@ -7,21 +7,34 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from coordinator import decide
-from coordinator.commands import Expire, acknowledge, acquire, membership, plans
-from coordinator.record_state import RecordState
-from coordinator.records import MemberJoined, PlanAcquired, PlanTakenUp, decode_record
-from coordinator.runs import Run, RunMap, Segment
+from coordinator.commands import Expire, acquire, membership
+from coordinator.records import decode_record
+from coordinator.runs import RunMap
 from coordinator.service.shard import Shard
 from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
 from tests.simulation.faulty_store import OwnedStore, StateLog
+from tests.unit.rules.source_mistakes import (
+    do_not_append_the_epoch,
+    leave_live_plans_out_of_snapshots,
+    return_an_unused_plan_unchanged_to_anybody,
+)
+from tests.unit.rules.test_mistakes import (
+    acquire_without_appending,
+    archive_at_the_limit,
+    forget_that_the_cut_comes_first,
+    forget_the_cut,
+    forget_the_receipt,
+    match_by_count_instead_of_number,
+    skip_the_epoch_check,
+    use_without_appending,
+)
 
 Patch = pytest.MonkeyPatch
 Switch = Callable[[Patch], None]
@@ -119,33 +132,7 @@ def let_an_append_arrive_after_a_load(patch: Patch) -> None:
 # --- what is durable
 
 
-def acquire_without_appending(patch: Patch) -> None:
-    patch.setattr(PlanAcquired, "durable", False)
-
-
-def use_without_appending(patch: Patch) -> None:
-    patch.setattr(PlanTakenUp, "durable", False)
-
-
-def join_without_appending(patch: Patch) -> None:
-    patch.setattr(MemberJoined, "durable", False)
-
-
-def forget_plans_in_snapshots(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "_kept_plans", lambda self: [])
-
-
 # --- the core
-
-
-def forget_the_receipt(patch: Patch) -> None:
-    right = acknowledge._check_held
-
-    def check(group: Any, member_id: str, batch: Any, segment: Segment) -> None:
-        run = segment.run._replace(delivery_count=batch.delivery_count)
-        right(group, member_id, batch, segment._replace(run=run))
-
-    patch.setattr(acknowledge, "_check_held", check)
 
 
 def merge_unequal_runs(patch: Patch) -> None:
@@ -166,51 +153,14 @@ def merge_unequal_runs(patch: Patch) -> None:
     patch.setattr(RunMap, "replace", replace)
 
 
-def match_by_count(patch: Patch) -> None:
-    """Whoever comes back to a plan takes what looks as it did, whatever number it carries."""
-
-    def carrying(self: SharePartition, number: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
-        return [s for first, last in ranges for s in self.runs.between(first, last) if s.run.state in (0, 1)]
-
-    patch.setattr(SharePartition, "carrying", carrying)
-
-
-def release_after_the_count(patch: Patch) -> None:
-    """What a cut returns was counted before."""
-    right = plans.Reclaim._return
-
-    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
-        run = segment.run._replace(delivery_count=segment.run.delivery_count + 1)
-        right(self, key, segment._replace(run=run))
-
-    patch.setattr(plans.Reclaim, "_return", returned)
-
-
-def forget_the_cut(patch: Patch) -> None:
-    patch.setattr(plans, "slice_size", lambda *a: None)
-
-
 def forget_to_cut_what_is_acquired(patch: Patch) -> None:
     patch.setattr(acquire, "slice_size", lambda *a: None)
-
-
-def forget_epoch_fencing(patch: Patch) -> None:
-    """A process whose member has a newer one is served."""
-    patch.setattr(ShareGroup, "check_epoch", lambda *a: None)
-
-
-def give_a_later_process_the_plan_as_it_is(patch: Patch) -> None:
-    patch.setattr(plans.Reclaim, "later_process", property(lambda self: False))
 
 
 def expire_too_early(patch: Patch) -> None:
     """Whenever somebody expires, everybody expires who would within 10 s."""
     right = membership.expire
     patch.setitem(decide._DECIDERS, Expire, lambda group, command, now_ms: right(group, command, now_ms + 10_000))
-
-
-def archive_at_the_limit(patch: Patch) -> None:
-    patch.setattr(plans, "set_aside", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
 
 
 SWITCHES: list[Switch] = [
@@ -223,16 +173,16 @@ SWITCHES: list[Switch] = [
     let_an_append_arrive_after_a_load,
     acquire_without_appending,
     use_without_appending,
-    join_without_appending,
-    forget_plans_in_snapshots,
+    do_not_append_the_epoch,
+    leave_live_plans_out_of_snapshots,
     forget_the_receipt,
     merge_unequal_runs,
-    match_by_count,
-    release_after_the_count,
+    match_by_count_instead_of_number,
+    forget_that_the_cut_comes_first,
     forget_the_cut,
     forget_to_cut_what_is_acquired,
-    forget_epoch_fencing,
-    give_a_later_process_the_plan_as_it_is,
+    skip_the_epoch_check,
+    return_an_unused_plan_unchanged_to_anybody,
     expire_too_early,
     archive_at_the_limit,
 ]
