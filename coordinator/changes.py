@@ -20,9 +20,6 @@ class Changes:
     def __init__(self) -> None:
         self._runs: dict[TopicIdPartition, list[tuple[int, int, Run]]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._runs)
-
     def put(self, key: TopicIdPartition, first: int, last: int, run: Run) -> None:
         self._runs.setdefault(key, []).append((first, last, run))
 

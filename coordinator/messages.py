@@ -91,7 +91,7 @@ class JoinGroup(Message, frozen=True):
     and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
     ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
     ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set.
-    ``offset_reset`` is for a group that has no start offset for a partition yet: None takes share.auto.offset.reset.
+    ``starting_offsets`` is for partitions that have no start offset yet: None takes share.auto.offset.reset.
     """
 
     group_id: str

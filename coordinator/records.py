@@ -124,7 +124,8 @@ class PlanAcquired(_Record, frozen=True):
 
 
 class PlanTakenUp(_Record, frozen=True):
-    """The plan's delivery in this epoch: used (a replay of it then counts as a failure), or only reclaimed."""
+    """The plan's delivery in this epoch: used (a replay of it then counts as a failure), or only reclaimed.
+    ``data_loss`` is told with it; ``untold`` still has to be."""
 
     number: int
     member_id: str
@@ -132,6 +133,7 @@ class PlanTakenUp(_Record, frozen=True):
     used: bool
     data_loss: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    untold: tuple[LeftOut, ...] = ()
 
 
 class PlanCompleted(_Record, frozen=True):

@@ -116,18 +116,6 @@ class ShareGroup:
     def initialized(self, topic_id: str, partition: int) -> bool:
         return TopicIdPartition(topic_id, partition) in self.partitions
 
-    def fetch_from(self, topic_id: str, partition: int) -> int:
-        """The first offset that was never acquired."""
-        return self.partitions[TopicIdPartition(topic_id, partition)].end_offset
-
-    def has_available(self, topic_ids: set[str] | frozenset[str]) -> bool:
-        """Whether a record of these topics can be delivered again, now or later."""
-        return any(
-            partition.runs.counts[RecordState.AVAILABLE]
-            for key, partition in self.partitions.items()
-            if key.topic_id in topic_ids
-        )
-
     def plan_topic_ids(self, number: str) -> set[tuple[str, int]]:
         """Share partitions of a live plan; empty if there is none of this number."""
         plan = self.plans.get(self.number(number))
@@ -301,7 +289,7 @@ class ShareGroup:
         assert plan is not None and plan.number == record.number
         plan.member_epoch, plan.used = record.member_epoch, record.used
         plan.vouches = record.used
-        plan.data_loss, plan.untold, plan.left_out = record.data_loss, (), record.left_out
+        plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
         plan.ranges = self._still_held(plan)
 
     def _still_held(self, plan: AcquiredPlan) -> PlanRanges:

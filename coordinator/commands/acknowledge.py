@@ -80,7 +80,7 @@ def _check_range(window: _Window, batch: AckBatch) -> None:
         return
     if batch.first < partition.start_offset:
         lowest = partition.runs.first()
-        if lowest is None or (batch.first < lowest.first and batch.last < lowest.first):
+        if lowest is None or batch.last < lowest.first:
             raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
     elif not partition.runs:
         raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")

@@ -77,7 +77,7 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision |
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         used=False,
-        data_loss=(*plan.untold, *reclaim.data_loss),
+        untold=(*plan.untold, *reclaim.data_loss),
     )
     reply = _plan_reply(group, plan.number, reclaim.kept_plan(), plan.trial)
     return Decision((*reclaim.records(), taken_up), reply)

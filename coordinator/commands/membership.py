@@ -151,7 +151,8 @@ def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) 
         for partition, (first, last, run) in _held(group, plan):
             if (gone := _below_log_start(partition, last, run)) is not None:
                 after = gone
-                lost.append((partition.key, Segment(first, last, run)))
+                if plan.query:
+                    lost.append((partition.key, Segment(first, last, run)))
             elif plan.query:
                 after = query_lost_lock(run, plan, group.config, now_ms)
                 evidence_is_old = evidence_is_old or is_news(run, after)

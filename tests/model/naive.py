@@ -242,7 +242,8 @@ class Naive:
             delivered = len(plan.offsets)
             for key, record in [h for h in self.held(plan) if h[1].state == ACQUIRED]:
                 if key[1] < self.partitions[key[0]].log_start:
-                    self.log_lost(key, record.number)
+                    if plan.query:
+                        self.log_lost(key, record.number)
                     self.archive(key, record)
                 elif plan.query:
                     news, trial = self.lose_query_lock(plan, key, record, delivered, now_ms)

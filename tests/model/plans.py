@@ -52,7 +52,7 @@ class PlansModel(Naive):
         kept, gone = self.come_back(member, plan, 0, {})
         plan.untold += gone
         if kept:
-            plan.told, plan.untold = plan.untold, []
+            plan.told = []
             plan.epoch = member.epoch
             plan.offsets = kept
             plan.vouches = False

@@ -111,8 +111,9 @@ def test_a_plan_has_ten_thousand_ranges_at_most() -> None:
 def test_a_topic_that_the_group_does_not_know_is_passed_over() -> None:
     group = GroupDriver(records=10)
     group.join()
+    group.move_log_start(3)
     unknown = PartitionBounds(topic_id="?", partition=0, log_start=0, end=10)
-    assert ranges(acquired(group, unknown, bound(0, 10))) == [(0, 9, 1)]
+    assert ranges(acquired(group, unknown, bound(0, 10))) == [(3, 9, 1)]
 
 
 def test_the_lock_limit_holds_for_returned_and_fresh_records_together() -> None:

@@ -233,6 +233,18 @@ def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan()
     assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
 
 
+def test_a_loss_that_was_found_when_a_plan_was_reclaimed_is_told_by_whoever_reads_it() -> None:
+    group = GroupDriver(records=10)
+    group.join()
+    group.acquire()
+    group.move_log_start(5)
+    group.join()
+    plan = group.acquire().plan.number  # reclaimed, and its process dies before it reads
+    group.join()
+    assert [(o.first, o.last) for o in group.use(plan).data_loss] == [(0, 4)]
+    assert group.restart(plan).data_loss == ()
+
+
 def test_a_group_without_queries_passes_over_what_the_log_lost() -> None:
     group = GroupDriver(records=300)
     group.join("c1", query=False)

@@ -1,0 +1,72 @@
+"""How an update comes upon the state before it: for each offset what is further on wins.
+
+Further on is the larger delivery count, then the larger delivery state (KIP-932, "Share coordinator"; Kafka's
+PersisterStateBatchCombiner, ``kafka-engine-facts.md`` 34). It is not the newer one: an update that comes late takes
+nothing back, and no order of the same updates makes a difference. So an update can't lower a record; a snapshot can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.runs import Run, RunMap
+from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue, StateBatch
+
+
+def combine(
+    batches: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int | None
+) -> tuple[StateBatch, ...]:
+    """The batches of both, by the rule above: ascending, disjoint, equal neighbours merged, nothing below
+    ``start_offset``. Either may overlap itself and come in any order."""
+    runs = RunMap()
+    for batch in (*batches, *newer):
+        advance(runs, batch)
+    if start_offset is not None:
+        drop_below(runs, start_offset)
+    return state_batches(runs)
+
+
+def apply_update(state: ShareSnapshotValue, update: ShareUpdateValue) -> ShareSnapshotValue:
+    """A share partition's state after an update that was written behind it. The delivery complete count is the
+    update's if it names a start offset (``kafka-engine-facts.md`` 38)."""
+    start_offset, complete = update.start_offset, update.delivery_complete_count
+    if start_offset is None:
+        start_offset, complete = state.start_offset, state.delivery_complete_count
+    return state._replace(
+        leader_epoch=state.leader_epoch if update.leader_epoch is None else update.leader_epoch,
+        start_offset=start_offset,
+        state_batches=combine(state.state_batches, update.state_batches, start_offset),
+        delivery_complete_count=complete,
+    )
+
+
+def advance(runs: RunMap, batch: StateBatch) -> None:
+    """Put the batch's state and count where the map has nothing, or something that is less far on."""
+    new = Run(batch.delivery_state, batch.delivery_count)
+    pieces = []
+    at = batch.first_offset
+    for first, last, run in runs.between(batch.first_offset, batch.last_offset):
+        if at < first:
+            pieces.append((at, first - 1, new))
+        pieces.append((first, last, max(run, new, key=_how_far)))
+        at = last + 1
+    if at <= batch.last_offset:
+        pieces.append((at, batch.last_offset, new))
+    runs.replace(pieces)
+
+
+def drop_below(runs: RunMap, start_offset: int) -> None:
+    """Forget the records below ``start_offset``."""
+    while (lowest := runs.first()) is not None and lowest.first < start_offset:
+        runs.drop(lowest.first)
+        if lowest.last >= start_offset:
+            runs.put(start_offset, lowest.last, lowest.run)
+
+
+def state_batches(runs: RunMap) -> tuple[StateBatch, ...]:
+    """The runs as state batches: their states and delivery counts."""
+    return tuple([StateBatch(first, last, run.state, run.delivery_count) for first, last, run in runs])
+
+
+def _how_far(run: Run) -> tuple[int, int]:
+    return run.delivery_count, run.state

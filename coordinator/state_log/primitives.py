@@ -1,0 +1,164 @@
+"""Kafka's primitive types as bytes: integers, strings, uuids, and the compact forms of KIP-482.
+
+Integers are big-endian. A topic id is Kafka's 16 bytes, here its text of 22 characters. What can't be read is an
+UnreadableRecord that says at which byte; what can't be written is a ValueError, since then the caller is wrong.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.records import UnreadableRecord
+
+INT16, INT32, INT64 = (struct.Struct(f">{code}") for code in "hiq")
+_VARINT_BYTES = 5
+"""An unsigned varint says 32 bits, seven in each byte."""
+
+
+class Reader:
+    """Reads the bytes of one key or value from the front. ``group_id`` is for the errors: "?" while it isn't known."""
+
+    __slots__ = ("_at", "_data", "group_id")
+
+    def __init__(self, data: bytes, group_id: str = "?") -> None:
+        self._data = data
+        self._at = 0
+        self.group_id = group_id
+
+    def __repr__(self) -> str:
+        return f"<Reader {self.group_id} byte {self._at} of {len(self._data)}>"
+
+    def unreadable(self, reason: str) -> UnreadableRecord:
+        """The error to raise: ``reason``, and where in the record."""
+        return UnreadableRecord(group_id=self.group_id, reason=f"{reason}, at byte {self._at} of {len(self._data)}")
+
+    def number(self, layout: struct.Struct) -> int:
+        """A single integer."""
+        (value,) = self.fields(layout)
+        return int(value)
+
+    def optional(self, layout: struct.Struct) -> int | None:
+        """An integer of which Kafka writes -1 for "none"."""
+        value = self.number(layout)
+        if value < -1:
+            raise self.unreadable(f"{value} is below -1")
+        return None if value == -1 else value
+
+    def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Several integers in a row."""
+        return layout.unpack(self.take(layout.size))
+
+    def take(self, count: int) -> bytes:
+        """So many bytes as they are."""
+        end = self._at + count
+        if count < 0 or end > len(self._data):
+            raise self.unreadable(f"{count} more bytes are needed and {len(self._data) - self._at} are there")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def string(self) -> str:
+        """A string with a length of two bytes, not null."""
+        data = self.take(self.number(INT16))
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.unreadable("a text is not UTF-8") from error
+
+    def uuid(self) -> str:
+        """A uuid as the 22 characters that Kafka shows."""
+        return base64.urlsafe_b64encode(self.take(16)).decode("ascii").rstrip("=")
+
+    def unsigned_varint(self) -> int:
+        """Seven bits a byte, the lowest first."""
+        value = 0
+        for place in range(_VARINT_BYTES):
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                break
+        else:
+            raise self.unreadable(f"a varint has more than {_VARINT_BYTES} bytes")
+        if value >> 32:
+            raise self.unreadable("a varint has more than 32 bits")
+        return value
+
+    def compact_length(self) -> int:
+        """How many elements of a compact array follow; it may not be null."""
+        if not (length := self.unsigned_varint()):
+            raise self.unreadable("an array is null")
+        return length - 1
+
+    def tagged_fields(self) -> dict[int, bytes]:
+        """By tag, the bytes of each field that was written; tags rise."""
+        found: dict[int, bytes] = {}
+        last = -1
+        for _ in range(self.unsigned_varint()):
+            if (tag := self.unsigned_varint()) <= last:
+                raise self.unreadable(f"tag {tag} comes after tag {last}")
+            found[tag] = self.take(self.unsigned_varint())
+            last = tag
+        return found
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self._at != len(self._data):
+            raise self.unreadable(f"{len(self._data) - self._at} bytes too many")
+
+
+def number(layout: struct.Struct, *values: int) -> bytes:
+    """Integers in a row; ValueError for one that does not fit."""
+    try:
+        return layout.pack(*values)
+    except struct.error as error:
+        raise ValueError(f"{values} can't be written as {layout.format!r}: {error}") from error
+
+
+def optional(value: int | None) -> int:
+    """``None`` is -1 on the wire."""
+    return -1 if value is None else value
+
+
+def string(text: str) -> bytes:
+    """UTF-8 behind a length of two bytes: at most 32,767 bytes."""
+    data = text.encode("utf-8")
+    return number(INT16, len(data)) + data
+
+
+def uuid(text: str) -> bytes:
+    """The 16 bytes of a topic id's text; ValueError for a text that no uuid has."""
+    try:
+        data = base64.b64decode(f"{text}==", altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no topic id: {error}") from error
+    if len(data) != 16 or Reader(data).uuid() != text:
+        raise ValueError(f"{text!r} is no topic id: it has to be 16 bytes as 22 characters")
+    return data
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; 32 bits at most."""
+    if not 0 <= value < 1 << 32:
+        raise ValueError(f"{value} can't be written as an unsigned varint")
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def compact_length(count: int) -> bytes:
+    """In front of the elements of a compact array."""
+    return unsigned_varint(count + 1)
+
+
+def tagged_fields(fields: Mapping[int, bytes]) -> bytes:
+    """The fields by rising tag, each behind its tag and size."""
+    parts = [unsigned_varint(len(fields))]
+    for tag, data in sorted(fields.items()):
+        parts += [unsigned_varint(tag), unsigned_varint(len(data)), data]
+    return b"".join(parts)

@@ -1,0 +1,154 @@
+"""Values of Kafka's share-coordinator records (KIP-932, "Share coordinator"; KIP-1226 for the delivery complete count).
+
+Each begins with its schema version, 0, of two bytes; both schemas are flexible (KIP-482: compact arrays and tagged
+fields). A field that Kafka writes as -1 for "none" is ``None`` here. Tagged fields that are not known are passed over,
+as KIP-482 has it: what may not be ignored comes with a new version, and that is an UnreadableRecord.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from coordinator.record_state import RecordState
+from coordinator.state_log.primitives import (
+    INT16,
+    INT32,
+    INT64,
+    Reader,
+    compact_length,
+    number,
+    optional,
+    tagged_fields,
+)
+
+VERSION = 0
+DELIVERY_COMPLETE_COUNT_TAG = 0
+MAX_DELIVERY_COUNT = 2**15 - 1
+"""The largest delivery count that a state batch can carry."""
+MAX_DELIVERY_COMPLETE_COUNT = 2**31 - 1
+
+_STATE_BATCH = struct.Struct(">qqbh")
+_SNAPSHOT = struct.Struct(">iiiqqq")
+_UPDATE = struct.Struct(">iiq")
+
+
+class StateBatch(NamedTuple):
+    """Records ``first_offset`` to ``last_offset`` inclusive: their state, and how often they have been acquired."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: RecordState
+    delivery_count: int
+
+
+class ShareSnapshotValue(NamedTuple):
+    """All that is durable of a share partition. ``state_batches`` are ascending, disjoint and merged; an offset from
+    ``start_offset`` (SPSO) on that is in none of them was never delivered.
+
+    start_offset: None if it is not initialised. leader_epoch: None if no leader has read it. delivery_complete_count:
+    None before KIP-1226. Timestamps: wall time in ms; when the state was created, and when this snapshot was written.
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int | None
+    start_offset: int | None
+    create_timestamp_ms: int
+    write_timestamp_ms: int
+    state_batches: tuple[StateBatch, ...] = ()
+    delivery_complete_count: int | None = None
+
+
+class ShareUpdateValue(NamedTuple):
+    """What changed since snapshot ``snapshot_epoch``: offsets in no batch stay as they are. ``start_offset`` and
+    ``leader_epoch``: None for unchanged; the delivery complete count goes with the start offset."""
+
+    snapshot_epoch: int
+    leader_epoch: int | None
+    start_offset: int | None
+    state_batches: tuple[StateBatch, ...] = ()
+    delivery_complete_count: int | None = None
+
+
+def encode_snapshot(value: ShareSnapshotValue) -> bytes:
+    """The value's bytes as Kafka writes them; ValueError for a number that its format has no room for."""
+    fixed = number(
+        _SNAPSHOT,
+        value.snapshot_epoch,
+        value.state_epoch,
+        optional(value.leader_epoch),
+        optional(value.start_offset),
+        value.create_timestamp_ms,
+        value.write_timestamp_ms,
+    )
+    return _encoded(fixed, value.state_batches, value.delivery_complete_count)
+
+
+def encode_update(value: ShareUpdateValue) -> bytes:
+    """As :func:`encode_snapshot`, for an update."""
+    fixed = number(_UPDATE, value.snapshot_epoch, optional(value.leader_epoch), optional(value.start_offset))
+    return _encoded(fixed, value.state_batches, value.delivery_complete_count)
+
+
+def decode_snapshot(data: bytes, group_id: str = "?") -> ShareSnapshotValue:
+    """The value that was encoded; UnreadableRecord for other bytes and for another version."""
+    reader = _opened(data, group_id)
+    snapshot_epoch, state_epoch = reader.number(INT32), reader.number(INT32)
+    leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
+    created_ms, written_ms = reader.number(INT64), reader.number(INT64)
+    batches, count = _decoded(reader)
+    return ShareSnapshotValue(
+        snapshot_epoch, state_epoch, leader_epoch, start_offset, created_ms, written_ms, batches, count
+    )
+
+
+def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
+    """As :func:`decode_snapshot`, for an update."""
+    reader = _opened(data, group_id)
+    snapshot_epoch = reader.number(INT32)
+    leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
+    return ShareUpdateValue(snapshot_epoch, leader_epoch, start_offset, *_decoded(reader))
+
+
+def _encoded(fixed: bytes, batches: Iterable[StateBatch], delivery_complete_count: int | None) -> bytes:
+    nothing = tagged_fields({})
+    encoded = [number(_STATE_BATCH, *batch) + nothing for batch in batches]
+    tagged = {}
+    if delivery_complete_count is not None:
+        tagged[DELIVERY_COMPLETE_COUNT_TAG] = number(INT32, delivery_complete_count)
+    return b"".join(
+        (number(INT16, VERSION), fixed, compact_length(len(encoded)), *encoded, tagged_fields(tagged)),
+    )
+
+
+def _opened(data: bytes, group_id: str) -> Reader:
+    reader = Reader(data, group_id)
+    if (version := reader.number(INT16)) != VERSION:
+        raise reader.unreadable(f"its value is of version {version}, and this version reads {VERSION}")
+    return reader
+
+
+def _decoded(reader: Reader) -> tuple[tuple[StateBatch, ...], int | None]:
+    """What both values end with: the batches, and the delivery complete count."""
+    batches = tuple([_state_batch(reader) for _ in range(reader.compact_length())])
+    tagged = reader.tagged_fields()
+    reader.end()
+    if (data := tagged.get(DELIVERY_COMPLETE_COUNT_TAG)) is None:
+        return batches, None
+    field = Reader(data, reader.group_id)
+    count = field.optional(INT32)
+    field.end()
+    return batches, count
+
+
+def _state_batch(reader: Reader) -> StateBatch:
+    first, last, state, count = reader.fields(_STATE_BATCH)
+    reader.tagged_fields()
+    if not 0 <= first <= last or count < 0 or state not in _STATES:
+        raise reader.unreadable(f"offsets {first} to {last} in state {state} with delivery count {count} can't be")
+    return StateBatch(first, last, _STATES[state], count)
+
+
+_STATES = {int(state): state for state in RecordState}
