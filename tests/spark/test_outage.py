@@ -59,9 +59,7 @@ def test_nothing_is_archived_while_the_whole_broker_is_away(kafka, topic, job, s
     kafka.proxy.cut()
     try:
         held.stop()
-        cut_at, attempt = time.monotonic(), 0
-        while attempt < TRIES or time.monotonic() - cut_at < OUTAGE_S:
-            attempt += 1
+        for _ in range(2):
             failed = start(queue.query("a")).wait_over(timeout_s=60)
             assert "BrokerNotReachable" in failed.error()
     finally:
