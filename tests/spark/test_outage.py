@@ -48,25 +48,3 @@ def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
     queue.output().assert_exactly_once(numbers(RECORDS))
     wait_until(lambda: describe(queue).lag() == 0, what="the last batch is completed")
     assert describe(queue).archived() == 0
-
-
-def test_nothing_is_archived_while_the_whole_broker_is_away(kafka, topic, job, start):
-    """Metadata too: each restart ends by name, before a record is tried again."""
-    orders = topic("orders")
-    kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, bootstrap=kafka.proxied_bootstrap, maxOffsetsPerTrigger=500)
-    held = start(queue.query("a", hold=("700",))).wait_held("700")
-    kafka.proxy.cut()
-    try:
-        held.stop()
-        for _ in range(2):
-            failed = start(queue.query("a")).wait_over(timeout_s=60)
-            assert "BrokerNotReachable" in failed.error()
-    finally:
-        kafka.proxy.heal()
-    assert describe(queue).most_failures() <= 1
-    start(queue.query("a"))
-    wait_until(lambda: queue.written() == RECORDS, timeout_s=60, what="all is delivered")
-    queue.output().assert_exactly_once(numbers(RECORDS))
-    wait_until(lambda: describe(queue).lag() == 0, what="the last batch is completed")
-    assert describe(queue).archived() == 0
