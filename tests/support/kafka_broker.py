@@ -17,8 +17,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
@@ -243,6 +243,14 @@ class KafkaBroker:
             producer.commit_transaction(REQUEST_TIMEOUT_S)
         else:
             producer.abort_transaction(REQUEST_TIMEOUT_S)
+        # The markers are written soon after that was answered: until then the last stable offset lies before the end.
+        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        wait_until(lambda: self._ends(topic, levels[0]) == self._ends(topic, levels[1]), what="the markers are there")
+
+    def _ends(self, topic: str, level: IsolationLevel) -> list[int]:
+        partitions = self.admin.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic].partitions
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in sorted(partitions)}
+        return [answer.result().offset for answer in self.admin.list_offsets(asked, isolation_level=level).values()]
 
     # -- Kafka's own tools ---------------------------------------------------------------------------------------
 
