@@ -124,6 +124,21 @@ class CoordinatorNotAvailable(ShareGroupError):
     retriable = True
 
 
+class NotCoordinator(ShareGroupError):
+    """This process does not serve {what}: another coordinator of the fleet does. Ask any of them which one."""
+
+    kafka_error = "NOT_COORDINATOR"
+    retriable = True
+
+
+class GroupTakenOver(ShareGroupError):
+    """Share group {group_id} was taken over by {owner}, where a newer query of the group has started; this one ends,
+    and does not take it back by itself. Its records are safe: they are delivered there. Run all queries of the group
+    on one host, or let them share a standalone coordinator: name it in share.coordinator.endpoint."""
+
+    kafka_error = "FENCED_MEMBER_EPOCH"
+
+
 class InternalError(ShareGroupError):
     """The coordinator failed on {what}: {reason}. Nothing was changed; its log says more. This is a bug."""
 

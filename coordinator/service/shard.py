@@ -1,8 +1,9 @@
 """The shard: decide → append → replay → reply, with one store transaction for all that waits (group commit).
 
 Rule: nothing is visible before it is durable. A round decides every waiting request and replays what it decided into
-memory that nobody else sees, appends all of it at once, and only then answers, those that append nothing too. When the
-append fails or is in doubt, the touched groups are dropped and loaded from the store again.
+memory that nobody else sees, appends all of it at once, and only then answers, those that append nothing too (an owner
+that was replaced has nothing to say from memory). When a group's append fails or is in doubt, the group is dropped and
+loaded from the store again; one that another owner has is left to it.
 
 No thread and no clock in here: ``submit`` from anywhere, ``step(now_ms)`` from one place at a time.
 """
@@ -11,16 +12,23 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, cast
 
 from coordinator.commands import Expire
 from coordinator.decide import decide
-from coordinator.errors import CoordinatorNotAvailable, InternalError, ShareGroupError, StateRecordUnreadable
+from coordinator.errors import (
+    CoordinatorNotAvailable,
+    GroupTakenOver,
+    InternalError,
+    NotCoordinator,
+    ShareGroupError,
+    StateRecordUnreadable,
+)
 from coordinator.records import Record, UnreadableRecord, decode_record, encode_record
-from coordinator.service.store import Store, StoreDoubtful, StoreRefused
+from coordinator.service.store import Store, StoreDoubtful, StoredRecord, StoreFenced, StorePartlyFailed, StoreRefused
 from coordinator.share_group import ShareGroup
 
 T = TypeVar("T")
@@ -32,7 +40,11 @@ raised), and returns the answer. All of it happens in one round."""
 MAX_ROUND = 1_000
 RELOAD_AFTER_MS = 1_000
 SNAPSHOT_AFTER = 500
+COLD_AFTER_MS = 300_000
+REST_AFTER_MS = 300_000
 _FAILURES = (StoreRefused, StoreDoubtful)
+_ELSEWHERE = (GroupTakenOver, NotCoordinator)
+"""The group is served by another process: it is not loaded again until somebody asks for it here."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,15 +63,26 @@ class _Submission:
     group_id: str
     script: Script[Any]
     answer: Future[Any]
+    claim: bool = False
+    peek: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
 class _Round:
     now_ms: int
-    appends: dict[str, list[bytes]] = field(default_factory=dict)
+    records: dict[str, list[Record]] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
     outcomes: list[tuple[_Submission, Any, BaseException | None]] = field(default_factory=list)
     broken: str = ""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Log:
+    """What is known of a served group's log."""
+
+    updates: int
+    snapshot_ms: int
+    asked_ms: int
 
 
 class Shard:
@@ -70,14 +93,16 @@ class Shard:
         store: Store,
         *,
         snapshot_after: int = SNAPSHOT_AFTER,
+        cold_after_ms: int = COLD_AFTER_MS,
         on_change: Callable[[set[str]], None] = lambda groups: None,
     ) -> None:
         self.store = store
         self.snapshot_after = snapshot_after
+        self.cold_after_ms = cold_after_ms
         self.on_change = on_change
         self.groups: dict[str, ShareGroup] = {}
         self._waiting: deque[_Submission] = deque()
-        self._updates: dict[str, int] = {}
+        self._logs: dict[str, _Log] = {}
         self._reload_ms: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -85,10 +110,12 @@ class Shard:
 
     # --- the two ways in
 
-    def submit(self, group_id: str, script: Script[T]) -> Future[T]:
-        """Let the script run in the next round; its answer, or its ShareGroupError, comes once that is durable."""
+    def submit(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> Future[T]:
+        """Let the script run in the next round; its answer, or its ShareGroupError, comes once that is durable.
+        ``claim``: a new member asks, so the group may be taken from whoever has it. ``peek``: the script only looks,
+        and the group stays whose it is."""
         answer: Future[T] = Future()
-        self._waiting.append(_Submission(group_id=group_id, script=script, answer=answer))
+        self._waiting.append(_Submission(group_id=group_id, script=script, answer=answer, claim=claim, peek=peek))
         return answer
 
     def step(self, now_ms: int) -> int:
@@ -99,7 +126,13 @@ class Shard:
         while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
             self._run(round_, self._waiting.popleft())
         self._finish(round_, self._commit(round_))
+        self._keep_up(now_ms)
         return len(round_.outcomes)
+
+    def serve(self, group: ShareGroup, now_ms: int, *, updates: int = 0) -> None:
+        """Go on from here with the group as it is, after about so many appends since its last snapshot."""
+        self.groups[group.group_id] = group
+        self._logs[group.group_id] = _Log(updates=updates, snapshot_ms=now_ms, asked_ms=now_ms)
 
     # --- looked at from outside
 
@@ -110,6 +143,7 @@ class Shard:
     def next_deadline_ms(self) -> int | None:
         """When ``step`` has something to do by itself."""
         deadlines = [*self._reload_ms.values()]
+        deadlines += [self._upkeep_ms(log) for log in self._logs.values()]
         deadlines += [due for group in self.groups.values() if (due := group.next_deadline_ms()) is not None]
         return min(deadlines, default=None)
 
@@ -131,16 +165,17 @@ class Shard:
 
     def _run(self, round_: _Round, submission: _Submission) -> None:
         outcome, error = None, None
+        group_id = submission.group_id
         try:
-            group = self._group(submission.group_id, round_.now_ms)
-            outcome = self._play(round_, group, submission.script)
+            group = self._peeked(group_id) if submission.peek else None
+            outcome = self._play(round_, group or self._group(submission, round_.now_ms), submission.script)
         except ShareGroupError as failed:
             error = failed
         except _FAILURES as failed:
-            error = CoordinatorNotAvailable(group_id=submission.group_id, reason=f"its state can't be loaded: {failed}")
+            error = CoordinatorNotAvailable(group_id=group_id, reason=f"its state can't be loaded: {failed}")
         except Exception as failed:  # noqa: BLE001 - our mistake in one request must not end the others' service
-            _log.exception("request failed: group=%s", submission.group_id)
-            error = InternalError(what=f"a request of share group {submission.group_id}", reason=repr(failed))
+            _log.exception("request failed: group=%s", group_id)
+            error = InternalError(what=f"a request of share group {group_id}", reason=repr(failed))
         round_.outcomes.append((submission, outcome, error))
 
     def _play(self, round_: _Round, group: ShareGroup, script: Script[Any]) -> Any:
@@ -160,9 +195,10 @@ class Shard:
     def _decide(self, round_: _Round, group: ShareGroup, command: Any) -> Any:
         decision = decide(group, command, round_.now_ms)
         records = cast("tuple[Record, ...]", decision.records)
-        data = [encode_record(record) for record in records if record.durable]
-        if data:
-            round_.appends.setdefault(group.group_id, []).extend(data)
+        if durable := [record for record in records if record.durable]:
+            if self.groups.get(group.group_id) is not group:
+                raise InternalError(what=f"a look at share group {group.group_id}", reason="it would change it")
+            round_.records.setdefault(group.group_id, []).extend(durable)
             round_.touched.add(group.group_id)
         try:
             for record in records:
@@ -174,24 +210,50 @@ class Shard:
             raise
         return decision.reply
 
-    def _commit(self, round_: _Round) -> str:
-        """Make the round durable; why it is not, if so."""
-        reason = round_.broken
-        if not reason and round_.appends:
-            try:
-                self.store.append(round_.appends)
-            except Exception as failed:  # noqa: BLE001 - what a store did not confirm is in doubt
-                _log.warning("append failed: %s", failed)
-                reason = f"its state could not be written: {failed}"
-        if reason:
-            for group_id in round_.touched:
+    def _commit(self, round_: _Round) -> dict[str, Exception]:
+        """Make the round durable; the groups of which it is not, and why."""
+        if round_.broken:
+            failed: dict[str, Exception] = dict.fromkeys(round_.touched, StoreRefused(round_.broken))
+            failed |= {submission.group_id: StoreRefused(round_.broken) for submission, _, _ in round_.outcomes}
+        else:
+            failed = self._append(round_)
+        for group_id, error in failed.items():
+            if isinstance(error, StoreFenced):
+                self._forget(group_id)
+            elif group_id in round_.touched or not round_.broken:
                 self._drop(group_id, round_.now_ms)
-        return reason
+        return failed
 
-    def _finish(self, round_: _Round, reason: str) -> None:
+    def _append(self, round_: _Round) -> dict[str, Exception]:
+        group_ids = list(round_.records)
+        for group_id in {submission.group_id for submission, _, _ in round_.outcomes} - set(group_ids):
+            group = self.groups.get(group_id)
+            if group is not None and group.exists and self.store.must_prove(group_id):
+                group_ids.append(group_id)
+        if not group_ids:
+            return {}
+        try:
+            appends = {g: [encode_record(record) for record in round_.records.get(g, ())] for g in group_ids}
+            shown = {
+                g: self.store.state_records(self.groups[g], records, round_.now_ms)
+                for g, records in round_.records.items()
+            }
+            self.store.append(appends, shown)
+        except StorePartlyFailed as partly:
+            _log.warning("append failed: %s", partly)
+            return dict(partly.failed)
+        except Exception as failed:  # noqa: BLE001 - what a store did not confirm is in doubt
+            _log.warning("append failed: %s", failed)
+            return dict.fromkeys(group_ids, failed)
+        for group_id in round_.records:
+            self._logs[group_id].updates += 1
+        return {}
+
+    def _finish(self, round_: _Round, failed: Mapping[str, Exception]) -> None:
         for submission, outcome, error in round_.outcomes:
-            if reason and not isinstance(error, InternalError):
-                error = CoordinatorNotAvailable(group_id=submission.group_id, reason=reason)
+            reason = failed.get(submission.group_id)
+            if reason is not None and not isinstance(error, InternalError):
+                error = _said(submission, reason)
             if not submission.answer.set_running_or_notify_cancel():
                 continue
             if error is not None:
@@ -200,27 +262,35 @@ class Shard:
                 submission.answer.set_result(outcome)
         if round_.touched:
             self.on_change(round_.touched)
-        if not reason:
-            self._snapshot_long_logs(round_.appends)
         for group_id in {submission.group_id for submission, _, _ in round_.outcomes}:
             if group_id in self.groups and not self.groups[group_id].exists:
-                del self.groups[group_id]  # only looked for
+                self._forget(group_id)  # only looked for
 
     # --- groups and the store
 
-    def _group(self, group_id: str, now_ms: int) -> ShareGroup:
+    def _group(self, submission: _Submission, now_ms: int) -> ShareGroup:
+        group_id = submission.group_id
         group = self.groups.get(group_id)
         if group is None:
-            group, count = self._load(group_id)
+            if submission.claim:
+                self.store.claim(group_id)
+            group, count = self._read(group_id, self.store.load(group_id))
             group.loaded(now_ms)
             self._reload_ms.pop(group_id, None)
-            self._updates[group_id] = count // 4  # about so many transactions; a wrong guess only moves a snapshot
-            self.groups[group_id] = group
+            # About so many transactions; a wrong guess only moves a snapshot.
+            self.serve(group, now_ms, updates=count // 4)
+        self._logs[group_id].asked_ms = now_ms
         return group
 
-    def _load(self, group_id: str) -> tuple[ShareGroup, int]:
+    def _peeked(self, group_id: str) -> ShareGroup | None:
+        """The group as its log has it, where it may be another's; None: load it."""
+        if group_id in self.groups or (records := self.store.peek(group_id)) is None:
+            return None
+        return self._read(group_id, records)[0]
+
+    def _read(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
         group, count = ShareGroup(group_id), 0
-        for sequence, data in self.store.load(group_id):
+        for sequence, data in records:
             try:
                 group.replay(decode_record(data, group_id))
             except (UnreadableRecord, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
@@ -232,28 +302,63 @@ class Shard:
         return group, count
 
     def _drop(self, group_id: str, reload_ms: int) -> None:
-        self.groups.pop(group_id, None)
+        self._forget(group_id)
         self._reload_ms.setdefault(group_id, reload_ms)
+
+    def _forget(self, group_id: str) -> None:
+        self.groups.pop(group_id, None)
+        self._logs.pop(group_id, None)
+        self.store.release(group_id)
 
     def _load_again(self, now_ms: int) -> None:
         """Dropped groups come back by themselves: their deadlines must go on."""
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= now_ms]:
             try:
-                self._group(group_id, now_ms)
+                self._group(_Submission(group_id=group_id, script=one(Expire()), answer=Future()), now_ms)
+            except _ELSEWHERE as error:
+                _log.warning("left to another coordinator: group=%s %s", group_id, error)
+                del self._reload_ms[group_id]
             except Exception as error:  # noqa: BLE001 - what one group's state is like must not end the others' service
                 _log.warning("loading failed: group=%s %r", group_id, error)
                 self._reload_ms[group_id] = now_ms + RELOAD_AFTER_MS
 
-    def _snapshot_long_logs(self, appended: Iterable[str]) -> None:
-        for group_id in appended:
-            self._updates[group_id] = self._updates.get(group_id, 0) + 1
-            if self._updates[group_id] < self.snapshot_after:
-                continue
-            self._updates[group_id] = 0
-            if group_id not in self.groups:
-                continue
-            try:
-                snapshot = [encode_record(record) for record in self.groups[group_id].snapshot()]
-                self.store.replace_with_snapshot(group_id, snapshot)
-            except _FAILURES as error:
-                _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)
+    # --- upkeep
+
+    def _upkeep_ms(self, log: _Log) -> int:
+        """When the log is to be looked at again."""
+        snapshot_ms = log.snapshot_ms + self.cold_after_ms
+        return snapshot_ms if log.updates else max(snapshot_ms, log.asked_ms + REST_AFTER_MS)
+
+    def _keep_up(self, now_ms: int) -> None:
+        """Snapshots of long logs, and of those that nothing was added to for long; then groups that rest go."""
+        for group_id, log in list(self._logs.items()):
+            is_due = now_ms >= self._upkeep_ms(log)
+            if log.updates and (is_due or log.updates >= self.snapshot_after):
+                self._snapshot(group_id, now_ms)
+            elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and self.groups[group_id].may_rest(now_ms):
+                self._forget(group_id)
+            elif is_due:
+                log.snapshot_ms = now_ms  # it is as it was: look again when the next one would be due
+
+    def _snapshot(self, group_id: str, now_ms: int) -> None:
+        log, group = self._logs[group_id], self.groups[group_id]
+        log.updates, log.snapshot_ms = 0, now_ms
+        try:
+            snapshot = [encode_record(record) for record in group.snapshot()]
+            self.store.replace_with_snapshot(group_id, snapshot, self.store.state_records(group, None, now_ms))
+        except StoreFenced as fenced:
+            _log.warning("left to another coordinator: group=%s %s", group_id, fenced)
+            self._forget(group_id)
+        except StoreDoubtful as error:
+            _log.warning("snapshot in doubt, loaded again: group=%s %s", group_id, error)
+            self._drop(group_id, now_ms)
+        except StoreRefused as error:
+            _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)
+
+
+def _said(submission: _Submission, reason: Exception) -> ShareGroupError:
+    """What the asker is told whose round did not become durable. A new member that found the group taken asks again,
+    and takes it."""
+    if isinstance(reason, StoreFenced) and not submission.claim:
+        return reason.error
+    return CoordinatorNotAvailable(group_id=submission.group_id, reason=f"its state could not be written: {reason}")

@@ -17,7 +17,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from coordinator.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
-from coordinator.service.store import StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.records import Record
+from coordinator.service.store import NOTHING, KeyValue, Shown, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.share_group import ShareGroup
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
@@ -126,12 +128,27 @@ class SqliteStore:
             raise StoreRefused(str(error)) from error
         self._next_sequence[group_id] = following
 
-    def append(self, appends: Mapping[str, Sequence[bytes]]) -> None:
+    def peek(self, group_id: str) -> None:
+        """The file has one owner: it has all groups."""
+
+    def claim(self, group_id: str) -> None:
+        """Nobody else has a group of this file."""
+
+    def release(self, group_id: str) -> None:
+        """Nothing is kept open for a group."""
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
+        return ()
+
+    def must_prove(self, group_id: str) -> bool:
+        return True
+
+    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
         with self._transaction(appends):
             for group_id, records in appends.items():
                 self._insert(group_id, self._next_after(group_id), records)
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes]) -> None:
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         with self._transaction([group_id]):
             first = self._next_after(group_id)  # known before the rows go: sequence numbers never repeat
             self._connection.execute("DELETE FROM record WHERE group_id = ?", (group_id,))

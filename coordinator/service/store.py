@@ -6,15 +6,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeAlias
+
+from coordinator.errors import ShareGroupError
+from coordinator.records import Record
+from coordinator.share_group import ShareGroup
+
+KeyValue: TypeAlias = tuple[bytes, bytes]
+"""A record of the state log that is not ours, as Kafka's tools read it."""
+
+Shown: TypeAlias = Mapping[str, Sequence[KeyValue]]
+NOTHING: Shown = MappingProxyType({})
 
 
 class StoreRefused(Exception):
     """The append surely was not written, and never will be."""
 
 
+class StoreFenced(StoreRefused):
+    """Another owner has the group. ``error`` is what its members are told."""
+
+    def __init__(self, error: ShareGroupError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class StoreDoubtful(Exception):
     """The append may have been written, or may still be. The next ``load`` settles it."""
+
+
+class StorePartlyFailed(Exception):
+    """The append of these groups failed, each with one of the errors above; the others' is durable."""
+
+    def __init__(self, failed: Mapping[str, Exception]) -> None:
+        super().__init__("; ".join(f"{group_id}: {error}" for group_id, error in failed.items()))
+        self.failed = dict(failed)
 
 
 class StoredRecord(NamedTuple):
@@ -25,7 +52,7 @@ class StoredRecord(NamedTuple):
 
 
 class Store(Protocol):
-    """One owner at a time; used by one thread at a time."""
+    """One owner of a group at a time; used by one thread at a time."""
 
     @property
     def name(self) -> str:
@@ -33,14 +60,33 @@ class Store(Protocol):
 
     def load(self, group_id: str) -> Iterable[StoredRecord]:
         """The group's records in append order; none for an unknown group. After it nothing that was in doubt before
-        can still arrive. StateRecordUnreadable names a damaged one; StoreRefused if the store can't answer."""
+        can still arrive, and whoever owned the group before can append nothing. StateRecordUnreadable names a damaged
+        one; StoreRefused if the store can't answer; a ShareGroupError if the group is somebody else's."""
 
-    def append(self, appends: Mapping[str, Sequence[bytes]]) -> None:
-        """All of it, or nothing, is durable when this returns. Raises StoreRefused or StoreDoubtful."""
+    def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
+        """As ``load``, to look at a group that stays whose it is; None: only its owner can look at it."""
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes]) -> None:
-        """The group's log is these records from now on; when it fails, the old log or the new one, never a mixture.
-        Raises StoreRefused or StoreDoubtful."""
+    def claim(self, group_id: str) -> None:
+        """A new member asks for the group here: the next load may take it from whoever has it."""
+
+    def release(self, group_id: str) -> None:
+        """Nobody asks for it any more: what is kept open for it can go."""
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> Sequence[KeyValue]:
+        """What the group's replayed ``records`` (None: all that is known of it) come to for Kafka's tools; nothing in a
+        store that they don't read."""
+
+    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+        """Durable when this returns: of each group all of it or nothing, ``shown`` (its state records) with it. An
+        append of nothing proves that the group is still ours. Raises StoreRefused or StoreDoubtful, which then hold
+        for all groups, or StorePartlyFailed."""
+
+    def must_prove(self, group_id: str) -> bool:
+        """Whether an answer about the group may be given only after an append: it may be somebody else's by now."""
+
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+        """The group's log is these records from now on, and what is shown of it ``shown``; when it fails, the old log
+        or the new one, never a mixture. Raises StoreRefused or StoreDoubtful."""
 
     def group_ids(self) -> Sequence[str]:
         """Groups that have records."""

@@ -15,7 +15,7 @@ from coordinator.records import PartitionInitialized, Record, SessionRenewed, de
 from coordinator.runs import Run
 from coordinator.service import scripts
 from coordinator.service.shard import Script, Shard
-from coordinator.service.store import StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.store import NOTHING, KeyValue, Shown, StoreDoubtful, StoredRecord, StoreRefused
 from coordinator.share_group import ShareGroup
 from tests.protocol.happened import Happened, runs_by_offset, what_happened
 from tests.protocol.memory import later, of_process, ordered
@@ -49,10 +49,27 @@ class OneLog:
             raise StoreRefused("another process has taken the group")
         return [StoredRecord(i, data) for i, data in enumerate([*self.records, *self.appended])]
 
-    def append(self, appends: Mapping[str, Sequence[bytes]]) -> None:
-        fault, self.fault = self.fault, ""
+    def peek(self, group_id: str) -> None:
+        """There is one group, and one owner."""
+
+    def claim(self, group_id: str) -> None:
+        """Nobody else is asked."""
+
+    def release(self, group_id: str) -> None:
+        """Nothing is kept open."""
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
+        return ()
+
+    def must_prove(self, group_id: str) -> bool:
+        return True
+
+    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
         if self.fenced:
             raise StoreRefused("another process has taken the group")
+        if not any(appends.values()):
+            return
+        fault, self.fault = self.fault, ""
         if fault == "die before the append":
             raise Died
         if fault == "refuse":
@@ -139,7 +156,7 @@ class Coordinators:
         store = OneLog(self._records[log], fenced=at.fenced, fault=at.fault)
         shard = Shard(store, snapshot_after=1_000_000)  # type: ignore[arg-type]
         if memory:
-            shard.groups[GROUP] = self._group(memory)
+            shard.serve(self._group(memory), NOW_MS)
         asked = None if script is None else shard.submit(GROUP, script)
         died = False
         try:

@@ -60,7 +60,7 @@ def reply_before_the_append(patch: Patch) -> None:
         self._expire(round_)
         while self._waiting:
             self._run(round_, self._waiting.popleft())
-        self._finish(round_, "")
+        self._finish(round_, {})
         self._commit(round_)
         return len(round_.outcomes)
 

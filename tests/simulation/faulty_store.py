@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.service.store import StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.records import Record
+from coordinator.service.store import NOTHING, KeyValue, Shown, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.share_group import ShareGroup
 from tests.simulation.world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]
@@ -112,7 +114,26 @@ class OwnedStore:
         self._known[group_id] = self.log.next_sequence(group_id)
         return list(self.log.logs.get(group_id, []))
 
-    def append(self, appends: Appends) -> None:
+    def peek(self, group_id: str) -> None:
+        """It has one owner, of all groups."""
+
+    def claim(self, group_id: str) -> None:
+        """Nothing: its newest owner has all groups."""
+
+    def release(self, group_id: str) -> None:
+        """Nothing is kept open."""
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
+        return ()
+
+    def must_prove(self, group_id: str) -> bool:
+        return True
+
+    def append(self, appends: Appends, shown: Shown = NOTHING) -> None:
+        if not any(appends.values()):
+            for group_id in appends:
+                self._check_owner(group_id)
+            return
         fault = self._fault(*FAULTS)
         self._begin(fault)
         for group_id in appends:
@@ -129,7 +150,7 @@ class OwnedStore:
             self._known[group_id] = self.log.next_sequence(group_id)
         self._end(fault)
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes]) -> None:
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         fault = self._fault("refuse", "doubt", "doubt, written", "die before", "die after", "slow")
         self._begin(fault)
         self._check_owner(group_id)

@@ -15,7 +15,7 @@ import pytest
 
 from coordinator import decide
 from coordinator.commands import Expire, acquire, membership
-from coordinator.records import decode_record
+from coordinator.records import decode_record, encode_record
 from coordinator.runs import RunMap
 from coordinator.service.shard import Shard
 from coordinator.share_group import ShareGroup
@@ -54,9 +54,9 @@ def reply_before_the_append(patch: Patch) -> None:
     def step(self: Shard, now_ms: int) -> int:
         early: list[Any] = []
 
-        def commit_later(round_: Any) -> str:
+        def commit_later(round_: Any) -> dict[str, Exception]:
             early.append(round_)
-            return ""
+            return {}
 
         self._commit = commit_later  # type: ignore[method-assign]
         answered = right_step(self, now_ms)
@@ -73,10 +73,10 @@ def answer_at_once_what_appends_nothing(patch: Patch) -> None:
     right = Shard._run
 
     def run(self: Shard, round_: Any, submission: Any) -> None:
-        before = sum(map(len, round_.appends.values()))
+        before = sum(map(len, round_.records.values()))
         right(self, round_, submission)
         _, outcome, error = round_.outcomes[-1]
-        if sum(map(len, round_.appends.values())) == before and error is None:
+        if sum(map(len, round_.records.values())) == before and error is None:
             submission.answer.set_result(outcome)
             round_.outcomes[-1] = (dataclasses.replace(submission, answer=Future()), outcome, None)
 
@@ -91,28 +91,30 @@ def keep_memory_when_an_append_fails(patch: Patch) -> None:
 def believe_that_doubt_means_not_written(patch: Patch) -> None:
     """Memory goes back to what was before the append, and nobody looks into the log."""
     sure: dict[tuple[int, str], list[bytes]] = {}
-    right_load, right_commit = Shard._load, Shard._commit
+    right_read, right_append = Shard._read, Shard._append
 
-    def load(self: Shard, group_id: str) -> Any:
-        sure[id(self), group_id] = [r.data for r in self.store.load(group_id)]
-        return right_load(self, group_id)
+    def read(self: Shard, group_id: str, records: Any) -> Any:
+        records = list(records)
+        sure[id(self), group_id] = [r.data for r in records]
+        return right_read(self, group_id, records)
 
-    def commit(self: Shard, round_: Any) -> str:
-        reason = right_commit(self, round_)
-        for group_id, data in round_.appends.items():
-            if not reason:
-                sure[id(self), group_id].extend(data)
-                continue
-            group = ShareGroup(group_id)
-            for each in sure[id(self), group_id]:
-                group.replay(decode_record(each))
-            group.loaded(round_.now_ms)
-            self.groups[group_id] = group
-            self._reload_ms.pop(group_id, None)
-        return reason
+    def append(self: Shard, round_: Any) -> dict[str, Exception]:
+        failed = right_append(self, round_)
+        for group_id, records in round_.records.items():
+            if group_id not in failed:
+                sure[id(self), group_id].extend(encode_record(record) for record in records)
+        return failed
 
-    patch.setattr(Shard, "_load", load)
-    patch.setattr(Shard, "_commit", commit)
+    def drop(self: Shard, group_id: str, reload_ms: int) -> None:
+        group = ShareGroup(group_id)
+        for each in sure[id(self), group_id]:
+            group.replay(decode_record(each))
+        group.loaded(reload_ms)
+        self.serve(group, reload_ms)
+
+    patch.setattr(Shard, "_read", read)
+    patch.setattr(Shard, "_append", append)
+    patch.setattr(Shard, "_drop", drop)
 
 
 def tear_an_append(patch: Patch) -> None:

@@ -129,7 +129,7 @@ class Witness:
         durable = self.ledger.epochs.get(request.member_id, 0)
         earlier = self.ledger.joined_in.get(request.member_id, 0) < self.ledger.appends  # not in the very same round
         epoch = durable if request.member_epoch is None else request.member_epoch
-        if coordinator.serves and coordinator.knows_the_log and earlier and epoch < durable:
+        if earlier and epoch < durable:
             self.world.fail(f"{request.member_id} is served in epoch {epoch}, the log has {durable}")
 
     def _joined(self, coordinator: CoordinatorProcess, request: Any, answer: Joined) -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from coordinator.service.store import Store, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.records import Record
+from coordinator.service.store import NOTHING, KeyValue, Shown, Store, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.share_group import ShareGroup
 
 Fault = Literal["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
 
@@ -13,7 +15,7 @@ class Died(BaseException):
 
 
 class FaultyStore:
-    """`fault` holds for the next append (or, with `on_load`, the next load); `appends` counts those that were asked."""
+    """`fault` holds for the next append of records, `load_fault` for the next load; `appends` counts those asked."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -31,7 +33,25 @@ class FaultyStore:
             raise StoreRefused("load was refused")
         return self.inner.load(group_id)
 
-    def append(self, appends: Mapping[str, Sequence[bytes]]) -> None:
+    def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
+        return self.inner.peek(group_id)
+
+    def claim(self, group_id: str) -> None:
+        self.inner.claim(group_id)
+
+    def release(self, group_id: str) -> None:
+        self.inner.release(group_id)
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> Sequence[KeyValue]:
+        return self.inner.state_records(group, records, now_ms)
+
+    def must_prove(self, group_id: str) -> bool:
+        return self.inner.must_prove(group_id)
+
+    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+        if not any(appends.values()):
+            self.inner.append(appends, shown)
+            return
         self.appends += 1
         fault, self.fault = self.fault, None
         if fault == "refuse":
@@ -40,14 +60,14 @@ class FaultyStore:
             raise StoreDoubtful("append is in doubt")
         if fault == "die before the append":
             raise Died
-        self.inner.append(appends)
+        self.inner.append(appends, shown)
         if fault == "doubt, written":
             raise StoreDoubtful("append is in doubt")
         if fault == "die after the append":
             raise Died
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes]) -> None:
-        self.inner.replace_with_snapshot(group_id, records)
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+        self.inner.replace_with_snapshot(group_id, records, shown)
 
     def group_ids(self) -> Sequence[str]:
         return self.inner.group_ids()

@@ -25,11 +25,13 @@ from coordinator.messages import (
     NextPlan,
     UsePlan,
 )
+from coordinator.records import decode_record
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.engine import Engine
 from coordinator.service.shard import Shard
 from coordinator.service.sqlite_store import SqliteStore
+from coordinator.share_group import ShareGroup
 from tests.support.fake_cluster import FakeCluster
 from tests.support.faulty_store import FaultyStore
 from tests.support.waiting import wait_until
@@ -140,7 +142,9 @@ def test_starting_offsets_are_for_what_the_group_does_not_have_yet(running):
 
 def test_the_start_offset_is_durable_before_the_first_acquire(running):
     running.join(starting_offsets="earliest")
-    loaded, _ = running.engine.shard._load("billing")
+    loaded = ShareGroup("billing")
+    for _, data in running.store.load("billing"):
+        loaded.replay(decode_record(data))
     assert {p.start_offset for p in loaded.partitions.values()} == {10}
 
 

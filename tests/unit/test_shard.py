@@ -14,7 +14,8 @@ from coordinator.commands import (
     TopicPartitions,
 )
 from coordinator.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
-from coordinator.messages import Heartbeat, JoinGroup, PartitionBounds
+from coordinator.messages import DescribeGroup, Heartbeat, JoinGroup, PartitionBounds
+from coordinator.records import RunsChanged, decode_record
 from coordinator.service.shard import Shard, one
 from coordinator.service.sqlite_store import SqliteStore
 from coordinator.share_group import ShareGroup
@@ -105,9 +106,9 @@ def test_nothing_is_answered_before_the_append_not_even_what_appends_nothing(ser
     answers = []
     append = service.store.append
 
-    def watched_append(appends):
+    def watched_append(*appends):
         assert not any(answer.done() for answer in answers)
-        append(appends)
+        append(*appends)
         assert not any(answer.done() for answer in answers)
 
     monkeypatch.setattr(service.store, "append", watched_append)
@@ -221,8 +222,28 @@ def test_deadlines_are_kept_without_anyone_asking(service):
     assert not service.shard.may_rest(service.now_ms)
     service.shard.step(due_ms)
     assert not service.group.members["m1"].active
-    assert service.shard.next_deadline_ms() is None
     assert service.shard.may_rest(due_ms)
+
+
+def test_a_group_that_rests_is_snapshotted_and_let_go_of_and_comes_back_when_it_is_asked_for(service):
+    service.ask(acquire())
+    newest = list(service.store.load("billing"))[-1].sequence
+    before = service.ask(DescribeGroup(group_id="billing")).partitions
+    while "billing" in service.shard.groups:
+        service.shard.step(service.shard.next_deadline_ms())
+    assert next(iter(service.store.load("billing"))).sequence > newest
+    assert service.shard.next_deadline_ms() is None
+    after = service.ask(DescribeGroup(group_id="billing")).partitions
+    assert [(p.start_offset, p.end_offset) for p in after] == [(p.start_offset, p.end_offset) for p in before]
+
+
+def test_a_log_that_nothing_was_added_to_for_long_is_a_snapshot_by_then(service):
+    service.ask(acquire())
+    service.shard.cold_after_ms = 10_000
+    assert service.shard.next_deadline_ms() == service.now_ms + 10_000
+    service.shard.step(service.now_ms + 10_000)
+    assert [type(decode_record(r.data)) for r in service.store.load("billing")][-1] is RunsChanged
+    assert "billing" in service.shard.groups
 
 
 def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(service):
