@@ -14,16 +14,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from coordinator.record_state import TERMINAL, RecordState
-from coordinator.runs import Run, RunMap
+from coordinator.runs import Run
 from coordinator.share_partition import SharePartition
-from coordinator.state_log.combiner import advance, combine
-from coordinator.state_log.record_values import (
-    MAX_DELIVERY_COMPLETE_COUNT,
-    MAX_DELIVERY_COUNT,
-    ShareSnapshotValue,
-    ShareUpdateValue,
-    StateBatch,
-)
+from coordinator.state_log.record_values import MAX_DELIVERY_COMPLETE_COUNT, MAX_DELIVERY_COUNT, StateBatch
 
 
 class Projection(NamedTuple):
@@ -38,26 +31,15 @@ class Projection(NamedTuple):
         terminal = (batch for batch in self.state_batches if batch.delivery_state in TERMINAL)
         return min(sum(last - first + 1 for first, last, _, _ in terminal), MAX_DELIVERY_COMPLETE_COUNT)
 
-    def snapshot(
-        self,
-        *,
-        snapshot_epoch: int,
-        state_epoch: int,
-        leader_epoch: int | None,
-        create_timestamp_ms: int,
-        write_timestamp_ms: int,
-    ) -> ShareSnapshotValue:
-        """All of it, as a record."""
-        return ShareSnapshotValue(
-            snapshot_epoch=snapshot_epoch,
-            state_epoch=state_epoch,
-            leader_epoch=leader_epoch,
-            start_offset=self.start_offset,
-            create_timestamp_ms=create_timestamp_ms,
-            write_timestamp_ms=write_timestamp_ms,
-            state_batches=self.state_batches,
-            delivery_complete_count=self.delivery_complete_count,
-        )
+
+class Change(NamedTuple):
+    """What an update says: the SPSO and the delivery complete count that there are after it, both None if it says only
+    batches, and the batches that changed, also those that are below the SPSO now (a reader drops them, and the trail
+    of what became of each record is whole)."""
+
+    start_offset: int | None
+    state_batches: tuple[StateBatch, ...] = ()
+    delivery_complete_count: int | None = None
 
 
 def project(partition: SharePartition) -> Projection:
@@ -66,8 +48,14 @@ def project(partition: SharePartition) -> Projection:
     return Projection(partition.start_offset, project_runs(partition.runs, partition.start_offset))
 
 
-def project_runs(runs: Iterable[tuple[int, int, Run]], start_offset: int) -> tuple[StateBatch, ...]:
-    """The state batches of runs, ascending and disjoint: those of a partition, or those that a record names."""
+def changed(partition: SharePartition, runs: Iterable[tuple[int, int, Run]]) -> Change:
+    """What these runs, ascending and disjoint, have changed in the partition as it is now."""
+    complete = min(partition.delivery_complete_count, MAX_DELIVERY_COMPLETE_COUNT)
+    return Change(partition.start_offset, project_runs(runs), complete)
+
+
+def project_runs(runs: Iterable[tuple[int, int, Run]], start_offset: int = 0) -> tuple[StateBatch, ...]:
+    """The state batches of runs, ascending and disjoint, as far as they are at ``start_offset`` or above."""
     batches: list[StateBatch] = []
     for first, last, run in runs:
         if last < start_offset or (said := _state_and_count(run)) is None:
@@ -78,39 +66,6 @@ def project_runs(runs: Iterable[tuple[int, int, Run]], start_offset: int) -> tup
             batch = batches.pop()._replace(last_offset=last)
         batches.append(batch)
     return tuple(batches)
-
-
-def update_between(
-    before: Projection, after: Projection, *, snapshot_epoch: int, leader_epoch: int | None
-) -> ShareUpdateValue | None:
-    """What brings a reader from ``before`` to ``after``: the batches, or the parts of them, that are new.
-
-    None if no update can: the start offset, or a record, is less far on than before; a snapshot can say it.
-    """
-    changed = _changed(before, after)
-    said = combine(before.state_batches, changed, after.start_offset)
-    if after.start_offset < before.start_offset or said != after.state_batches:
-        return None
-    return ShareUpdateValue(snapshot_epoch, leader_epoch, after.start_offset, changed, after.delivery_complete_count)
-
-
-def _changed(before: Projection, after: Projection) -> tuple[StateBatch, ...]:
-    """The parts of ``after`` that ``before`` does not have alike."""
-    old = RunMap()
-    for batch in before.state_batches:
-        advance(old, batch)
-    changed = []
-    for batch in after.state_batches:
-        at = batch.first_offset
-        for first, last, run in old.between(batch.first_offset, batch.last_offset):
-            if (run.state, run.delivery_count) != batch[2:]:
-                continue
-            if at < first:
-                changed.append(batch._replace(first_offset=at, last_offset=first - 1))
-            at = last + 1
-        if at <= batch.last_offset:
-            changed.append(batch._replace(first_offset=at))
-    return tuple(changed)
 
 
 def _state_and_count(run: Run) -> tuple[RecordState, int] | None:

@@ -32,6 +32,8 @@ MAX_DELIVERY_COMPLETE_COUNT = 2**31 - 1
 _STATE_BATCH = struct.Struct(">qqbh")
 _SNAPSHOT = struct.Struct(">iiiqqq")
 _UPDATE = struct.Struct(">iiq")
+_SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
+_UPDATE_HEAD = struct.Struct(">hii")
 
 
 class StateBatch(NamedTuple):
@@ -48,7 +50,8 @@ class ShareSnapshotValue(NamedTuple):
     ``start_offset`` (SPSO) on that is in none of them was never delivered.
 
     start_offset: None if it is not initialised. leader_epoch: None if no leader has read it. delivery_complete_count:
-    None before KIP-1226. Timestamps: wall time in ms; when the state was created, and when this snapshot was written.
+    None before KIP-1226. Timestamps: wall time in ms; when this snapshot was written, and when the last
+    one was that came with a change: the snapshot of a cold partition is known by the difference.
     """
 
     snapshot_epoch: int
@@ -112,6 +115,23 @@ def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
     return ShareUpdateValue(snapshot_epoch, leader_epoch, start_offset, *_decoded(reader))
 
 
+def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | None, int, int]:
+    """Of a snapshot: its epoch, state epoch, leader epoch, and when it was created and written. Nothing behind these
+    is read. UnreadableRecord as :func:`decode_snapshot`, as far as it is read."""
+    reader = Reader(data, group_id)
+    version, snapshot_epoch, state_epoch, leader_epoch, _, created_ms, written_ms = reader.fields(_SNAPSHOT_HEAD)
+    _check_version(reader, version)
+    return snapshot_epoch, state_epoch, None if leader_epoch == -1 else leader_epoch, created_ms, written_ms
+
+
+def update_leader_epoch(data: bytes, group_id: str = "?") -> int | None:
+    """Of an update: its leader epoch. As :func:`snapshot_head`."""
+    reader = Reader(data, group_id)
+    version, _, leader_epoch = reader.fields(_UPDATE_HEAD)
+    _check_version(reader, version)
+    return None if leader_epoch == -1 else leader_epoch
+
+
 def _encoded(fixed: bytes, batches: Iterable[StateBatch], delivery_complete_count: int | None) -> bytes:
     nothing = tagged_fields({})
     encoded = [number(_STATE_BATCH, *batch) + nothing for batch in batches]
@@ -125,9 +145,13 @@ def _encoded(fixed: bytes, batches: Iterable[StateBatch], delivery_complete_coun
 
 def _opened(data: bytes, group_id: str) -> Reader:
     reader = Reader(data, group_id)
-    if (version := reader.number(INT16)) != VERSION:
-        raise reader.unreadable(f"its value is of version {version}, and this version reads {VERSION}")
+    _check_version(reader, reader.number(INT16))
     return reader
+
+
+def _check_version(reader: Reader, version: int) -> None:
+    if version != VERSION:
+        raise reader.unreadable(f"its value is of version {version}, and this version reads {VERSION}")
 
 
 def _decoded(reader: Reader) -> tuple[tuple[StateBatch, ...], int | None]:

@@ -32,9 +32,7 @@ from coordinator.state_log.record_values import (
     encode_update,
 )
 from coordinator.wire import derived_topic_id
-
-TOPIC_ID = "mSvrxBsrSxCKhSluKu37cQ"
-INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+from tests.support.state_records import INT32_MAX, INT64_MAX, TOPIC_ID, state_batches_of
 
 
 def optional(largest: int) -> st.SearchStrategy[int | None]:
@@ -43,14 +41,7 @@ def optional(largest: int) -> st.SearchStrategy[int | None]:
 
 epochs = st.integers(0, INT32_MAX)
 offsets = st.integers(0, INT64_MAX)
-states = st.sampled_from(RecordState)
-any_batches = st.builds(
-    lambda edges, state, count: StateBatch(min(edges), max(edges), state, count),
-    st.tuples(offsets, offsets),
-    states,
-    st.integers(0, MAX_DELIVERY_COUNT),
-)
-lists_of_batches = st.lists(any_batches, max_size=200).map(tuple)
+lists_of_batches = st.lists(state_batches_of(offsets, MAX_DELIVERY_COUNT), max_size=200).map(tuple)
 snapshots = st.builds(
     ShareSnapshotValue,
     epochs,

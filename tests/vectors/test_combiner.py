@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.record_state import RecordState
 from coordinator.runs import RunMap
 from coordinator.state_log import combiner
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.record_values import StateBatch
+from tests.support.state_records import batch_of
 
 CASES: list[dict[str, Any]] = [
     case
@@ -23,7 +23,7 @@ CASES: list[dict[str, Any]] = [
 
 
 def batches(entries: list[list[int]]) -> list[StateBatch]:
-    return [StateBatch(first, last, RecordState(state), count) for first, last, state, count in entries]
+    return [batch_of(entry) for entry in entries]
 
 
 def outcome(case: dict[str, Any]) -> list[StateBatch]:

@@ -1,0 +1,209 @@
+"""The Kafka records of one share partition: what has to be remembered of those before to write its next one.
+
+Kafka's ShareCoordinatorShard, for one key and without a second copy of the state: that is the core's, and comes as an
+argument. A write returns a record and changes nothing; :meth:`PartitionLog.replay` of the record changes what is
+remembered, live and on load alike (``kafka-engine-facts.md`` 35-38). Where a record names a group, it is always this
+one's: who passes another's key is wrong, and it is not checked.
+
+The records are for Kafka's tools and for the trail; which of them is next depends on these numbers alone:
+
+- snapshot 0 begins it; each later one counts one up, updates carry the number of the snapshot that they follow;
+- ``updates_per_snapshot`` updates behind a snapshot, the next write is a snapshot of everything instead;
+- a partition whose last snapshot is older than an interval is cold: it gets one though nothing changed, so that the log
+  below can be pruned. Kafka tells it by its times: that of its creation stays, and differs from that of its writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from coordinator.state_log.projection import Change, Projection
+from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, encode_key
+from coordinator.state_log.record_values import (
+    ShareSnapshotValue,
+    ShareUpdateValue,
+    encode_snapshot,
+    encode_update,
+    snapshot_head,
+    update_leader_epoch,
+)
+
+KeyValue: TypeAlias = tuple[bytes, bytes]
+"""A record, as it is appended."""
+Tombstone: TypeAlias = tuple[bytes, None]
+Whole: TypeAlias = Projection | Change
+"""All that there is to say of a share partition: a projection of ours, or a change upon nothing."""
+
+INITIAL_LEADER_EPOCH = 0
+"""What Kafka writes with the first snapshot, before any leader has read it."""
+
+
+class PartitionLog:
+    """Of the share partition's records so far: the numbers of the last snapshot, and the updates since.
+
+    snapshot_epoch: None while there is no snapshot. leader_epoch: None if no leader has read it. Timestamps: wall time
+    in ms, of the last snapshot. updates: records since then; Kafka lets a cold snapshot leave that number as it is.
+    """
+
+    __slots__ = (
+        "create_timestamp_ms",
+        "group_id",
+        "leader_epoch",
+        "partition",
+        "snapshot_epoch",
+        "state_epoch",
+        "topic_id",
+        "updates",
+        "write_timestamp_ms",
+    )
+
+    def __init__(self, group_id: str, topic_id: str, partition: int) -> None:
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.partition = partition
+        self.snapshot_epoch: int | None = None
+        self.state_epoch = 0
+        self.leader_epoch: int | None = None
+        self.create_timestamp_ms = 0
+        self.write_timestamp_ms = 0
+        self.updates = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionLog {self.group_id}/{self.topic_id}-{self.partition} snapshot={self.snapshot_epoch} "
+            f"updates={self.updates} state_epoch={self.state_epoch} leader_epoch={self.leader_epoch}>"
+        )
+
+    # --- the next record
+
+    def initialize(self, whole: Whole, *, state_epoch: int, now_ms: int) -> KeyValue:
+        """The snapshot that a share partition begins with, or begins anew with after a reset (a new state epoch)."""
+        return self._snapshot(
+            whole,
+            epoch=0 if self.snapshot_epoch is None else self.snapshot_epoch + 1,
+            state_epoch=state_epoch,
+            leader_epoch=INITIAL_LEADER_EPOCH,
+            create_timestamp_ms=now_ms,
+            now_ms=now_ms,
+        )
+
+    def write(self, change: Change, whole: Callable[[], Whole], *, updates_per_snapshot: int, now_ms: int) -> KeyValue:
+        """An update with ``change``; or, after enough of them, a snapshot of ``whole()``: the state with the change.
+        ValueError if there is no snapshot yet."""
+        return self._next(change, whole, self.leader_epoch, updates_per_snapshot, now_ms)
+
+    def lead(
+        self, leader_epoch: int, whole: Callable[[], Whole], *, updates_per_snapshot: int, now_ms: int
+    ) -> KeyValue | None:
+        """What the first read of a newer leader writes, as :meth:`write`; None for one that is not newer: a write
+        never changes the leader epoch. ``whole()`` is the state, and an update says its start offset again."""
+        if self.leader_epoch is not None and leader_epoch <= self.leader_epoch:
+            return None
+        state = whole()
+        change = Change(state.start_offset, (), state.delivery_complete_count)
+        return self._next(change, lambda: state, leader_epoch, updates_per_snapshot, now_ms)
+
+    def snapshot(self, whole: Whole, *, now_ms: int) -> KeyValue:
+        """A snapshot though nothing changed, as of a cold partition. ValueError if there is none yet."""
+        return self._snapshot(
+            whole,
+            epoch=self._last_epoch() + 1,
+            state_epoch=self.state_epoch,
+            leader_epoch=self.leader_epoch,
+            create_timestamp_ms=self.create_timestamp_ms,
+            now_ms=now_ms,
+        )
+
+    def delete(self) -> Tombstone | None:
+        """What says that the share partition is gone; None if it never was."""
+        if self.snapshot_epoch is None:
+            return None
+        return encode_key(ShareSnapshotKey(self.group_id, self.topic_id, self.partition)), None
+
+    # --- what is remembered
+
+    def replay(self, key: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
+        """One of its records was appended, or loaded. Its batches are not looked at. UnreadableRecord for a value that
+        is torn before them, or of another version. An update that comes before any snapshot is of a log whose
+        beginning was pruned; the snapshot after it starts anew."""
+        if isinstance(key, ShareUpdateKey):
+            leader_epoch = update_leader_epoch(value or b"", self.group_id)
+            if leader_epoch is not None:
+                self.leader_epoch = leader_epoch
+            self.updates += 1
+        elif value is None:
+            PartitionLog.__init__(self, self.group_id, self.topic_id, self.partition)
+        else:
+            head = snapshot_head(value, self.group_id)
+            self.snapshot_epoch, self.state_epoch, self.leader_epoch = head[:3]
+            self.create_timestamp_ms, self.write_timestamp_ms = head[3:]
+            self.updates = 0
+
+    def is_cold(self, now_ms: int, interval_ms: int) -> bool:
+        """Whether the last snapshot is so old."""
+        return self.snapshot_epoch is not None and now_ms - self.write_timestamp_ms >= interval_ms
+
+    @property
+    def snapshotted_cold(self) -> bool:
+        """Whether the last snapshot was one of a cold partition."""
+        return self.create_timestamp_ms != self.write_timestamp_ms
+
+    # --- the bytes
+
+    def _next(
+        self,
+        change: Change,
+        whole: Callable[[], Whole],
+        leader_epoch: int | None,
+        updates_per_snapshot: int,
+        now_ms: int,
+    ) -> KeyValue:
+        epoch = self._last_epoch()
+        if self.updates < updates_per_snapshot:
+            value = ShareUpdateValue(epoch, leader_epoch, *change)
+            return encode_key(ShareUpdateKey(self.group_id, self.topic_id, self.partition)), encode_update(value)
+        return self._snapshot(
+            whole(),
+            epoch=epoch + 1,
+            state_epoch=self.state_epoch,
+            leader_epoch=leader_epoch,
+            create_timestamp_ms=now_ms,
+            now_ms=now_ms,
+        )
+
+    def _snapshot(
+        self,
+        whole: Whole,
+        *,
+        epoch: int,
+        state_epoch: int,
+        leader_epoch: int | None,
+        create_timestamp_ms: int,
+        now_ms: int,
+    ) -> KeyValue:
+        value = ShareSnapshotValue(
+            snapshot_epoch=epoch,
+            state_epoch=state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=whole.start_offset,
+            create_timestamp_ms=create_timestamp_ms,
+            write_timestamp_ms=now_ms,
+            state_batches=whole.state_batches,
+            delivery_complete_count=whole.delivery_complete_count,
+        )
+        return encode_key(ShareSnapshotKey(self.group_id, self.topic_id, self.partition)), encode_snapshot(value)
+
+    def _last_epoch(self) -> int:
+        if self.snapshot_epoch is None:
+            raise ValueError(f"{self!r} has no snapshot yet: initialize it first")
+        return self.snapshot_epoch
+
+
+def cold_partitions(logs: Iterable[PartitionLog], now_ms: int, interval_ms: int) -> list[PartitionLog]:
+    """Those that get a snapshot now, of all of a state partition. None once the last snapshot of each was of a cold
+    one: a log that is quiet has nothing more to prune, and would grow by snapshots alone."""
+    written = [log for log in logs if log.snapshot_epoch is not None]
+    if all(log.snapshotted_cold for log in written):
+        return []
+    return [log for log in written if log.is_cold(now_ms, interval_ms)]

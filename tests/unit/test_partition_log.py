@@ -1,0 +1,372 @@
+"""A share partition's Kafka records: whoever reads them back has what the partition is, and writes on alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from coordinator.errors import ShareGroupError
+from coordinator.record_state import RecordState
+from coordinator.records import PartitionInitialized, RunsChanged, UnreadableRecord, decode_record
+from coordinator.state_log.combiner import combine
+from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole, cold_partitions
+from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
+from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key
+from coordinator.state_log.record_values import (
+    ShareSnapshotValue,
+    ShareUpdateValue,
+    StateBatch,
+    decode_snapshot,
+    decode_update,
+)
+from coordinator.values import AcknowledgeType, TopicIdPartition
+from tests.kip932.consumers import ShareConsumers
+from tests.support.state_records import (
+    TOPIC_ID,
+    Naive,
+    merged,
+    naive_combined,
+    projection_of,
+    small,
+    small_lists,
+    state_after,
+    without_locks,
+)
+
+PLACE = ("billing", TOPIC_ID, 0)
+LIMITS = [0, 1, 3, 500]
+
+
+class Trail:
+    """A share partition's log, and what is appended of it."""
+
+    def __init__(self, updates_per_snapshot: int) -> None:
+        self.log = PartitionLog(*PLACE)
+        self.updates_per_snapshot = updates_per_snapshot
+        self.appended: list[KeyValue] = []
+        self.state: ShareSnapshotValue | None = None
+        self.now_ms = 1_000
+
+    def append(self, make: Callable[[PartitionLog], KeyValue | None]) -> bool:
+        """A write changes nothing; the record that it made, replayed, does. Whether there was one."""
+        before = remembered(self.log)
+        record = make(self.log)
+        assert remembered(self.log) == before
+        if record is None:
+            return False
+        self.appended.append(record)
+        self.log.replay(decode_key(record[0]), record[1])
+        self.state = state_after(self.state, *record)
+        self.now_ms += 7
+        return True
+
+    def initialize(self, whole: Whole, state_epoch: int) -> None:
+        self.append(lambda log: log.initialize(whole, state_epoch=state_epoch, now_ms=self.now_ms))
+
+    def write(self, change: Change, whole: Whole) -> None:
+        limit = self.updates_per_snapshot
+        self.append(lambda log: log.write(change, lambda: whole, updates_per_snapshot=limit, now_ms=self.now_ms))
+
+    def lead(self, epoch: int, whole: Whole) -> bool:
+        limit = self.updates_per_snapshot
+        return self.append(lambda log: log.lead(epoch, lambda: whole, updates_per_snapshot=limit, now_ms=self.now_ms))
+
+    def snapshot(self, whole: Whole) -> None:
+        self.append(lambda log: log.snapshot(whole, now_ms=self.now_ms))
+
+    def check(self) -> None:
+        """Loaded by another, the log remembers the same; and no more updates follow a snapshot than may."""
+        loaded = PartitionLog(*PLACE)
+        behind = 0
+        for key, value in self.appended:
+            loaded.replay(decode_key(key), value)
+            behind = behind + 1 if isinstance(decode_key(key), ShareUpdateKey) else 0
+            assert behind <= self.updates_per_snapshot
+        assert remembered(loaded) == remembered(self.log)
+        assert self.log.updates == behind
+
+
+def remembered(log: PartitionLog) -> dict[str, Any]:
+    return {name: getattr(log, name) for name in PartitionLog.__slots__}
+
+
+# --- any changes
+
+steps_of_a_log = st.one_of(
+    st.tuples(st.just("write"), small_lists, st.integers(0, 6)),
+    st.tuples(st.just("batches only"), small_lists, st.just(0)),
+    st.tuples(st.just("lead"), st.just([]), small),
+    st.tuples(st.just("cold"), st.just([]), st.just(0)),
+    st.tuples(st.just("reset"), small_lists, small),
+)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@given(script=st.lists(steps_of_a_log, max_size=30))
+def test_whatever_was_written_is_read_back(limit: int, script: list[tuple[str, list[StateBatch], int]]) -> None:
+    """Against a dict of offsets, into which each change goes by the combiner's rule; a reset alone begins anew."""
+    trail = Trail(limit)
+    start, state_epoch, leader_epoch = 0, 1, 0
+    so_far: list[StateBatch] = []
+    trail.initialize(Change(0, (), 0), state_epoch)
+    for what, batches, number in script:
+        if what == "reset":
+            start, so_far, state_epoch, leader_epoch = number, list(batches), state_epoch + 1, 0
+        elif what in ("write", "batches only"):
+            start, so_far = start + number, [*so_far, *batches]
+        whole = projection_of(naive_combined(so_far, start), start)
+        said = merged(naive_combined(batches, None))
+        if what == "write":
+            trail.write(Change(start, said, whole.delivery_complete_count), whole)
+        elif what == "batches only":
+            trail.write(Change(None, said), whole)
+        elif what == "cold":
+            trail.snapshot(whole)
+            assert trail.log.snapshotted_cold
+        elif what == "reset":
+            trail.initialize(whole, state_epoch)
+        elif trail.lead(number, whole):
+            assert number > leader_epoch
+            leader_epoch = number
+        state = trail.state
+        assert state is not None
+        assert (state.start_offset, state.state_batches) == whole
+        assert (state.state_epoch, state.leader_epoch) == (state_epoch, leader_epoch)
+        assert (trail.log.state_epoch, trail.log.leader_epoch) == (state_epoch, leader_epoch)
+        assert state.snapshot_epoch == trail.log.snapshot_epoch
+        trail.check()
+
+
+# --- the engine
+
+
+class Told(ShareConsumers):
+    """A group that a state topic is told of: what each command changed of its share partition, by a record's bytes."""
+
+    def __init__(self, updates_per_snapshot: int, **fields: Any) -> None:
+        self.trail = Trail(updates_per_snapshot)
+        self.by_records: tuple[StateBatch, ...] = ()
+        self.projection = Projection(0, ())
+        super().__init__(**fields)
+
+    def append(self, records: Any) -> None:
+        records = tuple(records)
+        runs = [record.runs for record in records if isinstance(record, RunsChanged)]
+        for one in runs:
+            self.by_records = combine(self.by_records, project_runs(one), None)
+        super().append(records)
+        if TopicIdPartition("T", 0) not in self.group.partitions:
+            return
+        partition, trail = self.partition(), self.trail
+        before, self.projection = self.projection, project(partition)
+        if trail.state is None:
+            trail.initialize(self.projection, 0)
+        elif runs:
+            for one in runs:
+                trail.write(changed(partition, one), self.projection)
+        elif before != self.projection:
+            trail.write(changed(partition, ()), self.projection)
+        self.check()
+
+    def check(self) -> None:
+        state = self.trail.state
+        assert state is not None
+        assert (state.start_offset, state.state_batches) == self.projection, "a command lowered a record"
+        assert state.delivery_complete_count == self.partition().delivery_complete_count
+        now_told = combine(self.by_records, (), self.projection.start_offset)
+        assert now_told == self.projection.state_batches, "what each record said before it was replayed is as good"
+        naive: Naive = {}
+        for record in map(decode_record, self.log):
+            if isinstance(record, RunsChanged):
+                for first, last, run in record.runs:
+                    naive = {at: said for at, said in naive.items() if not first <= at <= last}
+                    naive |= without_locks([(first, last, run)])
+            elif isinstance(record, PartitionInitialized):
+                naive = {}
+        assert self.projection == projection_of(naive, self.partition().start_offset), "what the records said, in sum"
+
+
+def play(group: Told, newest: dict[str, str], what: str, who: int, first: int, size: int) -> None:
+    """One thing that a consumer, a query or the world does; it may be refused."""
+    consumer, query = f"c{who % 2 + 1}", f"q{who % 2 + 1}"
+    if what == "join":
+        group.join(consumer if who < 2 else query, query=who >= 2)
+    elif what == "fetch":
+        group.fetch(consumer, size)
+    elif what == "acknowledge":
+        for at, last, run in list(group.partition().runs.between(first, first + size)):
+            group.acknowledge(AcknowledgeType(who), at, last, count=run.delivery_count, member=consumer)
+    elif what == "batch":
+        newest[query] = group.next(newest.get(query, ""), query, size).plan.number or newest.get(query, "")
+    elif what == "use":
+        group.use(newest.get(query, ""), query)
+    elif what == "restart":
+        group.restart(newest.get(query, ""), query)
+    elif what == "time":
+        group.pass_time(first * 2_000)
+    elif what == "log start":
+        group.move_log_start(min(max(group.log_starts[0], first), group.ends[0]))
+    elif what == "records":
+        group.ends[0] += size
+
+
+WORLD = ("join", "fetch", "fetch", "acknowledge", "batch", "batch", "use", "restart", "time", "log start", "records")
+steps = st.tuples(st.sampled_from(WORLD), st.integers(0, 3), small, st.integers(1, 12))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(steps, min_size=5, max_size=40), st.sampled_from([2, 3, 5]), st.sampled_from(LIMITS))
+def test_whatever_the_engine_does_its_records_tell_it(
+    script: list[tuple[str, int, int, int]], tries: int, updates_per_snapshot: int
+) -> None:
+    group = Told(updates_per_snapshot, end=16, members=2, share_delivery_count_limit=tries, share_isolation_base=5)
+    newest: dict[str, str] = {}
+    group.join("q1")
+    group.join("q2")
+    for what, who, first, size in script:
+        try:
+            play(group, newest, what, who, first, size)
+        except ShareGroupError:
+            continue
+    group.trail.check()
+    assume(group.partition().end_offset)
+
+
+def test_the_window_of_a_partition_that_went_through_everything_is_told() -> None:
+    group = Told(500, end=20, members=2)
+    group.fetch("c1", 10)
+    assert group.projection == Projection(0, ()), "what was never delivered before is not told while it is held"
+    group.acknowledge(AcknowledgeType.RELEASE, 0, 1)
+    group.acknowledge(AcknowledgeType.REJECT, 3, 4)
+    group.acknowledge(AcknowledgeType.ACCEPT, 5, 9)
+    expected = Projection(
+        0,
+        (
+            StateBatch(0, 1, RecordState.AVAILABLE, 1),
+            StateBatch(3, 4, RecordState.ARCHIVED, 1),
+            StateBatch(5, 9, RecordState.ACKNOWLEDGED, 1),
+        ),
+    )
+    assert group.projection == expected
+    assert group.fetch("c2", 2) == [(0, 1, 2)]
+    assert group.projection == expected, "an acquisition is not told"
+    group.acknowledge(AcknowledgeType.ACCEPT, 0, 1, count=2, member="c2")
+    group.acknowledge(AcknowledgeType.ACCEPT, 2)
+    assert group.projection == Projection(10, ())
+    assert [type(decode_key(key)) for key, _ in group.trail.appended].count(ShareSnapshotKey) == 1
+
+
+# --- one by one
+
+
+def begun(now_ms: int = 1_000) -> PartitionLog:
+    log = PartitionLog(*PLACE)
+    replay(log, log.initialize(Projection(5, ()), state_epoch=2, now_ms=now_ms))
+    return log
+
+
+def replay(log: PartitionLog, record: tuple[bytes, bytes | None]) -> None:
+    log.replay(decode_key(record[0]), record[1])
+
+
+def test_it_begins_with_a_snapshot_at_epoch_0_as_kafkas_do() -> None:
+    log = PartitionLog(*PLACE)
+    key, value = log.initialize(Projection(5, ()), state_epoch=2, now_ms=1_000)
+    assert decode_key(key) == ShareSnapshotKey(*PLACE)
+    assert decode_snapshot(value) == ShareSnapshotValue(0, 2, 0, 5, 1_000, 1_000, (), 0)
+    assert log.snapshot_epoch is None, "a write changes nothing"
+
+
+def test_the_update_that_reaches_the_limit_is_followed_by_a_snapshot() -> None:
+    log, batch = begun(), StateBatch(6, 9, RecordState.ACKNOWLEDGED, 1)
+    whole = Projection(5, (batch,))
+    change = Change(5, (batch,), 4)
+    values = []
+    for now_ms in (1_001, 1_002, 1_003, 1_004):
+        key, value = log.write(change, lambda: whole, updates_per_snapshot=2, now_ms=now_ms)
+        log.replay(decode_key(key), value)
+        update = isinstance(decode_key(key), ShareUpdateKey)
+        values.append(decode_update(value) if update else decode_snapshot(value))
+    assert values == [
+        ShareUpdateValue(0, 0, 5, (batch,), 4),
+        ShareUpdateValue(0, 0, 5, (batch,), 4),
+        ShareSnapshotValue(1, 2, 0, 5, 1_003, 1_003, (batch,), 4),
+        ShareUpdateValue(1, 0, 5, (batch,), 4),
+    ]
+
+
+def test_the_whole_is_not_asked_for_while_updates_do() -> None:
+    def whole() -> Projection:
+        raise AssertionError("nobody needs it")
+
+    begun().write(Change(5, (), 0), whole, updates_per_snapshot=1, now_ms=1_001)
+
+
+def test_what_has_not_begun_can_not_be_written_on() -> None:
+    log, whole = PartitionLog(*PLACE), Projection(0, ())
+    for write in (
+        lambda: log.write(Change(0), lambda: whole, updates_per_snapshot=500, now_ms=0),
+        lambda: log.lead(1, lambda: whole, updates_per_snapshot=500, now_ms=0),
+        lambda: log.snapshot(whole, now_ms=0),
+    ):
+        with pytest.raises(ValueError, match="has no snapshot yet"):
+            write()
+    assert log.delete() is None
+
+
+def test_a_tombstone_ends_it_and_it_may_begin_anew() -> None:
+    log = begun()
+    tombstone = log.delete()
+    assert tombstone is not None
+    assert (decode_key(tombstone[0]), tombstone[1]) == (ShareSnapshotKey(*PLACE), None)
+    replay(log, tombstone)
+    assert remembered(log) == remembered(PartitionLog(*PLACE))
+
+
+def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
+    log = begun()
+    update = log.write(Change(5, (), 0), lambda: Projection(5, ()), updates_per_snapshot=500, now_ms=1_001)
+    loaded = PartitionLog(*PLACE)
+    replay(loaded, update)
+    assert loaded.snapshot_epoch is None
+    snapshot = log.snapshot(Projection(5, ()), now_ms=1_002)
+    replay(loaded, snapshot)
+    replay(log, snapshot)
+    assert remembered(loaded) == remembered(log)
+
+
+def test_the_cold_get_a_snapshot_as_long_as_one_of_them_was_written_to() -> None:
+    old, new = begun(now_ms=1_000), begun(now_ms=50_000)
+    not_begun = PartitionLog(*PLACE)
+    logs = [old, new, not_begun]
+    assert cold_partitions(logs, 10_999, 10_000) == []
+    assert cold_partitions(logs, 11_000, 10_000) == [old]
+    replay(old, old.snapshot(Projection(5, ()), now_ms=11_000))
+    assert cold_partitions(logs, 11_000, 10_000) == []
+    replay(new, new.snapshot(Projection(5, ()), now_ms=60_000))
+    assert cold_partitions(logs, 100_000, 10_000) == []
+    for _ in range(2):
+        replay(new, new.write(Change(6), lambda: Projection(6, ()), updates_per_snapshot=1, now_ms=70_000))
+    assert cold_partitions(logs, 100_000, 10_000) == [old, new]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (ShareSnapshotKey(*PLACE), b"", "more bytes are needed"),
+        (ShareUpdateKey(*PLACE), b"\0\0\0", "more bytes are needed"),
+        (ShareSnapshotKey(*PLACE), b"\0\1" + bytes(40), "version 1"),
+        (ShareUpdateKey(*PLACE), b"\0\1" + bytes(20), "version 1"),
+        (ShareUpdateKey(*PLACE), None, "more bytes are needed"),
+    ],
+)
+def test_what_is_torn_or_newer_is_unreadable(key: Any, value: bytes | None, reason: str) -> None:
+    log = begun()
+    before = remembered(log)
+    with pytest.raises(UnreadableRecord, match=f"share group billing can't be read .*{reason}"):
+        log.replay(key, value)
+    assert remembered(log) == before
