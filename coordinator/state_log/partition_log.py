@@ -15,14 +15,18 @@ The records are for Kafka's tools and for the trail; which of them is next depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from coordinator.state_log.projection import Change, Projection
-from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, encode_key
+from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import (
+    MAX_BYTES_BESIDE_BATCHES,
+    STATE_BATCH_BYTES,
     ShareSnapshotValue,
     ShareUpdateValue,
+    decode_snapshot,
+    decode_update,
     encode_snapshot,
     encode_update,
     snapshot_head,
@@ -207,3 +211,31 @@ def cold_partitions(logs: Iterable[PartitionLog], now_ms: int, interval_ms: int)
     if all(log.snapshotted_cold for log in written):
         return []
     return [log for log in written if log.is_cold(now_ms, interval_ms)]
+
+
+def pieces(record: KeyValue, max_bytes: int) -> list[KeyValue]:
+    """A share partition's record, or, where its value is longer than ``max_bytes``, several that come to the same, to
+    be appended in one transaction: a snapshot with its first batches, and updates with the others. Each has at least
+    one batch, so ``max_bytes`` is no promise below some 100."""
+    key, data = record
+    if len(data) <= max_bytes:
+        return [record]
+    count = max(1, (max_bytes - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES)
+    named = decode_key(key)
+    if isinstance(named, ShareUpdateKey):
+        return [*_updates(key, decode_update(data), count)]
+    assert isinstance(named, ShareSnapshotKey)
+    whole = decode_snapshot(data)
+    first, others = whole.state_batches[:count], whole.state_batches[count:]
+    rest = ShareUpdateValue(
+        whole.snapshot_epoch, whole.leader_epoch, whole.start_offset, others, whole.delivery_complete_count
+    )
+    updates = _updates(encode_key(ShareUpdateKey(*named)), rest, count)
+    return [(key, encode_snapshot(whole._replace(state_batches=first))), *updates]
+
+
+def _updates(key: bytes, update: ShareUpdateValue, count: int) -> Iterator[KeyValue]:
+    """The update as several, with so many batches each."""
+    batches = update.state_batches
+    for at in range(0, len(batches), count):
+        yield key, encode_update(update._replace(state_batches=batches[at : at + count]))

@@ -35,6 +35,11 @@ _UPDATE = struct.Struct(">iiq")
 _SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
 _UPDATE_HEAD = struct.Struct(">hii")
 
+STATE_BATCH_BYTES = _STATE_BATCH.size + 1
+"""Of each batch, its empty tagged fields included."""
+MAX_BYTES_BESIDE_BATCHES = INT16.size + _SNAPSHOT.size + 5 + 7
+"""Of a value without its batches: the fixed fields, how many batches there are, and the delivery complete count."""
+
 
 class StateBatch(NamedTuple):
     """Records ``first_offset`` to ``last_offset`` inclusive: their state, and how often they have been acquired."""

@@ -13,15 +13,16 @@ from coordinator.errors import ShareGroupError
 from coordinator.record_state import RecordState
 from coordinator.records import PartitionInitialized, RunsChanged, UnreadableRecord, decode_record
 from coordinator.state_log.combiner import combine
-from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole, cold_partitions
+from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole, cold_partitions, pieces
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
-from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key
+from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
     decode_snapshot,
     decode_update,
+    encode_update,
 )
 from coordinator.values import AcknowledgeType, TopicIdPartition
 from tests.kip932.consumers import ShareConsumers
@@ -139,6 +140,8 @@ def test_whatever_was_written_is_read_back(limit: int, script: list[tuple[str, l
         assert (trail.log.state_epoch, trail.log.leader_epoch) == (state_epoch, leader_epoch)
         assert state.snapshot_epoch == trail.log.snapshot_epoch
         trail.check()
+    values = [decode_snapshot(value) for key, value in trail.appended if isinstance(decode_key(key), ShareSnapshotKey)]
+    assert [value.snapshot_epoch for value in values] == [*range(len(values))]
 
 
 # --- the engine
@@ -327,6 +330,13 @@ def test_a_tombstone_ends_it_and_it_may_begin_anew() -> None:
     assert remembered(log) == remembered(PartitionLog(*PLACE))
 
 
+def test_an_update_that_names_no_leader_leaves_it() -> None:
+    log = begun()
+    replay(log, (encode_key(ShareUpdateKey(*PLACE)), encode_update(ShareUpdateValue(0, 3, None))))
+    replay(log, (encode_key(ShareUpdateKey(*PLACE)), encode_update(ShareUpdateValue(0, None, 6, (), 0))))
+    assert (log.leader_epoch, log.updates) == (3, 2)
+
+
 def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
     log = begun()
     update = log.write(Change(5, (), 0), lambda: Projection(5, ()), updates_per_snapshot=500, now_ms=1_001)
@@ -370,3 +380,37 @@ def test_what_is_torn_or_newer_is_unreadable(key: Any, value: bytes | None, reas
     with pytest.raises(UnreadableRecord, match=f"share group billing can't be read .*{reason}"):
         log.replay(key, value)
     assert remembered(log) == before
+
+
+@given(small_lists, st.integers(0, 400), st.booleans())
+def test_a_record_in_pieces_comes_to_the_same(batches: list[StateBatch], max_bytes: int, update: bool) -> None:
+    log, whole = begun(), Projection(5, combine(batches, (), 5))
+    if update:
+        change = Change(5, whole.state_batches, whole.delivery_complete_count)
+        record = log.write(change, lambda: whole, updates_per_snapshot=500, now_ms=1_001)
+    else:
+        record = log.snapshot(whole, now_ms=1_001)
+    before = ShareSnapshotValue(0, 2, 0, 5, 1_000, 1_000, (), 0)
+    state: ShareSnapshotValue | None = before
+    some = pieces(record, max_bytes)
+    for piece in some:
+        state = state_after(state, *piece)
+        replay(log, piece)
+    assert state == state_after(before, *record)
+    assert [type(decode_key(key)) for key, _ in some][1:] == [ShareUpdateKey] * (len(some) - 1)
+    assert all(len(value) <= max(max_bytes, 70) for _, value in some)
+    assert log.updates == len(some) - (not update)
+    if len(record[1]) <= max_bytes:
+        assert some == [record]
+
+
+def test_a_large_snapshot_is_in_as_few_pieces_as_fit() -> None:
+    one, many = begun(), tuple(StateBatch(at, at, RecordState.ARCHIVED, 1) for at in range(5, 10_005, 2))
+    record = one.snapshot(Projection(5, many), now_ms=1_001)
+    assert len(record[1]) > 100_000
+    some = pieces(record, 20_100)
+    assert len(some) == 5
+    state = None
+    for piece in some:
+        state = state_after(state, *piece)
+    assert state == decode_snapshot(record[1])
