@@ -33,8 +33,8 @@ from coordinator.service.subscription import Subscription
 from coordinator.share_group import ShareGroup
 from coordinator.wire import Endpoint, LaunchSettings
 from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import held
 from tests.support.waiting import wait_until
-from tests.unit.test_coordinator_service import Running, held
 
 NOW_MS = 1_000_000
 
@@ -44,13 +44,6 @@ def cluster():
     cluster = FakeCluster()
     cluster.add("orders", end=1000)
     return cluster
-
-
-@pytest.fixture
-def running(cluster, tmp_path):
-    running = Running(tmp_path / "state.db", cluster)
-    yield running
-    running.close()
 
 
 # --- brokers and topics

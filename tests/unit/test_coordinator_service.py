@@ -19,65 +19,15 @@ from coordinator.errors import (
 from coordinator.messages import (
     DescribeGroup,
     Heartbeat,
-    JoinGroup,
     LatestOffsets,
     LeaveGroup,
     NextPlan,
-    UsePlan,
 )
 from coordinator.records import decode_record
-from coordinator.service.broker_watch import BrokerWatch
-from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.engine import Engine
-from coordinator.service.shard import Shard
-from coordinator.service.sqlite_store import SqliteStore
 from coordinator.share_group import ShareGroup
 from tests.support.fake_cluster import FakeCluster
-from tests.support.faulty_store import FaultyStore
+from tests.support.running_service import Running, held
 from tests.support.waiting import wait_until
-
-
-class Running:
-    """A service on a fake cluster; `join`, `next`, `use` speak for members."""
-
-    def __init__(self, path, cluster):
-        self.cluster = cluster
-        self.store = FaultyStore(SqliteStore(path))
-        self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=lambda: self.service.tell_news())
-        self.engine = Engine(Shard(self.store, on_change=lambda groups: self.service.tell_news()))
-        self.service = CoordinatorService(self.engine, self.watch)
-        self.epochs = {}
-
-    def close(self):
-        self.engine.close()
-        self.watch.close()
-        self.store.close()
-
-    def join(self, member="m1", *, process=None, **fields):
-        if not any(fields.get(key) for key in ("topics", "topic_pattern", "assign")):
-            fields["topics"] = ("orders",)
-        request = JoinGroup(group_id="billing", member_id=member, process_id=process or f"{member}-p", **fields)
-        reply = self.service.handle(request)
-        self.epochs[member] = reply.member_epoch
-        return reply
-
-    def ask(self, request, member="m1", **fields):
-        return self.service.handle(
-            request(group_id="billing", member_id=member, member_epoch=self.epochs[member], **fields)
-        )
-
-    def next(self, start="", member="m1", wait_ms=0, **fields):
-        return self.ask(NextPlan, member, start=start, wait_ms=wait_ms, **fields).plan
-
-    def use(self, number, member="m1", **fields):
-        return self.ask(UsePlan, member, number=number, **fields)
-
-    def partitions(self):
-        description = self.service.handle(DescribeGroup(group_id="billing"))
-        return {(p.topic, p.partition): p for p in description.partitions}
-
-    def start_offsets(self):
-        return {where: p.start_offset for where, p in self.partitions().items()}
 
 
 @pytest.fixture
@@ -85,17 +35,6 @@ def cluster():
     cluster = FakeCluster()
     cluster.add("orders", 2, end=100, start=10)
     return cluster
-
-
-@pytest.fixture
-def running(cluster, tmp_path):
-    running = Running(tmp_path / "state.db", cluster)
-    yield running
-    running.close()
-
-
-def held(plan):
-    return {(p.topic, p.partition): [(r.first, r.last) for r in p.ranges] for p in plan.partitions}
 
 
 # --- where a group begins

@@ -8,7 +8,6 @@ from coordinator.service.gaps import AFTER_ERROR_S, Gaps
 from coordinator.service.scripts import Held
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
-from tests.unit.test_coordinator_service import Running
 
 WHERE = ("orders", "T", 0)
 
@@ -18,13 +17,6 @@ def cluster():
     cluster = FakeCluster()
     cluster.add("orders", end=100)
     return cluster
-
-
-@pytest.fixture
-def running(cluster, tmp_path):
-    running = Running(tmp_path / "state.db", cluster)
-    yield running
-    running.close()
 
 
 def test_the_holes_of_a_range_are_named(cluster):
