@@ -132,20 +132,16 @@ class Steps:
         self.join(name, f"{name}-{self.processes[name]}", None)
 
     def heartbeat(self, name: str, epoch: int) -> None:
-        now_ms = self.engine.now_ms
-        self.both(
-            f"heartbeat {name}",
-            Heartbeat(group_id="billing", member_id=name, member_epoch=epoch),
-            lambda: self.model.heartbeat(name, epoch, now_ms),
-        )
+        self._says_who("heartbeat", Heartbeat, self.model.heartbeat, name, epoch)
 
     def leave(self, name: str, epoch: int) -> None:
+        self._says_who("leave", LeaveGroup, self.model.leave, name, epoch)
+
+    def _says_who(self, what: str, request: type[Any], model: Callable[..., None], name: str, epoch: int) -> None:
+        """A request that says no more than who asks."""
         now_ms = self.engine.now_ms
-        self.both(
-            f"leave {name}",
-            LeaveGroup(group_id="billing", member_id=name, member_epoch=epoch),
-            lambda: self.model.leave(name, epoch, now_ms),
-        )
+        command = request(group_id="billing", member_id=name, member_epoch=epoch)
+        self.both(f"{what} {name}", command, lambda: model(name, epoch, now_ms))
 
     def pass_time(self, ms: int) -> None:
         self.engine.now_ms += ms
