@@ -72,6 +72,7 @@ class GroupDriver:
 
     def run(self, command: Any) -> Any:
         decision = decide(self.group, command, self.now_ms)
+        assert decision.reply is not None, "every command is answered"
         self.append(decision.records)
         return decision.reply
 

@@ -263,3 +263,32 @@ def test_a_clock_that_went_back_makes_nobody_wait_longer_than_the_longest_backof
     group.now_ms = waits_ms - 30_001
     group.join()
     assert group.next(alone).plan.number
+
+
+def test_a_record_was_last_tried_when_it_failed_not_when_it_was_acquired() -> None:
+    """Two queries try one each; the first to fail is the first to be tried again."""
+    group, plan = aside(records=2, limit=2)
+    group.join("m2")
+    first = group.next(plan)
+    group.use(first.plan.number)
+    group.now_ms += 10
+    second = group.acquire(member="m2")
+    group.use(second.plan.number, "m2")
+    assert (ranges(first)[0][0], ranges(second)[0][0]) == (0, 1)
+    for number, member in ((second.plan.number, "m2"), (first.plan.number, "m1")):
+        group.now_ms += 10
+        group.restart(number, member)
+    group.now_ms += 10_000
+    assert ranges(group.next(first.plan.number))[0][0] == 1
+
+
+def test_a_later_process_is_told_that_the_plan_it_comes_back_to_is_a_trial() -> None:
+    group, plan = aside()
+    group.ends[0] = 10
+    other = group.next(plan)
+    group.use(other.plan.number)
+    trial = group.next(other.plan.number)
+    assert trial.plan.trial
+    group.join()
+    again = group.acquire(other.plan.number)
+    assert (again.plan.number, again.plan.trial) == (trial.plan.number, True)

@@ -79,3 +79,28 @@ def test_a_partition_that_is_not_the_groups_gives_nothing() -> None:
 
 def test_nothing_asked_for_is_nothing_given() -> None:
     assert fetched(came_back(1, 4), 0) == []
+
+
+def one_aside(**configs: str) -> GroupDriver:
+    """The first record is set aside, and nothing else came back."""
+    group = GroupDriver(records=1, **configs)
+    group.join("c1", query=False)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, set_aside_ms=0)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 0, aside),))])
+    return group
+
+
+def test_beyond_the_end_nothing_set_aside_is_given() -> None:
+    group = one_aside()
+    group.ends[0] = 0
+    assert fetched(group, 10) == []
+    group.ends[0] = 1
+    assert fetched(group, 10) == [(0, 0, 6)]
+
+
+@pytest.mark.parametrize(("held", "given"), [(99, [(0, 0, 6)]), (100, [])])
+def test_a_record_that_was_set_aside_needs_room(held: int, given: list[tuple[int, int, int]]) -> None:
+    group = one_aside(**{"share.partition.max.record.locks": "100"})
+    group.ends[0] = held + 1
+    assert fetched(group, held) == [(1, held, 1)]
+    assert fetched(group, 10) == given

@@ -7,6 +7,7 @@ import pytest
 from coordinator.commands import AlterConfigs, Expire
 from coordinator.isolation import integer_root, isolation_class, slice_size
 from coordinator.messages import LeaveGroup
+from coordinator.record_state import RecordState
 from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
 
@@ -175,7 +176,7 @@ def test_a_batch_of_no_record_is_no_evidence() -> None:
 
 @pytest.mark.parametrize("degree", range(1, 6))
 def test_a_root_is_the_largest_number_whose_power_is_not_too_large(degree: int) -> None:
-    for value in [*range(1, 70), *(base**degree + over for base in (8, 10, 64) for over in (-1, 0, 1))]:
+    for value in [*range(70), *(base**degree + over for base in (8, 10, 64) for over in (-1, 0, 1))]:
         root = integer_root(value, degree)
         assert root**degree <= value < (root + 1) ** degree
 
@@ -187,3 +188,21 @@ def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, fi
         isolated = first is not None and current >= first
         assert isolation_class(current - 1, limit) == (min(current, limit) if isolated else 0)
         assert (slice_size(current, limit, 100_000) is not None) == isolated
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(leaves: bool) -> None:
+    """As a replay would say it: aside still, with its first backoff, and no trial is lost."""
+    group, plan = single()
+    group.use(group.next(plan).plan.number)
+    if leaves:
+        group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
+    else:
+        group.pass_time(SESSION_MS + 1)
+    alone = group.partition().runs.first()
+    assert alone is not None
+    run = alone.run
+    assert (run.state, run.failures, run.acquisition, run.lost_trials) == (RecordState.AVAILABLE, 6, None, 0)
+    assert (run.last_tried_ms, run.not_before_ms) == (group.now_ms, group.now_ms + 1_000)
+    assert not group.group.may_rest(group.now_ms), "its backoff is to be waited for"
+    assert group.group.may_rest(group.now_ms + 1_000)

@@ -12,7 +12,8 @@ from coordinator.commands import (
     PartitionStart,
     TopicPartitions,
 )
-from coordinator.messages import LeftOut, PartitionBounds, PlanReply
+from coordinator.messages import Done, LeftOut, PartitionBounds, PlanReply
+from coordinator.records import DataLost, decode_record
 from coordinator.values import TopicIdPartition
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched
@@ -208,7 +209,7 @@ def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
     fetched(group, 10)
     acknowledged(group, 0, 9, 1, 2)
     gaps = tuple(Gap(topic_id=TOPIC_ID, partition=p, first=5, last=14) for p in (0, 7))
-    group.run(ArchiveGaps(gaps=gaps))
+    assert group.run(ArchiveGaps(gaps=gaps)) == Done()
     assert group.dump() == [
         "[0..4] AVAILABLE 1 0 -",
         "[5..9] ARCHIVED 1 0 -",
@@ -223,3 +224,24 @@ def test_a_batch_of_gaps_is_no_evidence() -> None:
     group.run(CompletePlan(member_id="m1", member_epoch=1, number=plan, processed=False))
     assert group.partition().start_offset == 100
     assert not group.group.members["m1"].evidence
+
+
+def test_the_log_starts_of_several_partitions_move_together_also_where_one_did_not_move() -> None:
+    group = GroupDriver(records=100, partitions=4)
+    group.join()
+    starts = tuple(
+        PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=offset)
+        for p, offset in ((0, 10), (9, 5), (1, 0), (2, 20))
+    )
+    assert group.run(MoveLogStarts(starts=starts)) == Done()
+    assert [group.partition(p).start_offset for p in range(4)] == [10, 0, 20, 0]
+    assert in_words(group.group.untold) == [("orders", 0, 0, 9), ("orders", 2, 0, 19)]
+
+
+def test_what_nobody_held_is_written_as_nobodys_loss() -> None:
+    group = GroupDriver(records=100)
+    group.join()
+    group.move_log_start(10)
+    assert [(lost.number, lost.member_id) for lost in map(decode_record, group.log) if isinstance(lost, DataLost)] == [
+        (0, "")
+    ]

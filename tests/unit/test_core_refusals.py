@@ -20,7 +20,16 @@ from coordinator.errors import (
     UnknownMemberId,
     error_from_wire,
 )
-from coordinator.messages import AckBatch, Acknowledge, DescribeGroup, Heartbeat, JoinGroup, PartitionAcks
+from coordinator.messages import (
+    AckBatch,
+    Acknowledge,
+    DescribeGroup,
+    Done,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PartitionAcks,
+)
 from coordinator.record_state import TRANSITIONS, Event, RecordState, move
 from coordinator.records import PlanCompleted, RunsChanged, decode_record
 from coordinator.runs import Run
@@ -279,3 +288,18 @@ def test_a_completion_says_how_many_records_it_accepted() -> None:
     group.complete(group.next(plan).plan.number)
     completed = [record for record in map(decode_record, group.log) if isinstance(record, PlanCompleted)]
     assert [record.records for record in completed] == [100, 30]
+
+
+def test_a_member_that_never_came_cannot_leave() -> None:
+    group = GroupDriver()
+    with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
+        group.run(LeaveGroup(group_id="billing", member_id="m9", member_epoch=1))
+    group.join()
+    assert group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1)) == Done()
+
+
+def test_a_heartbeat_is_answered_as_a_join_is() -> None:
+    group = GroupDriver()
+    joined = group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p"))
+    assert joined.member_epoch == 1
+    assert group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == joined

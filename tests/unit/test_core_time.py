@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.commands import Expire
-from coordinator.messages import AckBatch, Acknowledge, PartitionAcks
+from coordinator.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
 from coordinator.record_state import RecordState
 from coordinator.records import RunsChanged
 from coordinator.runs import Run
@@ -167,3 +167,27 @@ def test_what_is_released_below_the_log_start_is_archived() -> None:
     assert acknowledged(group, 0, 9, 1, 2) == {}
     assert group.dump() == ["[5..9] AVAILABLE 1 0 -"]
     assert (group.partition().start_offset, group.partition().archived_total) == (5, 5)
+
+
+def test_deadlines_that_passed_are_forgotten_and_one_that_ends_now_is_not() -> None:
+    group = GroupDriver(records=20)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    group.now_ms += 1
+    fetched(group, 10)
+    group.now_ms += LOCK_MS
+    group.run(Expire())
+    assert group.dump() == ["[0..9] AVAILABLE 1 1 1", "[10..19] ACQUIRED 1 0 2"]
+    group.now_ms += 1
+    group.run(Expire())
+    assert group.dump() == ["[0..9] AVAILABLE 1 1 1", "[10..19] AVAILABLE 1 1 2"]
+
+
+def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
+    group = holding()
+    group.crash()
+    group.pass_time(SESSION_MS - 1)
+    group.run(Heartbeat(group_id="billing", member_id="c1", member_epoch=1))
+    group.pass_time(2)
+    assert group.group.members["c1"].active
+    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]

@@ -1,0 +1,48 @@
+"""What stands in an error about a config, letter by letter, and texts that are almost a value."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.config import CoordinatorConfig, GroupConfig
+from coordinator.config_key import ConfigKey, Value, show
+from coordinator.errors import ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
+
+NUMBER = ConfigKey(name="a.number", default=7, low=0, high=100, doc="A number.")
+
+
+def test_a_value_is_shown_as_it_is_written() -> None:
+    assert [show(value) for value in (True, False, "Earliest", 7, 1.5)] == ["true", "false", "Earliest", "7", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("default", "text", "value", "holds"), [("", "Dead", "Dead", '""'), (True, "FALSE", "false", "true")]
+)
+def test_what_is_not_built_says_what_was_asked_for_and_what_holds(
+    default: Value, text: str, value: str, holds: str
+) -> None:
+    key = ConfigKey(name="a.key", default=default, room="the attic", doc="A key.")
+    with pytest.raises(ConfigNotAvailable) as refused:
+        key.parse(text)
+    assert refused.value.fields == {"key": "a.key", "value": value, "room": "the attic", "default": holds}
+
+
+@pytest.mark.parametrize("text", ["1_000", "+7", "7.0", "0x7", "--7", "7-", "", "9" * 21])
+def test_a_whole_number_is_digits_and_not_too_many(text: str) -> None:
+    with pytest.raises(ConfigTypeMismatch) as refused:
+        NUMBER.parse(text)
+    assert refused.value.fields == {"key": "a.number", "value": text, "expected": "a whole number"}
+
+
+@pytest.mark.parametrize("text", ["9" * 20, "-1", "101"])
+def test_a_whole_number_that_is_out_of_bounds_is_said_to_be(text: str) -> None:
+    with pytest.raises(ConfigOutOfBounds) as refused:
+        NUMBER.parse(text)
+    assert refused.value.fields == {"key": "a.number", "value": int(text), "bounds": "between 0 and 100"}
+
+
+def test_an_unknown_key_is_said_to_be_whose() -> None:
+    with pytest.raises(UnknownConfig, match="is not a share group configuration key"):
+        GroupConfig.parse({"share.x": "1"})
+    with pytest.raises(UnknownConfig, match="is not a coordinator configuration key"):
+        CoordinatorConfig.parse({"share.x": "1"})

@@ -1,0 +1,100 @@
+"""What is seen of a group from outside: its description, for people, and what a plan holds, for its readers."""
+
+from __future__ import annotations
+
+from coordinator.messages import (
+    DescribeGroup,
+    GroupDescription,
+    JoinGroup,
+    LeaveGroup,
+    MemberDescription,
+    PartitionDescription,
+)
+from coordinator.values import TopicIdPartition
+from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.unit.rules.test_isolation import acknowledged, fetched
+
+RELEASE = 2
+
+
+def described(group: GroupDriver, *, ends: bool = True) -> GroupDescription:
+    reply = group.run(DescribeGroup(group_id="billing", bounds=group.bounds() if ends else ()))
+    assert isinstance(reply, GroupDescription)
+    return reply
+
+
+def test_a_description_says_all_of_a_group() -> None:
+    group = GroupDriver(records=10, partitions=2, **{"share.delivery.count.limit": "4"})
+    group.join("c1", query=False)
+    fetched(group, 8)
+    acknowledged(group, 0, 1, 1, RELEASE)
+    acknowledged(group, 3, 3, 1, 3)
+    group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", topics=("orders",)))
+    group.epochs["m1"] = 1
+    plan = group.acquire(limit=1).plan.number
+    assert plan == "i.2"
+    said = described(group)
+    assert (said.group_id, said.state, said.incarnation) == ("billing", "STABLE", "i")
+    assert said.configs == {"share.delivery.count.limit": "4"}
+    assert said.members == (
+        MemberDescription(member_id="c1", member_epoch=1, active=True),
+        MemberDescription(member_id="m1", member_epoch=1, active=True, newest_plan="i.2", topics=("orders",)),
+    )
+    first, second = said.partitions
+    assert second == PartitionDescription(
+        topic="orders",
+        topic_id=TOPIC_ID,
+        partition=1,
+        start_offset=0,
+        end_offset=0,
+        lag=10,
+        acquired=0,
+        archived_total=0,
+    )
+    assert (first.start_offset, first.end_offset, first.lag, first.acquired, first.archived_total) == (0, 8, 9, 7, 1)
+    assert first.runs == (
+        run(0, 1, "ACQUIRED", 2, plan="i.2", member="m1", releases=1),
+        run(2, 2, "ACQUIRED", 1, plan="i.1", member="c1"),
+        run(3, 3, "ARCHIVED", 1),
+        run(4, 7, "ACQUIRED", 1, plan="i.1", member="c1"),
+    )
+
+
+def run(first: int, last: int, state: str, count: int, **fields: object) -> dict[str, object]:
+    other = {"failures": 0, "releases": 0, "plan": "", "member": "", "set_aside": False, "not_before_ms": None}
+    return {"first": first, "last": last, "state": state, "delivery_count": count, **other, **fields}
+
+
+def test_a_record_that_backs_off_is_described_with_the_time_of_its_next_try() -> None:
+    group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
+    group.join()
+    plan = group.next().plan.number
+    group.use(plan)
+    for _ in range(2):
+        group.restart(plan)
+    alone = group.next(plan).plan.number
+    group.use(alone)
+    group.restart(alone)
+    aside = run(0, 0, "AVAILABLE", 3, failures=3, set_aside=True, not_before_ms=group.now_ms + 1_000)
+    assert described(group).partitions[0].runs == (aside,)
+
+
+def test_a_group_that_everybody_left_is_empty_and_its_members_are_known_all_the_same() -> None:
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    group.run(LeaveGroup(group_id="billing", member_id="c1", member_epoch=1))
+    said = described(group, ends=False)
+    assert said.state == "EMPTY"
+    assert said.members == (MemberDescription(member_id="c1", member_epoch=1, active=False),)
+    assert said.partitions[0].lag is None, "nobody said where the log ends"
+
+
+def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives() -> None:
+    group = GroupDriver(records=10, partitions=3)
+    group.ends[2] = 0
+    group.join()
+    plan = group.next().plan.number
+    assert group.group.plan_topic_ids(plan) == {TopicIdPartition(TOPIC_ID, 0), TopicIdPartition(TOPIC_ID, 1)}
+    group.complete(plan)
+    assert group.group.plan_topic_ids(plan) == set()
+    assert group.group.plan_topic_ids("") == set()
