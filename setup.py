@@ -23,6 +23,7 @@ setup(
             "share_sink",
             "share_sink.*",
             "pyspark_sharegroup",
+            "sharegroup",
         ]
     ),
     # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
@@ -37,8 +38,11 @@ setup(
         "tenacity>=8.2",  # one way to retry, with limits, for the client and the broker's admin calls
         "platformdirs>=4",  # where the endpoint file and the state lie when nobody says where
         "filelock>=3.13",  # one owner at a time for a state file; one starter at a time for the coordinator
+        "click>=8.1",  # the command line: its help, its options, its mistakes in one line
+        "javaproperties>=0.8",  # conf/*.properties, read as Java reads them
         "rich>=13",  # the tables and the progress of the demo and the benchmarks
     ],
+    entry_points={"console_scripts": ["sharegroup = sharegroup.__main__:main"]},
     extras_require={
         "spark": [
             "pyspark==4.3.*",  # the version whose data source API this was measured on; its jars hold Ivy, which fetches the broker
@@ -48,6 +52,8 @@ setup(
             "pytest-timeout>=2.3",  # a test that hangs fails by itself, with every thread's stack
             "hypothesis>=6.100",  # the properties of the runs
             "psutil>=5.9",  # finds, kills and measures the processes that a test started
+            "trustme>=1.1",  # certificates for the TLS tests, made anew in each run
+            "kubernetes-validate>=1.29",  # deploy/kubernetes against Kubernetes' own schemas, which it has in it
             "pandas>=2.2,<3",  # Spark 4.3 warns about pandas 3, and warnings are errors here
         ],
         "dev": [

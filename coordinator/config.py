@@ -11,19 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.config_key import ConfigKey, nearest, parse_all
-from coordinator.config_table import COORDINATOR_KEYS, GROUP_KEYS, OffsetReset, offset_reset
+from coordinator.config_table import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, OffsetReset, offset_reset
 from coordinator.errors import ConfigConflict
+from coordinator.server_table import parse_endpoint, parse_endpoints
 
 __all__ = [
     "COORDINATOR_KEYS",
     "GROUP_KEYS",
     "NEVER_MS",
+    "SERVER_KEYS",
     "ConfigKey",
     "CoordinatorConfig",
     "GroupConfig",
     "OffsetReset",
+    "ServerConfig",
     "nearest",
     "offset_reset",
+    "parse_endpoint",
+    "parse_endpoints",
 ]
 
 NEVER_MS = 2**62
@@ -84,6 +89,8 @@ class CoordinatorConfig:
 
     share_state_store: str
     share_coordinator_endpoint: str
+    share_coordinator_token_file: str
+    share_coordinator_ssl_ca_location: str
     share_coordinator_idle_timeout_ms: int
     share_coordinator_metadata_refresh_ms: int
     share_coordinator_watermark_refresh_ms: int
@@ -98,6 +105,36 @@ class CoordinatorConfig:
     def parse(cls, texts: Mapping[str, str] | None = None) -> CoordinatorConfig:
         """From key -> text; the errors are those of GroupConfig.parse."""
         values: dict[str, Any] = parse_all(COORDINATOR_KEYS, texts or {}, "coordinator configuration")
+        if values["share_coordinator_endpoint"] and "share.state.store" in (texts or {}):
+            raise ConfigConflict(
+                key="share.state.store",
+                value=values["share_state_store"],
+                other="share.coordinator.endpoint",
+                other_value=values["share_coordinator_endpoint"],
+                rule="a standalone coordinator has its own store; remove one of them",
+            )
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Where a standalone coordinator listens, and the limits of any, resolved."""
+
+    share_coordinator_listener: str
+    share_coordinator_advertised_listener: str
+    share_coordinator_ssl_certificate_location: str
+    share_coordinator_ssl_key_location: str
+    group_share_max_size: int
+    group_share_max_groups: int
+    queued_max_requests: int
+    socket_request_max_bytes: int
+    max_connections: int
+    share_coordinator_authentication_timeout_ms: int
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str] | None = None) -> ServerConfig:
+        """From key -> text; the errors are those of GroupConfig.parse."""
+        values: dict[str, Any] = parse_all(SERVER_KEYS, texts or {}, "standalone coordinator configuration")
         return cls(**values)
 
 

@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 from coordinator.config_key import ConfigKey
 from coordinator.duration import parse_duration_ms
+from coordinator.server_table import SERVER_KEYS, parse_endpoints
+
+__all__ = ["COORDINATOR_KEYS", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
 
 DEAD_LETTERS = "dead letter queues"
 EXPLICIT_MODE = "the sink (acknowledgements by row)"
 RETRY_POLICY = "retry policies"
 ASSIGNMENT = "the assignment of partitions to members"
 KAFKA_STORE = "state in a Kafka topic"
-STANDALONE = "standalone coordinators"
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -279,10 +281,28 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.endpoint",
         default="",
+        takes="host:port, or several of them separated by commas",
+        is_valid=lambda text: not text or parse_endpoints(text) is not None,
         ours=True,
-        room=STANDALONE,
-        doc="host:port of a coordinator to use; empty: one is started on demand on the driver's host.",
+        doc="A standalone coordinator to use, or several of a fleet: each knows which one serves a group. Empty: one "
+        "is started on demand on the driver's host.",
         why="Kafka's brokers are the coordinators.",
+    ),
+    ConfigKey(
+        name="share.coordinator.token.file",
+        default="",
+        ours=True,
+        doc="A file that holds the token of a standalone coordinator; only its user (and group) may read it. Empty: "
+        "the token is in the environment, in SHAREGROUP_COORDINATOR_TOKEN.",
+        why="Kafka's clients authenticate with SASL.",
+    ),
+    ConfigKey(
+        name="share.coordinator.ssl.ca.location",
+        default="",
+        ours=True,
+        doc="A PEM file of the certificates that a standalone coordinator's is trusted by; the name is librdkafka's. "
+        "Empty: TLS with the system's certificates, and none for a coordinator on loopback.",
+        why="Kafka has ssl.truststore.* for its own listeners.",
     ),
     ConfigKey(
         name="share.coordinator.idle.timeout.ms",

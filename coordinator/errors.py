@@ -144,7 +144,8 @@ class InternalError(ShareGroupError):
 
 
 class NotAuthorized(ShareGroupError):
-    """The coordinator refused the call: its token is missing or wrong."""
+    """The coordinator at {endpoint} refused the call: the token is wrong. Put the coordinator's own into the file that
+    share.coordinator.token.file names, or into SHAREGROUP_COORDINATOR_TOKEN."""
 
     kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
 
@@ -163,6 +164,90 @@ class CoordinatorVersionMismatch(ShareGroupError):
 
 class UnsafeDirectory(ShareGroupError):
     """{path} is not safe for files that hold secrets: {reason}. Name another directory in {variable}."""
+
+
+# --- standalone coordinators
+
+
+class CoordinatorUnreachable(ShareGroupError):
+    """No coordinator answers at {endpoints} ({reason}). Check share.coordinator.endpoint and that a coordinator runs
+    there; and that both sides speak TLS or neither does: share.coordinator.ssl.ca.location here goes with
+    share.coordinator.ssl.certificate.location there."""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+
+
+class CoordinatorOverloaded(ShareGroupError):
+    """The coordinator has {limit} requests at work, as many as queued.max.requests allows. Ask again; if it stays, let
+    more coordinators share the groups."""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+    retriable = True
+
+
+class RequestTooLarge(ShareGroupError):
+    """{name} has {size_bytes} bytes or more, and the coordinator takes {limit_bytes} at most: send less at once, or
+    raise its socket.request.max.bytes."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class GroupMaxSizeReached(ShareGroupError):
+    """Share group {group_id} has {limit} members, as many as the coordinator's group.share.max.size allows."""
+
+    kafka_error = "GROUP_MAX_SIZE_REACHED"
+
+
+class MaxGroupsReached(ShareGroupError):
+    """Share group {group_id} was not created: the coordinator has {limit} groups, as many as its group.share.max.groups
+    allows. Delete groups that nobody uses, or raise it."""
+
+    kafka_error = "GROUP_MAX_SIZE_REACHED"
+
+
+class TokenMissing(ShareGroupError):
+    """A token is needed, and there is none: name a file that holds it in share.coordinator.token.file, or set
+    SHAREGROUP_COORDINATOR_TOKEN. The coordinator and all its clients have the same one."""
+
+    kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class InvalidToken(ShareGroupError):
+    """The token in {source} can't be used: {reason}"""
+
+
+class UnsafeFile(ShareGroupError):
+    """{path} holds a secret, and others may {what} it: chmod 600 {path}"""
+
+
+class UnusableFile(ShareGroupError):
+    """{key}={path} can't be used: {reason}"""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class InvalidPropertiesFile(ShareGroupError):
+    """The configuration file {path} can't be used: {reason}"""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class MissingConfig(ShareGroupError):
+    """{key} is not set: {why}"""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class TlsRequired(ShareGroupError):
+    """share.coordinator.listener={listener} can be reached from other hosts, and so needs TLS: set
+    share.coordinator.ssl.certificate.location and share.coordinator.ssl.key.location, or listen on loopback
+    (127.0.0.1) only."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ListenerNotAvailable(ShareGroupError):
+    """Could not listen at {listener}: {reason}. Let share.coordinator.listener name another address or port."""
 
 
 # --- the state store

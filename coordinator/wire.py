@@ -29,6 +29,20 @@ class Healthy(Message, frozen=True):
     pid: int
     protocol: int
     version: str = ""
+    ready: bool = True
+    """Whether it takes requests of groups: it has its part of them, and is not about to leave."""
+
+
+class FindCoordinator(Message, frozen=True):
+    """Asks any coordinator which one serves the group."""
+
+    group_id: str
+
+
+class CoordinatorFound(Message, frozen=True):
+    """``endpoint`` is its ``host:port``."""
+
+    endpoint: str
 
 
 class Failed(Message, frozen=True):
@@ -54,16 +68,16 @@ class Endpoint(Message, frozen=True, tag=False):
 
 
 class LaunchSettings(Message, frozen=True, tag=False):
-    """What a coordinator process is told on its standard input; never on its command line or in its environment,
-    since ``kafka_config`` holds secrets."""
+    """What a coordinator on demand is told on its standard input; never on its command line or in its environment,
+    since ``kafka_config`` holds secrets. A standalone one, whose file says it, has no endpoint file and no log file."""
 
     bootstrap_servers: str
     kafka_config: dict[str, str]
-    cluster_id: str
     state_store: str
-    endpoint_path: str
-    log_path: str
     configs: dict[str, str]
+    cluster_id: str = ""
+    endpoint_path: str = ""
+    log_path: str = ""
 
     def __repr__(self) -> str:
         return f"<LaunchSettings {self.bootstrap_servers} {self.state_store}>"
@@ -73,8 +87,8 @@ class Started(Message, frozen=True):
     """The coordinator process serves, and its endpoint file is written."""
 
 
-_requests: dict[str, type[Any]] = {cls.__name__: cls for cls in (*get_args(Request), Health)}
-_Answer: TypeAlias = Reply | Healthy | Failed | Started
+_requests: dict[str, type[Any]] = {cls.__name__: cls for cls in (*get_args(Request), Health, FindCoordinator)}
+_Answer: TypeAlias = Reply | Healthy | CoordinatorFound | Failed | Started
 _answers: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Answer)
 
 

@@ -16,8 +16,9 @@ from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_
 CLIENT_VALUES = tuple(f"coordinator.{name}" for name in ("values", "messages", "errors", "config", "wire"))
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 DEMO_ONLY = "coordinator.embedded_broker"
-# In the coordinator's folder, but no part of the core: a broker for demos, and what `python -m coordinator` starts.
-NOT_CORE = frozenset({"coordinator/embedded_broker.py", "coordinator/__main__.py"})
+# In the coordinator's folder, but no part of the core: a broker for demos, the file of a secret, which service and
+# client read alike, and what `python -m coordinator` starts.
+NOT_CORE = frozenset({"coordinator/embedded_broker.py", "coordinator/token_file.py", "coordinator/__main__.py"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,13 @@ RULES = [
         says="imports stdlib, sortedcontainers, msgspec and core modules; no clock, thread, I/O or chance",
         holds_for=is_core,
         ours=("coordinator",),
-        not_ours=("coordinator.service", "coordinator.client", "coordinator.state_log", DEMO_ONLY),
+        not_ours=(
+            "coordinator.service",
+            "coordinator.client",
+            "coordinator.state_log",
+            "coordinator.token_file",
+            DEMO_ONLY,
+        ),
         others=frozenset({"sortedcontainers", "msgspec"}),
         never=IMPURE,
     ),
@@ -85,9 +92,9 @@ RULES = [
     ),
     Rule(
         room="coordinator/client",
-        says="imports the client, and coordinator.values, .messages, .errors, .config and .wire",
+        says="imports the client, and coordinator.values, .messages, .errors, .config, .wire and .token_file",
         holds_for=below("coordinator/client"),
-        ours=("coordinator.client", *CLIENT_VALUES),
+        ours=("coordinator.client", "coordinator.token_file", *CLIENT_VALUES),
     ),
     Rule(
         room="share_source/demo",
@@ -106,6 +113,12 @@ RULES = [
         says="imports itself, and coordinator.client, .values, .messages, .errors and .config; never share_source",
         holds_for=below("share_sink"),
         ours=("share_sink", "coordinator.client", *CLIENT_VALUES),
+    ),
+    Rule(
+        room="sharegroup",
+        says="imports itself, and the coordinator's service, client and values; never the core's commands",
+        holds_for=below("sharegroup"),
+        ours=("sharegroup", "coordinator.service", "coordinator.client", "coordinator.token_file", *CLIENT_VALUES),
     ),
     Rule(
         room="pyspark_sharegroup",

@@ -5,6 +5,8 @@ Rule: :class:`Unreachable` means that nothing can be said of the call, which may
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -16,17 +18,38 @@ from coordinator.wire import Endpoint, Health, Healthy, decode_answer, encode
 CALL_TIMEOUT_S = 45.0
 HEALTH_TIMEOUT_S = 5.0
 
+_KEEPALIVE = (("grpc.keepalive_time_ms", 5_000), ("grpc.keepalive_timeout_ms", 5_000))
+"""A host that is gone, or a process that was stopped, is noticed in ten seconds, also in the middle of a call."""
+_CAUSE = re.compile(r"last error: (.{1,200})")
+
 
 class Unreachable(Exception):
     """No answer came: the coordinator has died, left, hangs, or another program has its port now."""
 
 
+class TokenRefused(Unreachable):
+    """It does not know the token: another coordinator is there, or the token is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """``roots``: PEM of the certificates to trust, empty for the system's. ``hostname``: whose certificate it must be,
+    empty for that of the address."""
+
+    roots: bytes = field(default=b"", repr=False)
+    hostname: str = ""
+
+
 class Connection:
     """Thread-safe."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, tls: Tls | None = None) -> None:
         self.endpoint = endpoint
-        self._client = flight.FlightClient(f"grpc://{endpoint.host}:{endpoint.port}")
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        options: dict[str, Any] = {"generic_options": list(_KEEPALIVE)}
+        if tls is not None:
+            options |= {"tls_root_certs": tls.roots or None, "override_hostname": tls.hostname or None}
+        self._client = flight.FlightClient(f"grpc{'+tls' if tls else ''}://{host}:{endpoint.port}", **options)
         self._headers = [(b"authorization", f"Bearer {endpoint.token}".encode())]
 
     def __repr__(self) -> str:
@@ -41,7 +64,7 @@ class Connection:
         try:
             (answer,) = self._client.do_action(action, options)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise Unreachable(type(error).__name__) from error
+            raise _unreachable(error) from error
         return decode_answer(answer.body.to_pybytes())
 
     def call_with_rows(self, request: Any, rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Any:
@@ -56,7 +79,7 @@ class Connection:
                 writer.done_writing()
                 answer = reader.read_chunk().app_metadata
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise Unreachable(type(error).__name__) from error
+            raise _unreachable(error) from error
         return decode_answer(answer.to_pybytes())
 
     def check_health(self) -> Healthy:
@@ -67,3 +90,12 @@ class Connection:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _unreachable(error: Exception) -> Unreachable:
+    """With the library's cause, if it names one; its whole text is long, and says little."""
+    name = type(error).__name__
+    if isinstance(error, flight.FlightUnauthenticatedError):
+        return TokenRefused(name)
+    cause = _CAUSE.search(str(error))
+    return Unreachable(f"{name}: {cause.group(1).strip()}" if cause else name)

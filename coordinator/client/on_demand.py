@@ -19,13 +19,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import platformdirs
 from filelock import FileLock, Timeout
 
 from coordinator.client.connection import Connection, Unreachable
-from coordinator.errors import CoordinatorNotStarted, CoordinatorVersionMismatch, UnsafeDirectory
+from coordinator.errors import (
+    CoordinatorNotAvailable,
+    CoordinatorNotStarted,
+    CoordinatorVersionMismatch,
+    ShareGroupError,
+    UnsafeDirectory,
+)
 from coordinator.wire import PROTOCOL, Endpoint, LaunchSettings, decode_answer, encode
 
 RUNTIME_VARIABLE = "SHAREGROUP_RUNTIME_DIR"
@@ -89,6 +96,8 @@ class OnDemand:
     state_store: str
     configs: Mapping[str, str] = field(default_factory=dict)
 
+    by_group: ClassVar[bool] = False
+
     @property
     def key(self) -> str:
         return hashlib.sha256(f"{self.cluster_id}\0{self.state_store}".encode()).hexdigest()[:16]
@@ -101,9 +110,9 @@ class OnDemand:
     def log_path(self) -> Path:
         return runtime_dir() / f"coordinator-{self.key}.log"
 
-    def connect(self) -> Connection:
-        """A connection to the coordinator that serves; it is started if none does. CoordinatorNotStarted, or the named
-        error that the start ended in."""
+    def connect(self, group_id: str = "") -> Connection:
+        """Whatever the group: to the coordinator that serves; it is started if none does. CoordinatorNotStarted, or the
+        named error that the start ended in."""
         if (found := self._find()) is not None:
             return found
         lock = FileLock(runtime_dir() / f"start-{self.key}.lock", thread_local=False)
@@ -112,6 +121,15 @@ class OnDemand:
                 return self._find() or self._start()
         except Timeout:
             raise self._not_started("another process is starting it, and does not finish") from None
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"{self.bootstrap_servers} {self.state_store}"
+
+    def gone(self, group_id: str, reason: str) -> ShareGroupError:
+        """What is said of a coordinator that did not answer for the whole time of trying."""
+        return CoordinatorNotAvailable(group_id=group_id, reason=f"it does not answer ({reason})")
 
     # --- inside
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from coordinator.config import ServerConfig
 from coordinator.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -41,6 +42,7 @@ from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
 from coordinator.service.engine import Engine
 from coordinator.service.gaps import Gaps
+from coordinator.service.group_limits import GroupLimits
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import one
 from coordinator.service.subscription import Subscription, TopicPartitionId, id_of, starting_offsets
@@ -56,8 +58,9 @@ _log = logging.getLogger(__name__)
 class CoordinatorService:
     """Answers any request of :mod:`coordinator.messages`."""
 
-    def __init__(self, engine: Engine, watch: BrokerWatch) -> None:
+    def __init__(self, engine: Engine, watch: BrokerWatch, limits: GroupLimits | None = None) -> None:
         self._engine = engine
+        self._limits = limits or GroupLimits(ServerConfig.parse())
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
         self._gaps = Gaps(watch.cluster)
@@ -107,7 +110,8 @@ class CoordinatorService:
             # A session that lapsed must come back while the broker is away, too.
             _log.warning("rejoined without a look at the broker: group=%s %s", request.group_id, error)
             starts = {}
-        joined = self._engine.call(request.group_id, scripts.join(request, topic_ids=topic_ids, starts=starts))
+        join = self._limits.within(request, scripts.join(request, topic_ids=topic_ids, starts=starts))
+        joined = self._engine.call(request.group_id, join)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
 

@@ -15,14 +15,37 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.flight as flight
 
-from coordinator.errors import InternalError, InvalidRequest, NotAuthorized, ShareGroupError
+from coordinator.config import ServerConfig
+from coordinator.errors import (
+    CoordinatorOverloaded,
+    InternalError,
+    InvalidRequest,
+    ListenerNotAvailable,
+    NotAuthorized,
+    RequestTooLarge,
+    ShareGroupError,
+)
 from coordinator.messages import Acknowledge, AcknowledgeRows, PartitionAcks
 from coordinator.service.acknowledged_rows import partition_acks
-from coordinator.wire import PROTOCOL, Health, Healthy, decode_request, encode, encode_error
+from coordinator.service.listener import LOOPBACK, Listener, show_address
+from coordinator.service.seldom import SeldomLog
+from coordinator.wire import (
+    PROTOCOL,
+    CoordinatorFound,
+    FindCoordinator,
+    Health,
+    Healthy,
+    decode_request,
+    encode,
+    encode_error,
+)
 
-LOOPBACK = "127.0.0.1"
+__all__ = ["LOOPBACK", "FlightServer"]
+
+ON_LOOPBACK = Listener()
 
 _log = logging.getLogger(__name__)
 
@@ -30,30 +53,64 @@ _log = logging.getLogger(__name__)
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Compares in constant time, on every call."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, seldom: SeldomLog) -> None:
         super().__init__()
         self._expected = f"Bearer {token}".encode()
+        self._seldom = seldom
 
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> None:
         given = (headers.get("authorization") or [""])[0]
         given = given.encode() if isinstance(given, str) else bytes(given)
         if not hmac.compare_digest(given, self._expected):
+            self._seldom.say("token", f"refused: a call with {'a wrong' if given else 'no'} token")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves ``handle`` from its construction until ``shutdown``."""
+    """Serves ``handle`` from its construction until ``shutdown``.
 
-    def __init__(self, handle: Callable[[Any], Any], token: str, *, version: str = "", port: int = 0) -> None:
+    ``find`` says by ``host:port`` which coordinator serves a group; None: this one serves all. ``greet`` is told who
+    has shown the token. ``ready`` is what Health answers; requests are handled either way.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Any], Any],
+        token: str,
+        *,
+        version: str = "",
+        listener: Listener = ON_LOOPBACK,
+        limits: ServerConfig | None = None,
+        seldom: SeldomLog | None = None,
+    ) -> None:
+        limits = limits or ServerConfig.parse()
         self._handle = handle
         self._version = version
+        self._listener = listener
+        self._max_requests = limits.queued_max_requests
+        self._max_bytes = limits.socket_request_max_bytes
+        self._seldom = seldom or SeldomLog(_log)
         self._counting = threading.Lock()
         self._running = 0
+        self.find: Callable[[str], str] | None = None
+        self.greet: Callable[[str], None] | None = None
+        self.ready = True
         self.last_request_s = time.monotonic()
-        super().__init__(f"grpc://{LOOPBACK}:{port}", middleware={"token": _TokenCheck(token)})
+        pair = [(listener.certificate, listener.key)] if listener.certificate else []
+        middleware = {"token": _TokenCheck(token, self._seldom)}
+        try:
+            super().__init__(listener.location, tls_certificates=pair, middleware=middleware)
+        except pa.ArrowException as error:
+            where = show_address(listener.host, listener.port)
+            raise ListenerNotAvailable(listener=where, reason=f"the server did not start there ({error})") from error
 
     def __repr__(self) -> str:
-        return f"<FlightServer {LOOPBACK}:{self.port}>"
+        return f"<FlightServer {self.address}>"
+
+    @property
+    def address(self) -> str:
+        """``host:port`` by which clients reach it."""
+        return self._listener.advertised or show_address(self._listener.host, self.port)
 
     @property
     def idle_s(self) -> float:
@@ -62,33 +119,66 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             return 0.0 if self._running else time.monotonic() - self.last_request_s
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
-        return [self._answer(action.type, action.body.to_pybytes())]
+        self._greet(context)
+        return [self._answer(action.type, action.body)]
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        self._greet(context)
         name = AcknowledgeRows.__name__
-        writer.write_metadata(self._answer(name, descriptor.command or b"", lambda: partition_acks(reader.read_all())))
+        body = pa.py_buffer(descriptor.command or b"")
+        writer.write_metadata(self._answer(name, body, lambda: partition_acks(self._read_rows(reader))))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         return []
 
     # --- inside
 
-    def _answer(self, name: str, body: bytes, acks: Callable[[], tuple[PartitionAcks, ...]] | None = None) -> bytes:
+    def _greet(self, context: Any) -> None:
+        if self.greet is not None:
+            self.greet(context.peer())
+
+    def _answer(self, name: str, body: Any, acks: Callable[[], tuple[PartitionAcks, ...]] | None = None) -> bytes:
         try:
-            request = decode_request(name, body)
+            self._check_size(name, body.size)
+            request = decode_request(name, body.to_pybytes())
             if isinstance(request, AcknowledgeRows):
                 request = _with_acks(request, acks)
-            if isinstance(request, Health):
-                return encode(Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version))
-            return encode(self._counted(request))
+            return encode(self._reply(request))
         except ShareGroupError as error:
+            self._say_refused(error)
             return encode_error(error)
         except Exception as error:  # noqa: BLE001 - our mistake in one request must reach its caller by name
             _log.exception("request failed: %s", name)
             return encode_error(InternalError(what=name, reason=repr(error)))
 
+    def _reply(self, request: Any) -> Any:
+        if isinstance(request, Health):
+            return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self.ready)
+        if isinstance(request, FindCoordinator):
+            return CoordinatorFound(endpoint=self.find(request.group_id) if self.find else self.address)
+        return self._counted(request)
+
+    def _read_rows(self, reader: Any) -> pa.Table:
+        batches, size_bytes = [], 0
+        for chunk in reader:
+            size_bytes += chunk.data.nbytes
+            self._check_size(AcknowledgeRows.__name__, size_bytes)
+            batches.append(chunk.data)
+        return pa.Table.from_batches(batches, schema=reader.schema)
+
+    def _check_size(self, name: str, size_bytes: int) -> None:
+        if size_bytes > self._max_bytes:
+            raise RequestTooLarge(name=name[:80], size_bytes=size_bytes, limit_bytes=self._max_bytes)
+
+    def _say_refused(self, error: ShareGroupError) -> None:
+        """Only what says that a client, or this process, is not as it should be."""
+        if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded)):
+            self._seldom.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
+
     def _counted(self, request: Any) -> Any:
         with self._counting:
+            if self._running >= self._max_requests:
+                raise CoordinatorOverloaded(limit=self._max_requests)
             self._running += 1
         try:
             return self._handle(request)

@@ -1,4 +1,5 @@
-"""The coordinator process that is started on demand: becomes the owner of its state, serves, leaves when it is idle.
+"""A coordinator's parts, started and ended in order; and the process that is started on demand: becomes the owner of
+its state, serves, leaves when it is idle. (standalone.py has the other kind.)
 
 Rule: its settings come by standard input, since they hold secrets, and no secret is logged. It may be killed at any
 time: what it answered is in the store, and an endpoint file that it left behind is found out by whoever asks it.
@@ -18,12 +19,15 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from coordinator.config import CoordinatorConfig
+from coordinator.config import CoordinatorConfig, ServerConfig
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import KafkaCluster
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.engine import Engine
-from coordinator.service.flight_server import LOOPBACK, FlightServer
+from coordinator.service.flight_server import FlightServer
+from coordinator.service.group_limits import GroupLimits
+from coordinator.service.listener import LOOPBACK, Listener
+from coordinator.service.seldom import SeldomLog
 from coordinator.service.shard import Shard
 from coordinator.service.sqlite_store import SqliteStore
 from coordinator.service.store import Store
@@ -63,7 +67,17 @@ def open_store(state_store: str) -> Store:
 class Coordinator:
     """All parts of a coordinator, started; :meth:`close` ends them in order."""
 
-    def __init__(self, settings: LaunchSettings, store: Store, token: str) -> None:
+    def __init__(
+        self,
+        settings: LaunchSettings,
+        store: Store,
+        token: str,
+        *,
+        listener: Listener | None = None,
+        limits: ServerConfig | None = None,
+        seldom: SeldomLog | None = None,
+    ) -> None:
+        limits = limits or ServerConfig.parse()
         self.config = CoordinatorConfig.parse(settings.configs)
         cluster = KafkaCluster(
             settings.bootstrap_servers, settings.kafka_config, self.config.share_coordinator_broker_timeout_ms
@@ -81,11 +95,19 @@ class Coordinator:
         )
         self.store = store
         self.engine = Engine(shard)
-        self.service = CoordinatorService(self.engine, self.watch)
-        self.server = FlightServer(self.service.handle, token, version=package_version())
+        self.service = CoordinatorService(self.engine, self.watch, GroupLimits(limits, lambda: len(store.group_ids())))
+        self.server = FlightServer(
+            self.service.handle,
+            token,
+            version=package_version(),
+            listener=listener or Listener(),
+            limits=limits,
+            seldom=seldom,
+        )
 
     def close(self) -> None:
         """Answer what runs, then let the next owner in."""
+        self.server.ready = False
         self.server.shutdown()
         self.engine.close()
         self.watch.close()
@@ -108,18 +130,36 @@ def spare_the_collector() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def run(settings: LaunchSettings) -> Iterator[Endpoint]:
-    """Own, serve, yield the endpoint once, and go on until idle. Raises the named errors of the store and of Kafka."""
+def start(
+    settings: LaunchSettings,
+    token: str,
+    *,
+    listener: Listener | None = None,
+    limits: ServerConfig | None = None,
+    seldom: SeldomLog | None = None,
+) -> Coordinator:
+    """A coordinator that owns its store and serves. Raises the named errors of the store and of Kafka."""
     spare_the_collector()
     store = open_store(settings.state_store)
     try:
-        coordinator = Coordinator(settings, store, token := secrets.token_urlsafe(32))
+        return Coordinator(settings, store, token, listener=listener, limits=limits, seldom=seldom)
     except BaseException:
         store.close()
         raise
+
+
+def told_by_signal() -> threading.Event:
+    """Set when SIGTERM or SIGINT comes, from now on."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
+    return told
+
+
+def run(settings: LaunchSettings) -> Iterator[Endpoint]:
+    """Own, serve, yield the endpoint once, and go on until idle. Raises the named errors of the store and of Kafka."""
+    coordinator = start(settings, token := secrets.token_urlsafe(32))
+    told = told_by_signal()
     endpoint = Endpoint(
         host=LOOPBACK, port=coordinator.server.port, token=token, pid=os.getpid(), version=package_version()
     )

@@ -23,7 +23,6 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.errors import (
     BrokerNotReachable,
-    ConfigNotAvailable,
     FencedMemberEpoch,
     InvalidKafkaConfig,
     StateStoreInUse,
@@ -274,7 +273,7 @@ def test_secrets_are_in_no_place_that_others_can_see(connect, runtime, join):
         assert SECRET not in text
         assert token not in text
     assert SECRET not in path.read_text()
-    assert SECRET not in repr(client._on_demand)
+    assert SECRET not in repr(client._directory)
 
 
 def test_it_listens_on_loopback_only(connect):
@@ -331,11 +330,6 @@ def test_a_kafka_config_that_librdkafka_does_not_know_is_named(runtime):
     with pytest.raises(InvalidKafkaConfig, match=r"configuration ssl\.truststore\.location is not accepted") as raised:
         CoordinatorClient.connect("127.0.0.1:1", {"ssl.truststore.location": SECRET})
     assert SECRET not in str(raised.value)
-
-
-def test_a_standalone_endpoint_is_refused_by_name(embedded):
-    with pytest.raises(ConfigNotAvailable, match="standalone"):
-        CoordinatorClient.connect(embedded.bootstrap_servers, {}, None, "host:1")
 
 
 # --- sessions

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("coordinator", "share_source", "share_sink", "pyspark_sharegroup")
+PACKAGES = ("coordinator", "share_source", "share_sink", "pyspark_sharegroup", "sharegroup")
 
 
 @dataclass(frozen=True, kw_only=True)

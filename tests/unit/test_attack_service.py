@@ -234,13 +234,13 @@ def test_a_call_outlasts_an_owner_that_is_slow_to_leave():
     connection = SimpleNamespace(call=lambda request: Done())
     answers = [StateStoreInUse(path="p", owner="1"), StateStoreInUse(path="p", owner="1"), connection]
 
-    def connect():
+    def connect(group_id):
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    client = CoordinatorClient(SimpleNamespace(connect=connect), retry_timeout_s=10.0)
+    client = CoordinatorClient(SimpleNamespace(connect=connect, by_group=False), retry_timeout_s=10.0)
     assert client.call(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == Done()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS
+from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
 from coordinator.isolation import isolation_threshold, slice_size
 from share_source.option_table import OPTIONS, REFUSED
 from tests.support.imports import PACKAGES, ROOT, python_files
@@ -40,7 +40,8 @@ def text_of(page: Path) -> str:
 
 
 def known_options() -> set[str]:
-    return {option.name for option in OPTIONS} | set(REFUSED) | set(GROUP_KEYS) | set(COORDINATOR_KEYS)
+    tables = (REFUSED, GROUP_KEYS, COORDINATOR_KEYS, SERVER_KEYS)
+    return {option.name for option in OPTIONS}.union(*tables)
 
 
 def is_known(option: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.errors import ConfigNotAvailable, ConfigOutOfBounds, ShareGroupError, UnknownConfig
+from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ShareGroupError, UnknownConfig
 from share_source.errors import (
     InvalidKafkaOption,
     InvalidOption,
@@ -278,8 +278,14 @@ def test_a_share_key_out_of_bounds_says_the_bounds() -> None:
 def test_a_share_key_that_is_not_built_yet() -> None:
     with pytest.raises(ConfigNotAvailable, match="dead letter queues"):
         options(**{"errors.deadletterqueue.topic.name": "dlq.billing"})
-    with pytest.raises(ConfigNotAvailable, match=r"share\.coordinator\.endpoint"):
-        options(**{"share.coordinator.endpoint": "host:1"})
+
+
+def test_an_endpoint_is_an_address_or_several_and_goes_with_no_store() -> None:
+    assert options(**{"share.coordinator.endpoint": "a:1, b:2"}).coordinator_configs["share.coordinator.endpoint"]
+    with pytest.raises(ConfigOutOfBounds, match=r"host:port, or several"):
+        options(**{"share.coordinator.endpoint": "a:1,b"})
+    with pytest.raises(ConfigConflict, match=r"a standalone coordinator has its own store"):
+        options(**{"share.coordinator.endpoint": "a:1", "share.state.store": "sqlite"})
 
 
 # --- what librdkafka knows

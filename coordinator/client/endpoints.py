@@ -1,0 +1,121 @@
+"""Standalone coordinators, by their addresses: any of them says which one serves a group.
+
+Rule: a token goes only to an address that was configured, or that such a coordinator named over the same TLS.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import msgspec
+
+from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, Tls, TokenRefused, Unreachable
+from coordinator.config import CoordinatorConfig, parse_endpoint, parse_endpoints
+from coordinator.errors import CoordinatorUnreachable, CoordinatorVersionMismatch, NotAuthorized, ShareGroupError
+from coordinator.token_file import read_file, read_token
+from coordinator.wire import PROTOCOL, CoordinatorFound, Endpoint, FindCoordinator
+
+CA_KEY = "share.coordinator.ssl.ca.location"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoints:
+    """``tls`` None: TLS with the system's certificates, but none on loopback."""
+
+    addresses: tuple[tuple[str, int], ...]
+    token: str = field(repr=False)
+    tls: Tls | None = None
+
+    by_group: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> Endpoints:
+        """From the coordinator's configs. TokenMissing, InvalidToken, UnsafeFile, UnusableFile."""
+        config = CoordinatorConfig.parse(texts)
+        addresses = parse_endpoints(config.share_coordinator_endpoint)
+        assert addresses
+        ca = config.share_coordinator_ssl_ca_location
+        return cls(
+            addresses=addresses,
+            token=read_token(config.share_coordinator_token_file),
+            tls=Tls(roots=read_file(CA_KEY, ca)) if ca else None,
+        )
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return ",".join(_show(*address) for address in self.addresses)
+
+    def tls_of(self, host: str) -> Tls | None:
+        """How to speak to this host; None: in plain text."""
+        return self.tls or (None if _is_loopback(host) else Tls())
+
+    def connect(self, group_id: str = "") -> Connection:
+        """To the coordinator that serves the group, or to any. Unreachable, NotAuthorized, CoordinatorVersionMismatch,
+        and what a fleet that is just moving the group answers."""
+        failed: Exception = Unreachable("no address")
+        for address in random.sample(self.addresses, len(self.addresses)):
+            try:
+                return self._ask(address, group_id)
+            except TokenRefused:
+                raise NotAuthorized(endpoint=_show(*address)) from None
+            except Unreachable as error:
+                failed = Unreachable(f"{_show(*address)}: {error}")
+            except ShareGroupError as error:
+                if not error.retriable:
+                    raise
+                failed = error
+        raise failed
+
+    def gone(self, group_id: str, reason: str) -> ShareGroupError:
+        """What is said of a coordinator that did not answer for the whole time of trying."""
+        return CoordinatorUnreachable(endpoints=self.where, reason=reason)
+
+    # --- inside
+
+    def _ask(self, address: tuple[str, int], group_id: str) -> Connection:
+        connection = self._connection(address)
+        try:
+            if not group_id:
+                return self._checked(connection)
+            found = connection.call(FindCoordinator(group_id=group_id), HEALTH_TIMEOUT_S)
+            assert isinstance(found, CoordinatorFound)
+            named = parse_endpoint(found.endpoint)
+        except BaseException:
+            connection.close()
+            raise
+        if named is None or named == address:
+            return connection
+        connection.close()
+        owner = self._connection(named)
+        try:
+            return self._checked(owner)
+        except BaseException:
+            owner.close()
+            raise
+
+    def _connection(self, address: tuple[str, int]) -> Connection:
+        host, port = address
+        return Connection(Endpoint(host=host, port=port, token=self.token, pid=0), self.tls_of(host))
+
+    def _checked(self, connection: Connection) -> Connection:
+        health = connection.check_health()
+        if health.protocol != PROTOCOL:
+            raise CoordinatorVersionMismatch(pid=health.pid, theirs=health.version, ours=f"protocol {PROTOCOL}")
+        connection.endpoint = msgspec.structs.replace(connection.endpoint, pid=health.pid, version=health.version)
+        return connection
+
+
+def _show(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,50 @@
+"""One line for each event, as text or as JSON: also for one that holds a traceback."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from typing import TextIO
+
+import msgspec
+
+TEXT = "text"
+JSON = "json"
+
+
+class TextLines(logging.Formatter):
+    """``time pid LEVEL module message``, a traceback behind it with its lines joined."""
+
+    def __init__(self) -> None:
+        super().__init__(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return " | ".join(super().format(record).splitlines())
+
+
+class JsonLines(logging.Formatter):
+    """An object with ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``pid``, ``message``, perhaps ``exception``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
+        line: dict[str, object] = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+def log_lines(stream: TextIO, form: str) -> logging.Handler:
+    """Let the whole process log to the stream; the handler, to be taken away again."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if form == JSON else TextLines())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    return handler

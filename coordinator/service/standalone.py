@@ -1,0 +1,59 @@
+"""A standalone coordinator, served until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+
+from coordinator.config import ServerConfig
+from coordinator.service import launch
+from coordinator.service.doorkeeper import Doorkeeper, raise_descriptor_limit
+from coordinator.service.log_lines import log_lines
+from coordinator.service.native_log import NativeLog
+from coordinator.service.seldom import SeldomLog
+from coordinator.service.standalone_config import Standalone
+
+_log = logging.getLogger(__name__)
+
+
+def serve(standalone: Standalone, log_format: str) -> None:
+    """Until SIGTERM or SIGINT. Raises the named errors of what it could not start with."""
+    token, listener = standalone.token(), standalone.listener()
+    told = launch.told_by_signal()
+    raise_descriptor_limit()
+    seldom = SeldomLog(_log)
+    native = NativeLog(seldom)
+    handler = log_lines(native.stream, log_format)
+    try:
+        coordinator = launch.start(
+            standalone.settings, token, listener=listener, limits=standalone.server, seldom=seldom
+        )
+        try:
+            door = _doorkeeper(coordinator, standalone.server, seldom)
+            _log.info(
+                "serving: %s tls=%s store=%s brokers=%s version=%s",
+                coordinator.server.address,
+                "on" if listener.certificate else "off",
+                standalone.settings.state_store,
+                standalone.settings.bootstrap_servers,
+                launch.package_version(),
+            )
+            told.wait()
+            _log.info("leaving: told to")
+            door.close()
+        finally:
+            coordinator.close()
+            _log.info("left")
+    finally:
+        logging.getLogger().removeHandler(handler)
+        native.close()
+
+
+def _doorkeeper(coordinator: launch.Coordinator, config: ServerConfig, seldom: SeldomLog) -> Doorkeeper:
+    door = Doorkeeper(
+        coordinator.server.port,
+        seldom,
+        max_connections=config.max_connections,
+        patience_s=config.share_coordinator_authentication_timeout_ms / 1000,
+    )
+    coordinator.server.greet = door.greet
+    return door

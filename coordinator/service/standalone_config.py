@@ -1,0 +1,72 @@
+"""What a standalone coordinator's properties file says.
+
+Rule: what is wrong with it is said by name before anything is started or the network is asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from coordinator.config import COORDINATOR_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, nearest
+from coordinator.errors import ConfigOutOfBounds, MissingConfig, UnknownConfig
+from coordinator.service.listener import Listener, listener_of
+from coordinator.service.properties_file import read_properties
+from coordinator.token_file import read_token
+from coordinator.wire import LaunchSettings
+
+BROKERS = "bootstrap.servers"
+KAFKA_PREFIX = "kafka."
+STORE = "share.state.store"
+_KAFKAS_OWN = ("sasl.", "security.", "ssl.", "client.", "socket.", "metadata.", "broker.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standalone:
+    """What the file says, parsed; no file that it names is read yet."""
+
+    settings: LaunchSettings
+    config: CoordinatorConfig
+    server: ServerConfig
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def token(self) -> str:
+        """The token; the errors of token_file.py."""
+        return read_token(self.config.share_coordinator_token_file, self.environ)
+
+    def listener(self) -> Listener:
+        """The errors of listener.py."""
+        return listener_of(self.server)
+
+
+def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalone:
+    """InvalidPropertiesFile, MissingConfig, and the errors of the configuration tables."""
+    texts = read_properties(path, environ)
+    brokers = texts.pop(BROKERS, "").strip()
+    if not brokers:
+        raise MissingConfig(key=BROKERS, why="name at least one Kafka broker, as host:port.")
+    kafka = {key: texts.pop(key) for key in list(texts) if key.startswith(KAFKA_PREFIX)}
+    _check_names([*kafka, *texts])
+    server = ServerConfig.parse({key: text for key, text in texts.items() if key in SERVER_KEYS})
+    configs = {key: text for key, text in texts.items() if key in COORDINATOR_KEYS}
+    config = CoordinatorConfig.parse({STORE: "kafka", **configs})
+    if config.share_state_store == "sqlite":
+        raise ConfigOutOfBounds(key=STORE, value="sqlite", bounds="kafka or sqlite:PATH for a standalone coordinator")
+    settings = LaunchSettings(
+        bootstrap_servers=brokers,
+        kafka_config={key.removeprefix(KAFKA_PREFIX): text for key, text in kafka.items()},
+        state_store=config.share_state_store,
+        configs={STORE: "kafka", **configs},
+    )
+    return Standalone(settings=settings, config=config, server=server, environ=environ)
+
+
+def _check_names(names: list[str]) -> None:
+    known = {BROKERS, *SERVER_KEYS, *COORDINATOR_KEYS}
+    for name in names:
+        if name == KAFKA_PREFIX + BROKERS:
+            raise UnknownConfig(key=name, scope="standalone coordinator configuration", nearest=BROKERS)
+        if name not in known and not name.startswith(KAFKA_PREFIX):
+            near = KAFKA_PREFIX + name if name.startswith(_KAFKAS_OWN) else nearest(name, known)
+            raise UnknownConfig(key=name, scope="standalone coordinator configuration", nearest=near)

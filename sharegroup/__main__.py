@@ -1,0 +1,49 @@
+"""``sharegroup`` and ``python -m sharegroup``: finds the subcommand, and says what went wrong in one line."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from coordinator.errors import ShareGroupError
+from sharegroup.coordinator import coordinator
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="sharegroup")
+def cli() -> None:
+    """Kafka share groups for Spark Structured Streaming."""
+
+
+cli.add_command(coordinator)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit status: 0, or 1 for whatever went wrong, which has been said."""
+    try:
+        status = cli.main(arguments, prog_name="sharegroup", standalone_mode=False)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "sharegroup"
+        return _fail(f"{error.format_message()} (see {where} --help)")
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except click.Abort:
+        return _fail("interrupted")
+    except ShareGroupError as error:
+        return _fail(f"{type(error).__name__}: {error}")
+    return status if isinstance(status, int) else 0
+
+
+def _fail(message: str) -> int:
+    click.echo("sharegroup: " + " ".join(message.split()), err=True)
+    return 1
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

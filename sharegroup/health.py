@@ -1,0 +1,65 @@
+"""Whether a coordinator is ready: one call over the listener that clients use, with the token and TLS that they use."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from coordinator.client.connection import Connection, Tls, TokenRefused, Unreachable
+from coordinator.client.endpoints import Endpoints
+from coordinator.config import parse_endpoint
+from coordinator.errors import ConfigOutOfBounds, CoordinatorUnreachable, NotAuthorized
+from coordinator.service.standalone_config import read_config
+from coordinator.token_file import read_file
+from coordinator.wire import Endpoint, Healthy
+
+_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens on all
+
+
+class Probe(NamedTuple):
+    """Whom to ask, and how; its ``repr`` shows no token, since Endpoint's shows none."""
+
+    endpoint: Endpoint
+    tls: Tls | None
+
+
+def probe_of_config(path: str) -> Probe:
+    """Of the coordinator that this file starts on this host: its own certificate is the one to trust."""
+    standalone = read_config(path)
+    server = standalone.server
+    host, port = _address("share.coordinator.listener", server.share_coordinator_listener)
+    advertised = parse_endpoint(server.share_coordinator_advertised_listener or server.share_coordinator_listener)
+    certificate, tls = server.share_coordinator_ssl_certificate_location, None
+    if certificate and advertised:
+        roots = read_file("share.coordinator.ssl.certificate.location", certificate)
+        tls = Tls(roots=roots, hostname=advertised[0])
+    return Probe(Endpoint(host=_ALL.get(host, host), port=port, token=standalone.token(), pid=0), tls)
+
+
+def probe_of_endpoint(endpoint: str, ca_path: str | None, token_path: str) -> Probe:
+    """Of any coordinator, as its clients see it."""
+    host, port = _address("--endpoint", endpoint)
+    texts = {"share.coordinator.endpoint": endpoint, "share.coordinator.token.file": token_path}
+    if ca_path:
+        texts["share.coordinator.ssl.ca.location"] = ca_path
+    found = Endpoints.of(texts)
+    return Probe(Endpoint(host=host, port=port, token=found.token, pid=0), found.tls_of(host))
+
+
+def ask(probe: Probe) -> Healthy:
+    """CoordinatorUnreachable, NotAuthorized."""
+    where = f"{probe.endpoint.host}:{probe.endpoint.port}"
+    with contextlib.closing(Connection(probe.endpoint, probe.tls)) as connection:
+        try:
+            return connection.check_health()
+        except TokenRefused:
+            raise NotAuthorized(endpoint=where) from None
+        except Unreachable as error:
+            raise CoordinatorUnreachable(endpoints=where, reason=str(error)) from None
+
+
+def _address(key: str, text: str) -> tuple[str, int]:
+    found = parse_endpoint(text)
+    if found is None or not found[1]:
+        raise ConfigOutOfBounds(key=key, value=text, bounds="host:port, with a port that is not 0")
+    return found

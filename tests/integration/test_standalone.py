@@ -1,0 +1,355 @@
+"""A standalone coordinator, started by the command line, with TLS, on a real broker: who gets in, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.connection import Connection, Tls
+from coordinator.client.session import MemberSession
+from coordinator.errors import (
+    CoordinatorUnreachable,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidRequest,
+    MaxGroupsReached,
+    NotAuthorized,
+    RequestTooLarge,
+    ShareGroupError,
+)
+from coordinator.messages import AcknowledgeRows, DescribeGroup, NextPlan
+from coordinator.service.acknowledged_rows import SCHEMA
+from coordinator.service.sqlite_store import SqliteStore
+from coordinator.wire import Endpoint, decode_answer
+from tests.support.standalone import (
+    CERTIFICATE,
+    KEY,
+    TOKEN,
+    Certificates,
+    StandaloneProcess,
+    sharegroup,
+    write_properties,
+    write_secret,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+CA = "share.coordinator.ssl.ca.location"
+TOKEN_FILE = "share.coordinator.token.file"
+MAX_BYTES = 65_536
+SILENT = 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("standalone")
+
+
+@pytest.fixture(scope="module")
+def certificates(folder):
+    return Certificates(folder)
+
+
+@pytest.fixture(scope="module")
+def coordinator(kafka, folder, certificates):
+    """One for the module, whose tests attack it: that it goes on is what each of them shows."""
+    running = StandaloneProcess(
+        folder,
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "share.state.store": f"sqlite:{folder / 'state.db'}",
+            "share.coordinator.authentication.timeout.ms": 1_000,
+            "socket.request.max.bytes": MAX_BYTES,
+            "max.connections": SILENT // 2,
+            "group.share.max.size": 2,
+            "group.share.max.groups": 3,
+            **certificates.configs,
+        },
+    )
+    with contextlib.closing(running):
+        yield running.wait_ready()
+
+
+@pytest.fixture
+def connect(coordinator, certificates, monkeypatch):
+    monkeypatch.delenv("SHAREGROUP_COORDINATOR_TOKEN", raising=False)
+    clients = []
+
+    def new(endpoint="", **configs):
+        options = {TOKEN_FILE: str(coordinator.token_file), CA: str(certificates.ca), **configs}
+        options = {key: text for key, text in options.items() if text}
+        client = CoordinatorClient.connect(
+            "unused:1", {}, None, endpoint or coordinator.endpoint, configs=options, retry_timeout_s=2
+        )
+        clients.append(client)
+        return client
+
+    yield new
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def connection(coordinator, certificates):
+    host, port = coordinator.address
+    endpoint = Endpoint(host=host, port=port, token=TOKEN, pid=0)
+    with contextlib.closing(Connection(endpoint, Tls(roots=certificates.ca.read_bytes()))) as open_one:
+        yield open_one
+
+
+@pytest.fixture
+def goes_on(connect, coordinator):
+    """After the test: the same process answers, and its log is lines of JSON that hold no token."""
+    yield
+    assert answers(connect())
+    assert coordinator.process.poll() is None
+    assert coordinator.lines()
+    assert TOKEN not in coordinator.log_path.read_text()
+
+
+def answers(client):
+    with pytest.raises(GroupIdNotFound):
+        client.call(DescribeGroup(group_id="nobody"))
+    return True
+
+
+def raw(connection, name, body):
+    options = flight.FlightCallOptions(headers=connection._headers, timeout=30)
+    (answer,) = connection._client.do_action(flight.Action(name, body), options)
+    return decode_answer(answer.body.to_pybytes())
+
+
+# --- who gets in
+
+
+def test_a_member_joins_and_gets_records_over_tls(connect, coordinator, kafka, topic):
+    orders = topic("orders")
+    kafka.produce(orders, [str(number) for number in range(10)])
+    client = connect()
+    session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
+    (held,) = session.call(NextPlan, wait_ms=10_000).plan.partitions
+    assert [(r.first, r.last) for r in held.ranges] == [(0, 9)]
+    assert client.endpoint_pid == coordinator.process.pid
+    session.close(leave=True)
+
+
+def test_the_token_may_be_in_the_environment(connect, monkeypatch):
+    monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", TOKEN)
+    assert connect(**{TOKEN_FILE: ""}).endpoint_pid
+
+
+def test_of_several_endpoints_one_that_answers_is_enough(connect, coordinator):
+    client = connect(f"127.0.0.1:1,{coordinator.endpoint}")
+    assert answers(client)
+
+
+def test_a_wrong_token_is_refused_by_name_at_once(connect, tmp_path, coordinator, goes_on):
+    wrong = write_secret(tmp_path / "token", "not-" + TOKEN)
+    for _ in range(3):
+        with pytest.raises(NotAuthorized, match=r"share\.coordinator\.token\.file") as raised:
+            connect(**{TOKEN_FILE: str(wrong)})
+        assert TOKEN not in str(raised.value)
+    assert len(coordinator.said("refused: a call with")) == 1
+
+
+def test_plain_text_to_the_tls_port_is_refused_by_name(coordinator, connect, goes_on):
+    for _ in range(3):
+        with pytest.raises(CoordinatorUnreachable, match=r"both sides speak TLS or neither"):
+            connect(**{CA: ""})  # on loopback that is plain text
+    assert len(coordinator.said("refused: connection without a TLS handshake")) == 1
+
+
+def test_another_authority_is_refused_by_name(connect, tmp_path, goes_on):
+    with pytest.raises(CoordinatorUnreachable, match=r"certificate verify failed"):
+        connect(**{CA: str(Certificates(tmp_path).ca)})
+
+
+# --- what they may send
+
+
+def test_an_oversized_request_is_refused_by_name(connection, coordinator, goes_on):
+    for _ in range(3):
+        with pytest.raises(RequestTooLarge, match=rf"{MAX_BYTES} at most"):
+            raw(connection, "JoinGroup", b" " * (MAX_BYTES + 1))
+    assert len(coordinator.said("refused: RequestTooLarge")) == 1
+
+
+def test_oversized_rows_are_refused_by_name(connection, goes_on):
+    count = MAX_BYTES // 10
+    columns = [["T"] * count, [0] * count, list(range(count)), [1] * count, [1] * count]
+    request = AcknowledgeRows(group_id="billing", member_id="m1", member_epoch=1)
+    with pytest.raises(RequestTooLarge):
+        connection.call_with_rows(request, pa.table(columns, schema=SCHEMA))
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b"[" * 10_000, b'{"type": "JoinGroup"}'])
+def test_a_malformed_request_is_refused_by_name(connection, coordinator, body, goes_on):
+    with pytest.raises(InvalidRequest):
+        raw(connection, "JoinGroup", body)
+    assert len(coordinator.said("refused: InvalidRequest")) == 1
+
+
+def test_members_and_groups_are_limited(connect, topic, goes_on):
+    client, orders = connect(), topic("orders")
+    sessions = []
+
+    def join(group, member):
+        sessions.append(MemberSession(client, group, member, topics=(orders,)))
+
+    try:
+        join("crowd", "m1")
+        join("crowd", "m2")
+        with pytest.raises(GroupMaxSizeReached, match=r"crowd has 2 members"):
+            join("crowd", "m3")
+        join("crowd", "m1")  # comes back
+        with pytest.raises(MaxGroupsReached, match=r"3 groups"):
+            for number in range(4):
+                join(f"more-{number}", "m1")
+    finally:
+        for session in sessions:
+            with contextlib.suppress(ShareGroupError):
+                session.close(leave=True)
+
+
+# --- floods
+
+
+def test_connections_that_say_nothing_are_cut_and_the_rest_is_served(coordinator, connect, goes_on):
+    client = connect()
+    silent = [coordinator.connect() for _ in range(SILENT)]
+    assert answers(client)
+    assert [each.recv(1) for each in silent] == [b""] * SILENT
+    for each in silent:
+        each.close()
+    assert answers(client)
+    cut = coordinator.said("refused: connection of 127.0.0.1 is cut")
+    assert 1 <= len(cut) <= 2  # silent for too long, and too many at once
+    assert any("max.connections" in line for line in cut)
+
+
+def test_a_connection_that_has_shown_the_token_is_not_cut(coordinator, connection, connect):
+    connection.check_health()
+    (mine,) = [
+        c.laddr.port for c in psutil.Process().net_connections() if c.raddr and c.raddr.port == port(coordinator)
+    ]
+    with contextlib.closing(coordinator.connect()) as silent:
+        assert silent.recv(1) == b""  # it came later, and is cut
+    connection.check_health()
+    ours = [c.laddr.port for c in psutil.Process().net_connections() if c.raddr and c.raddr.port == port(coordinator)]
+    assert mine in ours
+
+
+def port(coordinator):
+    return coordinator.address[1]
+
+
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 500, b"\x16\x03\x01\x02\x00" + os.urandom(600)])
+def test_junk_ends_its_connection_and_is_logged_seldom(coordinator, junk, goes_on):
+    for _ in range(50):
+        with contextlib.closing(coordinator.connect()) as stranger, contextlib.suppress(ConnectionError):
+            stranger.sendall(junk)
+            assert stranger.recv(7) != b"HTTP/2"
+    assert len(coordinator.said("refused: connection without a TLS handshake")) <= 2
+
+
+# --- health, and its end
+
+
+def test_health_says_by_its_exit_status_whether_it_is_ready(coordinator, certificates, tmp_path):
+    options = ["--endpoint", coordinator.endpoint, "--token-file", coordinator.token_file]
+    found = sharegroup("coordinator", "health", *options, "--ca", certificates.ca)
+    assert (found.returncode, found.stdout.split(",")[0]) == (0, f"ready: pid {coordinator.process.pid}")
+    found = sharegroup("coordinator", "health", *options)
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (1, "", 1)
+    assert "CoordinatorUnreachable" in found.stderr
+
+
+@pytest.fixture
+def own(kafka, tmp_path, unique):
+    """A coordinator of the test's own, without TLS, at a port that is known before."""
+    running = []
+
+    def start(**configs):
+        given = {
+            "bootstrap.servers": kafka.bootstrap,
+            "share.state.store": f"sqlite:{tmp_path / 'state.db'}",
+            **configs,
+        }
+        running.append(StandaloneProcess(tmp_path, given))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.close()
+
+
+def test_health_by_the_file_that_started_it(own, tmp_path, certificates):
+    first = own(**certificates.configs).wait_ready()
+    assert sharegroup("coordinator", "health", "--config", first.config).returncode == 1  # port 0 can't be asked
+    assert first.end() == 0
+    where = {"share.coordinator.listener": f"0.0.0.0:{first.address[1]}"}
+    again = own(**certificates.configs, **where, **{"share.coordinator.advertised.listener": first.endpoint})
+    again.wait_ready()
+    found = sharegroup("coordinator", "health", "--config", again.config)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert again.end() == 0
+    found = sharegroup("coordinator", "health", "--config", again.config)
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_lets_its_state_go_and_clients_find_the_next(own, tmp_path, topic, number):
+    first = own().wait_ready()
+    configs = {TOKEN_FILE: str(first.token_file)}
+    with contextlib.closing(CoordinatorClient.connect("unused:1", {}, None, first.endpoint, configs=configs)) as client:
+        session = MemberSession(client, "billing", "m1", topics=(topic("orders"),))
+        first.process.send_signal(number)
+        assert first.process.wait(30) == 0
+        assert [line["message"] for line in first.lines()][-2:] == ["leaving: told to", "left"]
+        SqliteStore(Path(tmp_path / "state.db")).close()
+        own(**{"share.coordinator.listener": first.endpoint}).wait_ready()
+        assert session.call(NextPlan).plan.number == ""
+        session.close()
+
+
+def test_tls_to_a_plain_port_is_refused_by_name(own, certificates):
+    plain = own().wait_ready()
+    configs = {TOKEN_FILE: str(plain.token_file), CA: str(certificates.ca)}
+    with pytest.raises(CoordinatorUnreachable, match=r"wrong version number.*both sides speak TLS or neither"):
+        CoordinatorClient.connect("unused:1", {}, None, plain.endpoint, configs=configs, retry_timeout_s=2)
+
+
+def test_its_start_fails_in_one_line(own, tmp_path, coordinator):
+    taken = own(**{"share.coordinator.listener": coordinator.endpoint})
+    assert taken.process.wait(30) == 1
+    (line,) = taken.log_path.read_text().splitlines()
+    assert line.startswith("sharegroup: ListenerNotAvailable: Could not listen at ")
+    assert "Address already in use" in line
+
+
+def test_a_secret_of_the_file_is_in_no_place_that_others_can_see(own, certificates):
+    secret = "s3cret-of-the-broker"
+    running = own(**{"kafka.sasl.password": secret}, **certificates.configs).wait_ready()
+    process = psutil.Process(running.process.pid)
+    for text in (" ".join(process.cmdline()), running.log_path.read_text()):
+        assert secret not in text
+        assert TOKEN not in text
+    assert {CERTIFICATE, KEY} <= set(certificates.configs)
+    wait_until(lambda: running.said("serving: "), what="it serves")
+
+
+def test_properties_name_what_is_wrong(tmp_path):
+    config = write_properties(tmp_path / "c.properties", {"bootstrap.servers": "b:1", "share.coordinator.listner": "x"})
+    found = sharegroup("coordinator", "--config", config)
+    assert found.returncode == 1
+    assert found.stderr.startswith("sharegroup: UnknownConfig: share.coordinator.listner ")
+    assert "share.coordinator.listener" in found.stderr
