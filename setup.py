@@ -54,6 +54,7 @@ setup(
             "psutil>=5.9",  # finds, kills and measures the processes that a test started
             "trustme>=1.1",  # certificates for the TLS tests, made anew in each run
             "kubernetes-validate>=1.29",  # deploy/kubernetes against Kubernetes' own schemas, which it has in it
+            "pyyaml>=6",  # reads that manifest
             "pandas>=2.2,<3",  # Spark 4.3 warns about pandas 3, and warnings are errors here
         ],
         "dev": [

@@ -37,12 +37,14 @@ class Doorkeeper:
         max_connections: int,
         patience_s: float,
         clock: Callable[[], float] = time.monotonic,
+        look_s: float = LOOK_S,
     ) -> None:
         self._port = port
         self._seldom = seldom
         self._max_connections = max_connections
         self._patience_s = patience_s
         self._clock = clock
+        self._look_s = look_s
         self._greeted: set[str] = set()
         self._first_seen: dict[Peer, float] = {}
         self._hand = os.open(os.devnull, os.O_RDONLY)
@@ -83,7 +85,7 @@ class Doorkeeper:
     # --- inside
 
     def _run(self) -> None:
-        while not self._closed.wait(LOOK_S):
+        while not self._closed.wait(self._look_s):
             with contextlib.suppress(OSError):  # no descriptor is left: the next look tries again
                 self.look()
 

@@ -1,0 +1,141 @@
+"""The examples of a deployment: what Kubernetes and systemd would take, with keys that the coordinator knows."""
+
+from __future__ import annotations
+
+import configparser
+import dataclasses
+import re
+import shutil
+import subprocess
+import sys
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from coordinator.config import COORDINATOR_KEYS
+from coordinator.service import standalone_config
+from sharegroup.__main__ import run
+from tests.support.imports import ROOT
+
+UNIT = ROOT / "deploy" / "systemd" / "sharegroup-coordinator.service"
+MANIFEST = ROOT / "deploy" / "kubernetes" / "coordinators.yaml"
+# Oldest and newest that the package has schemas of, of those that Kubernetes still supported when this was written.
+VERSIONS = ("1.31", kubernetes_validate.latest_version())
+
+
+@pytest.fixture(scope="module")
+def objects():
+    return {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))}
+
+
+@pytest.fixture(scope="module")
+def container(objects):
+    (found,) = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_manifest_fits_kubernetes_schemas(objects, version):
+    assert set(objects) == {"ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"}
+    for each in objects.values():
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_the_schemas_find_a_mistake(objects):
+    wrong = {**objects["StatefulSet"], "spec": {**objects["StatefulSet"]["spec"], "replica": 3}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+
+
+def test_the_parts_of_the_manifest_name_each_other(objects, container):
+    fleet = objects["StatefulSet"]["spec"]
+    labels = fleet["template"]["metadata"]["labels"]
+    assert fleet["replicas"] == 3
+    assert fleet["serviceName"] == objects["Service"]["metadata"]["name"]
+    assert objects["Service"]["spec"]["clusterIP"] == "None"
+    for selector in (
+        objects["Service"]["spec"]["selector"],
+        fleet["selector"]["matchLabels"],
+        objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector == labels
+    pod = fleet["template"]["spec"]
+    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
+    (conf,) = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+    assert conf == objects["ConfigMap"]["metadata"]["name"]
+
+
+def test_no_secret_is_in_the_manifest_and_others_may_not_read_its_files(objects):
+    assert "Secret" not in objects
+    volumes = objects["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
+    modes = [volume["secret"]["defaultMode"] for volume in volumes if "secret" in volume]
+    assert modes == [0o440, 0o440]
+
+
+def test_the_file_of_the_pods_is_one_that_the_coordinator_reads(objects, container, tmp_path, monkeypatch):
+    # Where the state is kept is another test's matter, and may not be built yet.
+    monkeypatch.setitem(COORDINATOR_KEYS, "share.state.store", _any(COORDINATOR_KEYS["share.state.store"]))
+    path = tmp_path / "coordinator.properties"
+    path.write_text(objects["ConfigMap"]["data"]["coordinator.properties"])
+    names = {each["name"] for each in container["env"]}
+    found = standalone_config.read_config(str(path), dict.fromkeys(names, "x"))
+    port = container["ports"][0]["containerPort"]
+    assert found.server.share_coordinator_listener == f"0.0.0.0:{port}"
+    assert found.server.share_coordinator_advertised_listener == f"x.sharegroup-coordinator.x.svc:{port}"
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    for file in (
+        found.config.share_coordinator_token_file,
+        found.server.share_coordinator_ssl_certificate_location,
+        found.server.share_coordinator_ssl_key_location,
+        container["command"][container["command"].index("--config") + 1],
+        container["readinessProbe"]["exec"]["command"][-1],
+    ):
+        assert any(file.startswith(mount + "/") for mount in mounts)
+
+
+def _any(key):
+    return dataclasses.replace(key, room="", room_of=None)
+
+
+def unit():
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str
+    parser.read(UNIT, encoding="utf-8")
+    return parser
+
+
+def test_the_commands_of_both_are_the_command_line_s(container, capsys):
+    commands = [
+        container["command"],
+        container["startupProbe"]["exec"]["command"],
+        container["readinessProbe"]["exec"]["command"],
+        unit()["Service"]["ExecStart"].split(),
+    ]
+    for program, *arguments in commands:
+        assert program.rpartition("/")[2] == "sharegroup"
+        config = arguments.index("--config") + 1
+        assert run([*arguments[:config], "none", *arguments[config + 1 :]]) == 1
+        assert "InvalidPropertiesFile: The configuration file none " in capsys.readouterr().err
+
+
+def test_the_unit_ends_the_coordinator_as_it_wants_to_be_ended():
+    service = unit()["Service"]
+    assert service["KillSignal"] == "SIGTERM"
+    assert service["Restart"] == "always"
+    assert "Environment" not in service  # what is in a unit, everybody can read
+
+
+def test_systemd_takes_the_unit(tmp_path):
+    """By systemd itself where it is installed; else its sections and keys are read and looked at."""
+    text = re.sub(
+        r"^ExecStart=\S+", f"ExecStart={sys.executable}", UNIT.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    copy = tmp_path / UNIT.name
+    copy.write_text(text)
+    if program := shutil.which("systemd-analyze"):
+        found = subprocess.run([program, "verify", "--man=no", copy], capture_output=True, text=True, timeout=60)
+        assert (found.returncode, found.stderr) == (0, "")
+    else:
+        assert unit().sections() == ["Unit", "Service", "Install"]
+        assert all(re.fullmatch(r"[A-Z][A-Za-z]+", key) for section in unit().sections() for key in unit()[section])

@@ -1,0 +1,202 @@
+"""A client of standalone coordinators: any of them says who serves a group, and a move is found out by asking again."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from coordinator.client import endpoints as endpoints_module
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.endpoints import Endpoints
+from coordinator.config import parse_endpoint, parse_endpoints
+from coordinator.errors import (
+    CoordinatorNotAvailable,
+    CoordinatorUnreachable,
+    CoordinatorVersionMismatch,
+    GroupIdNotFound,
+    NotAuthorized,
+    NotCoordinator,
+    TokenMissing,
+)
+from coordinator.messages import DescribeGroup, Done, GroupDescription
+from coordinator.service.flight_server import FlightServer
+
+TOKEN = "the-token-of-this-fleet"
+
+
+class Fleet:
+    """Servers that know by `owner` which of them serves a group; each answers its own address as a group's state."""
+
+    def __init__(self, size: int) -> None:
+        self.owner: dict[str, str] = {}
+        self.asked: list[str] = []
+        self.servers = [FlightServer(self._handler(number), TOKEN) for number in range(size)]
+        for server in self.servers:
+            server.find = self._find
+        self.addresses = [server.address for server in self.servers]
+
+    def _handler(self, number):
+        def handle(request):
+            if not isinstance(request, DescribeGroup):
+                return Done()
+            mine = self.addresses[number]
+            if self.owner.get(request.group_id) != mine:
+                raise NotCoordinator(what=request.group_id)
+            return GroupDescription(group_id=request.group_id, state=mine, incarnation="i")
+
+        return handle
+
+    def _find(self, group_id):
+        self.asked.append(group_id)
+        if group_id not in self.owner:
+            raise CoordinatorNotAvailable(group_id=group_id, reason="nobody has it yet")
+        return self.owner[group_id]
+
+    def client(self, *addresses, token=TOKEN, retry_timeout_s=5.0):
+        given = addresses or tuple(self.addresses)
+        directory = Endpoints(addresses=tuple(map(parse_endpoint, given)), token=token)
+        return contextlib.closing(CoordinatorClient(directory, retry_timeout_s=retry_timeout_s))
+
+    def close(self):
+        for server in self.servers:
+            server.shutdown()
+
+
+@pytest.fixture
+def fleet():
+    with contextlib.closing(Fleet(3)) as running:
+        yield running
+
+
+@pytest.fixture
+def nobody():
+    """An address that nobody listens at."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def served_by(client, group_id):
+    return client.call(DescribeGroup(group_id=group_id)).state
+
+
+def test_any_coordinator_says_who_serves_a_group_and_is_asked_once(fleet):
+    fleet.owner = {"billing": fleet.addresses[2], "mail": fleet.addresses[1]}
+    with fleet.client(fleet.addresses[0]) as client:
+        for _ in range(3):
+            assert served_by(client, "billing") == fleet.addresses[2]
+            assert served_by(client, "mail") == fleet.addresses[1]
+    assert sorted(fleet.asked) == ["billing", "mail"]
+
+
+def test_a_group_that_moved_is_found_again_and_the_others_are_left_alone(fleet):
+    fleet.owner = dict.fromkeys(("billing", "mail"), fleet.addresses[0])
+    with fleet.client() as client:
+        assert served_by(client, "billing") == served_by(client, "mail") == fleet.addresses[0]
+        fleet.owner["billing"] = fleet.addresses[1]
+        assert served_by(client, "billing") == fleet.addresses[1]
+        assert served_by(client, "mail") == fleet.addresses[0]
+    assert fleet.asked.count("mail") == 1
+
+
+def test_a_coordinator_that_died_is_found_out_and_the_next_owner_asked(fleet):
+    fleet.owner["billing"] = fleet.addresses[0]
+    with fleet.client() as client:
+        assert served_by(client, "billing") == fleet.addresses[0]
+        fleet.servers[0].shutdown()
+        fleet.owner["billing"] = fleet.addresses[1]
+        assert served_by(client, "billing") == fleet.addresses[1]
+
+
+def test_addresses_that_nobody_answers_at_are_passed_over(fleet, nobody):
+    fleet.owner["billing"] = fleet.addresses[0]
+    for _ in range(4):  # the order of asking is drawn
+        with fleet.client(nobody, fleet.addresses[1]) as client:
+            assert served_by(client, "billing") == fleet.addresses[0]
+
+
+def test_a_group_that_nobody_has_yet_is_waited_for_in_bounded_time(fleet):
+    with fleet.client(retry_timeout_s=0.5) as client:
+        with pytest.raises(CoordinatorNotAvailable, match="nobody has it yet"):
+            served_by(client, "billing")
+        fleet.owner["billing"] = fleet.addresses[1]
+        assert served_by(client, "billing") == fleet.addresses[1]
+
+
+def test_a_group_that_is_always_elsewhere_ends_in_bounded_time(fleet):
+    fleet.owner["billing"] = fleet.addresses[0]
+    fleet.servers[0].find = fleet.servers[1].find = fleet.servers[2].find = lambda _: fleet.addresses[1]
+    with fleet.client(retry_timeout_s=0.5) as client, pytest.raises(NotCoordinator):
+        served_by(client, "billing")
+
+
+def test_an_error_of_the_group_is_the_answer_and_no_other_coordinator_is_asked(fleet):
+    def refuse(group_id):
+        fleet.asked.append(group_id)
+        raise GroupIdNotFound(group_id=group_id)
+
+    for server in fleet.servers:
+        server.find = refuse
+    with fleet.client() as client, pytest.raises(GroupIdNotFound):
+        served_by(client, "billing")
+    assert fleet.asked == ["billing"]
+
+
+def test_nobody_there_is_said_with_the_addresses_and_what_to_check(fleet, nobody):
+    with (
+        fleet.client(nobody, retry_timeout_s=0.2) as client,
+        pytest.raises(CoordinatorUnreachable, match=rf"answers at {nobody} .*both sides speak TLS"),
+    ):
+        served_by(client, "billing")
+
+
+def test_a_wrong_token_is_not_tried_again(fleet):
+    fleet.owner["billing"] = fleet.addresses[0]
+    with fleet.client(token="another-token-altogether", retry_timeout_s=3_600) as client:
+        with pytest.raises(NotAuthorized, match="SHAREGROUP_COORDINATOR_TOKEN") as raised:
+            served_by(client, "billing")
+        assert "another-token" not in f"{raised.value} {client!r} {client._directory!r}"
+
+
+def test_without_any_token_it_is_said_before_anything_is_asked(monkeypatch):
+    monkeypatch.delenv("SHAREGROUP_COORDINATOR_TOKEN", raising=False)
+    with pytest.raises(TokenMissing):
+        CoordinatorClient.connect("unused:1", {}, None, "127.0.0.1:1")
+
+
+def test_a_coordinator_of_another_protocol_is_refused_by_name(fleet, monkeypatch):
+    monkeypatch.setattr(endpoints_module, "PROTOCOL", 99)
+    with pytest.raises(CoordinatorVersionMismatch):
+        Endpoints(addresses=parse_endpoints(fleet.addresses[0]), token=TOKEN).connect()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])
+def test_on_loopback_plain_text_is_spoken_and_elsewhere_tls(host):
+    directory = Endpoints(addresses=((host, 1),), token=TOKEN)
+    assert directory.tls_of(host) is None
+    assert directory.tls_of("coordinator.example") is not None
+    assert directory.tls_of("192.0.2.7") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a:1", (("a", 1),)),
+        (" a:1 ,b.c-d:65535", (("a", 1), ("b.c-d", 65535))),
+        ("[::1]:9394", (("::1", 9394),)),
+        ("a", None),
+        ("a:", None),
+        (":1", None),
+        ("a:0", None),
+        ("a:65536", None),
+        ("a:1,", None),
+        ("::1:9394", None),
+        ("grpc://a:1", None),
+        ("a:1 b:2", None),
+        ("a:١", None),
+    ],
+)
+def test_an_endpoint_is_host_and_port(text, found):
+    assert parse_endpoints(text) == found

@@ -1,0 +1,293 @@
+"""What keeps a coordinator standing: connections without a token are cut, floods are one line, requests are limited."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from coordinator.client.connection import Connection
+from coordinator.config import ServerConfig
+from coordinator.errors import CoordinatorOverloaded, GroupMaxSizeReached, MaxGroupsReached
+from coordinator.messages import Done, Heartbeat, JoinGroup
+from coordinator.service.doorkeeper import Doorkeeper, _of_grpc
+from coordinator.service.flight_server import FlightServer
+from coordinator.service.group_limits import GroupLimits
+from coordinator.service.log_lines import JsonLines, TextLines
+from coordinator.service.seldom import INTERVAL_S, SeldomLog
+from coordinator.share_group import ShareGroup
+from coordinator.wire import Endpoint, FindCoordinator
+from tests.support.imports import ROOT
+
+PATIENCE_S = 10.0
+HEARTBEAT = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
+
+
+class Clock:
+    """Seconds that a test lets pass."""
+
+    def __init__(self):
+        self.now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def said(caplog):
+    """What a SeldomLog of this name has logged."""
+    caplog.set_level(logging.INFO, logger="seldom")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "seldom"]
+
+
+@pytest.fixture
+def seldom(clock):
+    return SeldomLog(logging.getLogger("seldom"), clock)
+
+
+# --- the log
+
+
+def test_a_flood_is_one_line_a_minute_with_how_many_more_there_were(seldom, clock, said):
+    for _ in range(100):
+        seldom.say("token", "refused")
+    seldom.say("junk", "another kind")
+    assert said() == ["refused", "another kind"]
+    clock.now_s += INTERVAL_S
+    seldom.say("token", "refused")
+    assert said()[2:] == ["refused (and 99 more of this kind since the last line)"]
+
+
+def test_an_event_is_one_line_also_with_a_traceback():
+    try:
+        raise ZeroDivisionError("two\nlines")
+    except ZeroDivisionError:
+        record = logging.LogRecord("a.module", logging.ERROR, "", 1, "it %s", ("failed",), sys.exc_info())
+    assert "\n" not in TextLines().format(record)
+    line = json.loads(JsonLines().format(record))
+    assert (line["level"], line["logger"], line["message"]) == ("ERROR", "a.module", "it failed")
+    assert "ZeroDivisionError: two\nlines" in line["exception"]
+
+
+def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
+    program = (
+        "import logging, os\n"
+        "from coordinator.service.log_lines import log_lines\n"
+        "from coordinator.service.native_log import NativeLog\n"
+        "from coordinator.service.seldom import SeldomLog\n"
+        "native = NativeLog(SeldomLog(logging.getLogger('seldom')))\n"
+        "log_lines(native.stream, 'json')\n"
+        "for _ in range(100):\n"
+        "    os.write(2, b'I0000 00:00:17.7    90 ssl_x.cc:21] Handshake failed with error 7\\n')\n"
+        "os.write(2, b'a line of librdkafka\\n')\n"
+        "native.close()\n"
+        "os.write(2, b'after\\n')\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    *lines, after = found.stderr.splitlines()
+    assert [json.loads(line)["message"] for line in lines] == [
+        "refused: connection without a TLS handshake: Handshake failed with error 7",
+        "a line of librdkafka",
+    ]
+    assert after == "after"
+
+
+# --- connections
+
+
+@pytest.fixture
+def door(seldom, clock):
+    """A doorkeeper that looks when it is told, on a server that only accepts; and the connections to it."""
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
+        keeper = Doorkeeper(
+            server.getsockname()[1], seldom, max_connections=3, patience_s=PATIENCE_S, clock=clock, look_s=3_600
+        )
+        stack.callback(keeper.close)
+
+        def connect():
+            client = stack.enter_context(socket.create_connection(server.getsockname()))
+            accepted = stack.enter_context(server.accept()[0])
+            assert accepted.getpeername() == client.getsockname()
+            client.settimeout(5)
+            return client
+
+        keeper.connect = connect
+        yield keeper
+
+
+def peer(client):
+    host, port = client.getsockname()
+    return f"ipv4:{host}:{port}"
+
+
+def is_cut(client):
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    finally:
+        client.setblocking(True)
+
+
+def test_a_connection_that_shows_no_token_is_cut_after_a_while_and_no_other(door, clock, said):
+    silent, known = door.connect(), door.connect()
+    door.greet(peer(known))
+    door.look()
+    clock.now_s += PATIENCE_S - 1
+    late = door.connect()
+    door.look()
+    assert not is_cut(silent)
+    clock.now_s += 1
+    door.look()
+    assert [is_cut(each) for each in (silent, known, late)] == [True, False, False]
+    assert said() == ["refused: connection of 127.0.0.1 is cut, it has not shown the token"]
+
+
+def test_when_there_are_too_many_the_silent_ones_go_the_oldest_first(door, clock, said):
+    known = door.connect()
+    door.greet(peer(known))
+    silent = []
+    for _ in range(4):
+        silent.append(door.connect())
+        door.look()
+        clock.now_s += 0.1
+    door.look()
+    assert not is_cut(known)
+    cut = [is_cut(each) for each in silent]
+    assert cut == [True, True, False, False]
+    assert len(said()) == 1
+    assert "max.connections=3" in said()[0]
+
+
+def test_members_above_the_limit_are_kept_and_it_is_said(door, said):
+    members = [door.connect() for _ in range(5)]
+    for member in members:
+        door.greet(peer(member))
+    door.look()
+    assert not any(is_cut(member) for member in members)
+    assert said() == ["5 connections, all with the token: more than max.connections"]
+
+
+def test_a_port_that_is_used_again_is_no_acquaintance(door, clock):
+    first = door.connect()
+    door.greet(peer(first))
+    door.look()
+    door.greet("ipv4:127.0.0.1:1")  # gone before anybody looked
+    door.look()
+    assert door._greeted == {peer(first)}
+
+
+def test_looking_leaves_every_other_descriptor_alone(door, clock):
+    with socket.create_server(("127.0.0.1", 0)) as other, open(os.devnull) as file:
+        mine = socket.create_connection(other.getsockname())
+        before = set(os.listdir("/dev/fd"))
+        silent = door.connect()
+        door.look()
+        clock.now_s += PATIENCE_S
+        door.look()
+        assert is_cut(silent)
+        assert not is_cut(mine)
+        os.fstat(file.fileno())
+        mine.close()
+        assert len(set(os.listdir("/dev/fd"))) <= len(before) + 2  # the two ends of the connection
+
+
+def test_peers_are_read_as_grpc_writes_them():
+    assert _of_grpc("ipv4:10.0.0.1:55") == ("10.0.0.1", 55)
+    assert _of_grpc("ipv6:%5B::1%5D:55") == ("::1", 55)
+    assert _of_grpc("ipv6:%5B::ffff:10.0.0.1%5D:55") == ("10.0.0.1", 55)
+    assert _of_grpc("unix:") == ("", 0)
+
+
+# --- requests
+
+
+@contextlib.contextmanager
+def served(handle, **configs):
+    server = FlightServer(handle, "a-token", limits=ServerConfig.parse(configs))
+    connection = Connection(Endpoint(host="127.0.0.1", port=server.port, token="a-token", pid=1))
+    try:
+        yield server, connection
+    finally:
+        connection.close()
+        server.shutdown()
+
+
+def test_more_requests_at_once_than_allowed_are_refused_by_name_and_health_is_not():
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def handle(request):
+        entered.release()
+        assert leave.wait(30)
+        return Done()
+
+    with served(handle, **{"queued.max.requests": "2"}) as (_, connection):
+        threads = [threading.Thread(target=connection.call, args=(HEARTBEAT,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+            assert entered.acquire(timeout=30)
+        with pytest.raises(CoordinatorOverloaded, match="2 requests at work"):
+            connection.call(HEARTBEAT)
+        assert connection.check_health().ready
+        leave.set()
+        for thread in threads:
+            thread.join()
+        assert connection.call(HEARTBEAT) == Done()
+    assert CoordinatorOverloaded.retriable
+
+
+def test_a_server_that_is_not_ready_says_so_and_still_finds():
+    with served(lambda _: Done()) as (server, connection):
+        server.ready = False
+        assert not connection.check_health().ready
+        assert connection.call(FindCoordinator(group_id="billing")).endpoint == server.address
+        server.find = lambda group_id: f"{group_id}.example:1"
+        assert connection.call(FindCoordinator(group_id="billing")).endpoint == "billing.example:1"
+
+
+# --- members and groups
+
+
+def join(limits, group, member_id):
+    request = JoinGroup(group_id=group.group_id, member_id=member_id, process_id="p")
+    script = limits.within(request, lambda _: iter(()))(group)
+    with contextlib.suppress(StopIteration):
+        next(script)
+
+
+class Member:
+    """As a group has it."""
+
+    def __init__(self, member_id, *, active=True):
+        self.member_id, self.active = member_id, active
+
+
+def test_a_group_takes_as_many_live_members_as_it_may_and_lets_its_own_come_back():
+    limits = GroupLimits(ServerConfig.parse({"group.share.max.size": "2"}))
+    group = ShareGroup("billing")
+    group.members = {name: Member(name) for name in ("m1", "m2")}
+    join(limits, group, "m1")
+    with pytest.raises(GroupMaxSizeReached, match="billing has 2 members"):
+        join(limits, group, "m3")
+    group.members["m2"].active = False
+    join(limits, group, "m3")
+
+
+def test_groups_are_counted_only_when_one_would_be_new():
+    limits = GroupLimits(ServerConfig.parse({"group.share.max.groups": "1"}), lambda: 1)
+    group = ShareGroup("billing")
+    with pytest.raises(MaxGroupsReached, match="1 groups"):
+        join(limits, group, "m1")
