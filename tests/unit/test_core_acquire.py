@@ -205,7 +205,7 @@ def test_of_several_partitions_the_least_recently_tried_is_the_next() -> None:
         group.use(plan)
         group.restart(plan)
         group.pass_time(10_000)
-    assert sorted(tried[:3]) == [0, 1, 2]
+    assert tried[:3] == [1, 2, 0], "none was tried yet: the partition whose turn it is"
     assert tried[3:] == tried[:3]
 
 
@@ -292,3 +292,32 @@ def test_a_later_process_is_told_that_the_plan_it_comes_back_to_is_a_trial() -> 
     group.join()
     again = group.acquire(other.plan.number)
     assert (again.plan.number, again.plan.trial) == (trial.plan.number, True)
+    assert group.use(trial.plan.number).plan.trial
+
+
+def test_a_process_whose_session_lapsed_before_it_read_its_plan_acquires_what_is_left_of_it_again() -> None:
+    group = GroupDriver(records=10, **{"share.acquire.mode": "record_limit"})
+    group.join(process="p")
+    plan = group.next().plan.number
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    assert ranges(group.acquire(member="m2", limit=4)) == [(0, 3, 2)]
+    assert group.join(process="p") == 1, "the same epoch"
+    back = group.use(plan)
+    assert ranges(back) == [(4, 9, 2)]
+    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(0, 3, "lost")]
+    assert group.use(plan) == back, "asked again"
+    assert group.dump() == ["[0..3] ACQUIRED 2 0 2", "[4..9] ACQUIRED 2 0 1"]
+
+
+def test_what_a_plan_still_holds_is_kept_as_few_ranges() -> None:
+    group = GroupDriver(records=4)
+    group.join("c1", query=False)
+    fetched(group, 4)
+    acknowledged(group, 0, 3, 1, RELEASE)
+    group.ends[0] = 10
+    group.join()
+    taken = group.next()
+    assert ranges(taken) == [(0, 3, 2), (4, 9, 1)]
+    group.restart(taken.plan.number)
+    assert group.group.plans[2].ranges == ((TOPIC_ID, 0, ((0, 9),)),)

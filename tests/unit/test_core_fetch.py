@@ -26,7 +26,18 @@ def came_back(tries: int, records: int, limit: int = 10, then: int = 0) -> Group
 
 @pytest.mark.parametrize(
     ("tries", "records", "given"),
-    [(5, 64, 32), (6, 64, 16), (7, 64, 8), (8, 64, 4), (9, 64, 1), (5, 2, 1), (5, 1, 1), (8, 3, 1), (9, 2, 1)],
+    [
+        (5, 64, 32),
+        (6, 64, 16),
+        (7, 64, 8),
+        (8, 64, 4),
+        (9, 64, 1),
+        (5, 7, 3),
+        (5, 2, 1),
+        (5, 1, 1),
+        (8, 3, 1),
+        (9, 2, 1),
+    ],
 )
 def test_from_half_of_the_tries_on_a_run_is_halved_each_time_and_nothing_else_is_given(
     tries: int, records: int, given: int
@@ -58,6 +69,8 @@ def test_a_limit_of_two_has_no_last_attempt_that_is_alone() -> None:
     assert fetched(group, 100) == [(0, 0, 3)], "a limit of three has"
     group = came_back(1, 8, limit=2)
     assert fetched(group, 8) == [(0, 7, 2)]
+    group = came_back(2, 8, limit=2)
+    assert fetched(group, 8) == [(0, 3, 3)], "the limit was lowered: halved, as any other"
 
 
 def test_records_that_were_set_aside_together_are_given_one_by_one() -> None:
@@ -104,3 +117,31 @@ def test_a_record_that_was_set_aside_needs_room(held: int, given: list[tuple[int
     group.ends[0] = held + 1
     assert fetched(group, held) == [(1, held, 1)]
     assert fetched(group, 10) == given
+
+
+@pytest.mark.parametrize(("locks", "given"), [(101, 1), (102, 2), (103, 3)])
+def test_the_lock_limit_holds_for_all_that_came_back_together(locks: int, given: int) -> None:
+    group = GroupDriver(records=106, **{"share.partition.max.record.locks": str(locks)})
+    group.join("c1", query=False)
+    fetched(group, 100)
+    runs = tuple((offset, offset, Run(RecordState.AVAILABLE, count)) for count, offset in enumerate(range(100, 106), 1))
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
+    assert fetched(group, 10) == [(100 + i, 100 + i, 2 + i) for i in range(given)]
+    assert fetched(group, 10) == []
+
+
+def test_a_fetch_that_is_full_takes_nothing_that_was_set_aside_from_the_next_partition() -> None:
+    group = GroupDriver(records=5, partitions=2)
+    group.join("c1", query=False)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, set_aside_ms=0)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=1, runs=((0, 0, aside),))])
+    assert fetched(group, 5) == [(0, 4, 1)]
+    assert group.partition(1).acquired_count == 0
+
+
+def test_of_many_runs_that_came_back_the_first_are_given() -> None:
+    group = GroupDriver(records=100, **{"share.acquire.mode": "record_limit"})
+    group.join("c1", query=False)
+    runs = tuple((offset, offset, Run(RecordState.AVAILABLE, 1, releases=offset % 2)) for offset in range(20))
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
+    assert fetched(group, 3) == [(0, 2, 2)]

@@ -172,7 +172,9 @@ def test_a_process_that_was_fenced_is_told_which_epoch_it_had() -> None:
     group.join(process="second")
     for epoch, had in ((None, "older"), (1, "1")):
         again = JoinGroup(group_id="billing", member_id="m1", process_id="first", member_epoch=epoch)
-        with pytest.raises(FencedMemberEpoch, match=f"member epoch is 2, ours was {had}"):
+        with pytest.raises(
+            FencedMemberEpoch, match=f"Member m1 of share group billing .*member epoch is 2, ours was {had}"
+        ):
             group.run(again)
 
 
@@ -290,6 +292,16 @@ def test_a_completion_says_how_many_records_it_accepted() -> None:
     assert [record.records for record in completed] == [100, 30]
 
 
+def test_a_completion_counts_the_records_of_all_partitions() -> None:
+    group = GroupDriver(partitions=3)
+    group.ends = {0: 5, 1: 10, 2: 20}
+    group.join()
+    group.complete(group.next().plan.number)
+    completed = decode_record(group.log[-1])
+    assert isinstance(completed, PlanCompleted)
+    assert completed.records == 35
+
+
 def test_a_member_that_never_came_cannot_leave() -> None:
     group = GroupDriver()
     with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
@@ -303,3 +315,20 @@ def test_a_heartbeat_is_answered_as_a_join_is() -> None:
     joined = group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p"))
     assert joined.member_epoch == 1
     assert group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == joined
+
+
+def test_what_reaches_over_the_start_offset_counts_from_there() -> None:
+    group = held()
+    acknowledged(group, batch(0, 4, ACCEPT))
+    assert acknowledged(group, batch(4, 5, ACCEPT)) == {}
+    assert group.dump() == ["[6..9] ACQUIRED 1 0 1"]
+
+
+def test_partitions_are_acknowledged_in_one_request() -> None:
+    group = GroupDriver(records=10, partitions=3)
+    group.join("c1", query=False)
+    fetched(group, 30)
+    acks = tuple(PartitionAcks(topic_id=TOPIC_ID, partition=p, batches=(batch(0, p, ACCEPT),)) for p in range(3))
+    command = Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=acks)
+    assert group.run(command).errors == {}
+    assert [group.partition(p).start_offset for p in range(3)] == [1, 2, 3]

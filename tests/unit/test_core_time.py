@@ -137,10 +137,17 @@ def test_a_delayed_record_is_acquired_when_its_time_has_come_and_in_its_place() 
         group.now_ms += 500
         first = ranges(group.next()) if query else fetched(group, 10, "m1")
         assert first == [(0, 9, 2)], "neighbours of equal count are one range"
-    group = GroupDriver(records=10)
-    group.join()
-    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
-    assert ranges(group.next()) == [(0, 3, 2), (6, 9, 2)]
+
+
+def test_a_delayed_record_is_not_acquired_before_its_time() -> None:
+    for query in (True, False):
+        group = GroupDriver(records=210)
+        group.join("m1", query=query)
+        free = Run(RecordState.AVAILABLE, 1)
+        due, delayed = (free._replace(not_before_ms=group.now_ms + wait_ms) for wait_ms in (0, 1))
+        runs = ((0, 199, free), (200, 203, delayed), (204, 209, due))
+        group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
+        assert (ranges(group.next()) if query else fetched(group, 500, "m1")) == [(0, 199, 2), (204, 209, 2)]
 
 
 def test_a_coordinator_may_rest_when_nothing_is_held_and_nobody_is_there() -> None:
