@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from coordinator.messages import LeftOut
 
@@ -57,7 +57,6 @@ class Member:
     completed: int = 0
     evidence: bool = False
     session_deadline_ms: int | None = None
-    numbers: set[int] = field(default_factory=set)
 
     @property
     def active(self) -> bool:

@@ -84,7 +84,7 @@ def _check_range(window: _Window, batch: AckBatch) -> None:
             raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
     elif not partition.runs:
         raise InvalidRecordState(what=f"{partition!r} holds nothing at {batch.first}")
-    if batch.last >= partition.end_offset or not window.holds(batch.last):
+    if not window.holds(batch.last):
         raise InvalidRequest(what=f"{batch.first}-{batch.last} lies beyond what {partition!r} has acquired")
 
 
