@@ -198,3 +198,14 @@ def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
     group.pass_time(2)
     assert group.group.members["c1"].active
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
+
+
+def test_a_delay_does_not_outlive_its_plans_coming_back() -> None:
+    group = GroupDriver(records=4)
+    group.join()
+    plan = group.next().plan.number
+    group.join()
+    delayed = Run(RecordState.AVAILABLE, 1, acquisition=1, not_before_ms=group.now_ms + 500)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 3, delayed),))])
+    assert ranges(group.use(plan)) == [(0, 3, 2)]
+    assert [run.not_before_ms for _, _, run in group.partition().runs] == [None]
