@@ -1,0 +1,31 @@
+"""Which partition of the state topic a share group's state lies in.
+
+Kafka's own rule for group ids (``GroupCoordinatorService.partitionFor``), so that a group lies where Kafka would look
+for it. All of a group is in one partition: its own records and its share partitions'.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_MASK = 0xFFFFFFFF
+_SIGN = 0x80000000
+
+
+def state_partition_of(group_id: str, partitions: int) -> int:
+    """The group's partition of a state topic with so many: ``Utils.abs(groupId.hashCode()) % partitions``.
+
+    ``Utils.abs`` is the absolute value, and 0 for the smallest int; it is not Kafka's ``toPositive``, which masks the
+    sign away and is for message keys.
+    """
+    code = java_hash_code(group_id)
+    return 0 if code == -_SIGN else abs(code) % partitions
+
+
+def java_hash_code(text: str) -> int:
+    """``String.hashCode()``: over UTF-16 code units, in 32 bits with sign."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    code = 0
+    for (unit,) in struct.iter_unpack("<H", units):
+        code = (31 * code + unit) & _MASK
+    return code - 2 * _SIGN if code & _SIGN else code

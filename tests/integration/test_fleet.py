@@ -1,0 +1,213 @@
+"""Coordinators share the state partitions by Kafka's own group: each owned once, taken over when one is gone, and never
+served by one that the group went on without."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Consumer
+
+from coordinator.errors import CoordinatorNotAvailable, InvalidKafkaConfig, NotCoordinator
+from coordinator.service.fleet import Fleet
+from tests.support.fleet_process import FleetProcess
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 12
+ALL = set(range(PARTITIONS))
+SESSION_TIMEOUT_MS = 6_000  # the least that a broker allows by default
+
+
+@pytest.fixture
+def state(topic, unique, kafka):
+    """What all members of one fleet are given."""
+    return {"bootstrap": kafka.bootstrap, "topic": topic("state", PARTITIONS), "group_id": unique("fleet")}
+
+
+@pytest.fixture
+def member(state):
+    """Starts members in processes of their own; the ports that they advertise say who is who."""
+    started = []
+
+    def start(port):
+        process = FleetProcess(f"127.0.0.1:{port}", session_timeout_ms=SESSION_TIMEOUT_MS, **state)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def fleet(state):
+    """Starts members in this process."""
+    started = []
+
+    def start(port, on_lost=lambda _: None, **options):
+        kafka_config = options.pop("kafka_config", {})
+        options = {"session_timeout_ms": SESSION_TIMEOUT_MS, "on_lost": on_lost, **options}
+        made = Fleet(
+            state["bootstrap"],
+            kafka_config,
+            advertised=f"127.0.0.1:{port}",
+            state_topic=state["topic"],
+            group_id=state["group_id"],
+            **options,
+        )
+        started.append(made)
+        return made
+
+    yield start
+    for made in started:
+        made.close()
+
+
+def share_all(*members):
+    """Whether each partition is owned by one of the members, and each member owns some."""
+    owned = [member.owned for member in members]
+    return all(owned) and sorted(number for each in owned for number in each) == sorted(ALL)
+
+
+def wait_shared(*members):
+    wait_until(lambda: share_all(*members), timeout_s=60, what=f"{members} share all partitions")
+
+
+def test_each_partition_is_owned_once_and_anyone_names_the_owner(member):
+    members = [member(port) for port in (1, 2, 3)]
+    wait_shared(*members)
+    owners = {number: each.advertised for each in members for number in each.owned}
+    for each in members:
+        wait_until(lambda each=each: {number: each.ask("find", number) for number in ALL} == owners)
+        assert {number for number in ALL if each.ask("verify", number) is None} == each.owned
+        assert each.ask("current")
+
+
+def test_what_a_killed_one_owned_is_taken_over(member):
+    first, second, third = (member(port) for port in (1, 2, 3))
+    wait_shared(first, second, third)
+    third.kill()
+    wait_shared(first, second)
+    for number in first.owned:
+        assert first.ask("verify", number) is None
+        wait_until(lambda number=number: second.ask("find", number) == first.advertised)
+
+
+def test_what_a_leaving_one_owned_is_given_up_before_it_is_taken_over(member):
+    first, second = member(1), member(2)
+    wait_shared(first, second)
+    had = second.owned
+    second.ask("close")
+    assert set(second.ask("lost")) >= had
+    assert second.owned == set()
+    assert second.ask("verify", min(had)) == "NotCoordinator"
+    assert not second.ask("current")
+    wait_shared(first)
+
+
+def test_one_that_was_stopped_serves_nothing_before_it_has_rejoined(member):
+    stopped, other = member(1), member(2)
+    wait_shared(stopped, other)
+    had = stopped.owned
+    stopped.pause()
+    wait_shared(other)
+    # It finds these questions when it goes on, whatever it knows by then of what Kafka did meanwhile.
+    stopped.send("current")
+    for number in had:
+        stopped.send("verify", number)
+    stopped.resume()
+    assert stopped.receive() is False
+    answers = {number: stopped.receive() for number in had}
+    assert answers[min(had)] == "NotCoordinator"
+    owned_again = stopped.owned
+    assert {number for number, refused in answers.items() if refused is None} <= owned_again
+    wait_shared(stopped, other)
+    assert set(stopped.ask("lost")) >= had
+    wait_until(lambda: stopped.ask("current"))
+    assert all(stopped.ask("verify", number) is None for number in stopped.owned)
+
+
+def test_a_newcomer_gets_a_partition_only_after_its_owner_gave_it_up(fleet):
+    given_up: dict[str, set[int]] = {"": set()}
+    seen_at_gain: list[set[int]] = []
+    first = fleet(1, on_lost=lambda lost: given_up[""].update(lost))
+    wait_until(lambda: first.owned == ALL)
+    second = fleet(2, on_gained=lambda gained: seen_at_gain.append(set(gained) - given_up[""]))
+    wait_shared(first, second)
+    assert seen_at_gain
+    assert not any(seen_at_gain)
+
+
+def test_members_that_stay_are_proven_while_others_come_and_go(fleet):
+    stays = fleet(1)
+    wait_until(lambda: stays.owned == ALL and stays.is_current())
+    always_owned = set(ALL)
+    for port in (2, 3):
+        comes = fleet(port)
+        while not comes.owned:
+            always_owned &= stays.owned
+            assert stays.is_current()
+            stays.verify(max(always_owned))  # which stickiness leaves where it is
+        comes.close()
+        wait_until(lambda: stays.owned == ALL)
+
+
+def test_an_owner_that_fails_to_give_up_does_not_hold_up_the_group(fleet, caplog):
+    def fails(lost):
+        raise ValueError("a mistake of the owner's")
+
+    first = fleet(1, on_lost=fails)
+    wait_until(lambda: first.owned == ALL)
+    wait_shared(first, fleet(2))
+    assert "a mistake of the owner's" in caplog.text
+
+
+def test_a_broker_that_does_not_answer_ends_the_lease(fleet, kafka):
+    lost: set[int] = set()
+    only = fleet(1, on_lost=lost.update)
+    wait_until(lambda: only.owned == ALL and only.is_current())
+    kafka.pause()
+    try:
+        with pytest.raises((CoordinatorNotAvailable, NotCoordinator)):
+            only.verify(0)
+        wait_until(lambda: not only.is_current())
+        with pytest.raises(CoordinatorNotAvailable, match="can't be described"):
+            only.find(0)
+        wait_until(lambda: lost == ALL)  # librdkafka counts the session's time as well
+    finally:
+        kafka.resume()
+    wait_until(lambda: only.owned == ALL and only.is_current(), timeout_s=60)
+    only.verify(0)
+
+
+def test_nobody_owns_a_fleet_without_members(fleet):
+    asks = fleet(1)
+    wait_until(lambda: asks.owned == ALL)
+    asks.close()
+    with pytest.raises(CoordinatorNotAvailable, match="no process owns it"):
+        asks.find(0)
+    with pytest.raises(NotCoordinator):
+        asks.verify(0)
+
+
+def test_the_state_is_never_fetched(fleet, kafka, state, monkeypatch):
+    stats: list[dict] = []
+    watched = {"statistics.interval.ms": 100, "stats_cb": lambda text: stats.append(json.loads(text))}
+    monkeypatch.setattr(
+        "coordinator.service.fleet.Consumer", lambda config, **more: Consumer({**config, **watched}, **more)
+    )
+    kafka.produce(state["topic"], [str(n) for n in range(50)])
+    reads = fleet(1)
+    wait_until(lambda: reads.owned == ALL and reads.is_current())
+    kafka.produce(state["topic"], [str(n) for n in range(50)])
+    before = len(stats)
+    wait_until(lambda: len(stats) > before + 10)
+    assert stats[-1]["rxmsgs"] == 0
+    assert {broker["req"]["Fetch"] for broker in stats[-1]["brokers"].values()} == {0}
+
+
+def test_a_configuration_that_librdkafka_refuses_is_named(fleet):
+    with pytest.raises(InvalidKafkaConfig, match=r"no\.such\.key"):
+        fleet(1, kafka_config={"no.such.key": "1"})

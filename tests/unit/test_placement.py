@@ -1,0 +1,35 @@
+"""A group's state lies where Kafka's rule for group ids says. The numbers are a JVM's, with Kafka 4.3.1's own
+``Utils.abs``: ``String.hashCode()``, and the partition of 50 and of 7."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.state_log.placement import java_hash_code, state_partition_of
+
+FROM_THE_JVM = [
+    ("", 0, 0, 0),
+    ("g", 103, 3, 5),
+    ("billing", -109829509, 9, 6),
+    ("orders", -1008770331, 31, 2),
+    ("sharegroup", -1780631040, 40, 6),
+    ("a-rather-long-share-group-name-0123456789", 69063659, 9, 0),
+    ("größe", 98762257, 7, 6),
+    ("группа", 1749938458, 8, 2),
+    ("😀", 1772899, 49, 2),  # two code units in Java
+    ("x𝄞y", 58519255, 5, 4),
+    ("polygenelubricants", -2147483648, 0, 0),  # the int that has no absolute value
+]
+
+
+@pytest.mark.parametrize(("group_id", "code", "of_50", "of_7"), FROM_THE_JVM)
+def test_a_group_lies_where_kafka_puts_it(group_id, code, of_50, of_7):
+    assert java_hash_code(group_id) == code
+    assert state_partition_of(group_id, 50) == of_50
+    assert state_partition_of(group_id, 7) == of_7
+
+
+@given(st.text(alphabet=st.characters()), st.integers(1, 10_000))
+def test_every_group_has_a_partition(group_id, partitions):
+    assert 0 <= state_partition_of(group_id, partitions) < partitions
+    assert state_partition_of(group_id, 1) == 0
