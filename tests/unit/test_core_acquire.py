@@ -321,3 +321,24 @@ def test_what_a_plan_still_holds_is_kept_as_few_ranges() -> None:
     assert ranges(taken) == [(0, 3, 2), (4, 9, 1)]
     group.restart(taken.plan.number)
     assert group.group.plans[2].ranges == ((TOPIC_ID, 0, ((0, 9),)),)
+
+
+@pytest.mark.parametrize(("locks", "taken"), [(105, 0), (106, 1), (107, 2)])
+def test_the_last_room_that_the_lock_limit_leaves_is_used(locks: int, taken: int) -> None:
+    group = GroupDriver(records=110)
+    group.join("c1", query=False)
+    fetched(group, 110)
+    for offset in range(0, 10, 2):
+        assert acknowledged(group, offset, offset, 1, RELEASE) == {}
+    group.run(AlterConfigs(configs={"share.partition.max.record.locks": str(locks)}))
+    group.join()
+    assert offsets(group.next()) == taken
+
+
+def test_without_a_limit_records_that_keep_failing_come_in_slices_all_the_same() -> None:
+    group, plan = used_plan(10_000)
+    group.restart(plan)
+    cut = ranges(group.restart(plan))
+    assert cut == [(0, 2153, 3)]
+    group.join("m2")
+    assert ranges(group.acquire(member="m2", limit=None)) == [(2154, 3999, 3)]

@@ -206,3 +206,20 @@ def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(lea
     assert (run.last_tried_ms, run.not_before_ms) == (group.now_ms, group.now_ms + 1_000)
     assert not group.group.may_rest(group.now_ms), "its backoff is to be waited for"
     assert group.group.may_rest(group.now_ms + 1_000)
+
+
+def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
+    group, plan = single(records=10)
+    group.join("m2")
+    group.ends[0] = 20
+    good = group.acquire(member="m2", limit=10).plan.number
+    group.use(good, "m2")
+    other = group.next(plan).plan.number
+    group.use(other)
+    group.complete(good, "m2")
+    trial = group.next(other)
+    assert trial.plan.trial
+    group.use(trial.plan.number)
+    group.restart(trial.plan.number)
+    assert group.partition().archived_total == 1
+    assert (group.group.members["m1"].evidence, group.group.members["m2"].evidence) == (False, True)

@@ -143,6 +143,18 @@ def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
     group.join("m2")
     with pytest.raises(StalePlan, match=r"\(that is none\)"):
         group.use(plan, "m2")
+    with pytest.raises(StalePlan, match=r"Plan i\.1 of member m2 .* last completed plan is none"):
+        group.acquire(plan, "m2")
+
+
+def test_the_next_plan_is_refused_by_name_while_the_one_before_is_not_completed() -> None:
+    group, plan = used_plan()
+    group.ends[0] = 200
+    group.complete(plan)
+    following = group.acquire(plan).plan.number
+    group.use(following)
+    with pytest.raises(StalePlan, match=r"Plan i\.1 of member m1 .* plan i\.2 was delivered and not completed"):
+        group.acquire(plan)
 
 
 def test_an_incarnation_may_hold_dots() -> None:

@@ -13,7 +13,7 @@ from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched
 
 LOCK_MS = 30_000
-RENEW = 4
+ACCEPT, RENEW = 1, 4
 
 
 def holding(**configs: str) -> GroupDriver:
@@ -209,3 +209,23 @@ def test_a_delay_does_not_outlive_its_plans_coming_back() -> None:
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 3, delayed),))])
     assert ranges(group.use(plan)) == [(0, 3, 2)]
     assert [run.not_before_ms for _, _, run in group.partition().runs] == [None]
+
+
+def test_a_lock_whose_records_are_done_is_nothing_to_wait_for() -> None:
+    group = holding()
+    assert acknowledged(group, 0, 9, 1, ACCEPT) == {}
+    group.ends[0] = 20
+    group.now_ms += 1_000
+    fetched(group, 10)
+    assert group.group.next_deadline_ms() == group.now_ms + LOCK_MS + 1
+
+
+def test_when_all_that_came_back_is_delayed_it_is_acquired_in_time() -> None:
+    for query in (True, False):
+        group = GroupDriver(records=4)
+        group.join("m1", query=query)
+        delayed = Run(RecordState.AVAILABLE, 1, not_before_ms=group.now_ms + 500)
+        group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 3, delayed),))])
+        for waited_ms, taken in ((499, []), (1, [(0, 3, 2)])):
+            group.now_ms += waited_ms
+            assert (ranges(group.next()) if query else fetched(group, 10, "m1")) == taken
