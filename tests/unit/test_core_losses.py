@@ -242,6 +242,20 @@ def test_what_nobody_held_is_written_as_nobodys_loss() -> None:
     group = GroupDriver(records=100)
     group.join()
     group.move_log_start(10)
-    assert [(lost.number, lost.member_id) for lost in map(decode_record, group.log) if isinstance(lost, DataLost)] == [
-        (0, "")
-    ]
+    for records in (map(decode_record, group.log), group.group.snapshot()):
+        assert [(lost.number, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(0, "")]
+
+
+def test_what_a_plan_lost_is_told_again_after_a_snapshot() -> None:
+    group, plan = used_plan(**{"share.acquire.mode": "record_limit"})
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(30)
+    group.join("m2")
+    group.acquire(member="m2", limit=20)
+    group.join(process="p")
+    back = group.use(plan, fail_on_data_loss=False)
+    assert told(back) == [("orders", 0, 0, 29)]
+    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(30, 49, "lost")]
+    from_snapshot(group)
+    assert group.join(process="p") == 2
+    assert group.use(plan, fail_on_data_loss=False) == back

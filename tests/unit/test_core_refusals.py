@@ -127,8 +127,9 @@ def test_an_offset_is_acknowledged_once_in_whatever_order() -> None:
 @pytest.mark.parametrize("number", ["j.1", "i.x", "i.", "1", "i.1.1"])
 def test_a_number_of_another_incarnation_is_refused(number: str) -> None:
     group, _ = used_plan()
-    with pytest.raises(ForeignPlan):
+    with pytest.raises(ForeignPlan) as refused:
         group.use(number)
+    assert refused.value.fields == {"number": number, "group_id": "billing", "incarnation": "i"}
 
 
 def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
@@ -167,12 +168,13 @@ def test_an_incarnation_may_hold_dots() -> None:
 def test_a_member_that_is_unknown_gone_or_of_another_epoch_is_told_apart() -> None:
     group = GroupDriver()
     group.join()
-    with pytest.raises(UnknownMemberId):
+    with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
         group.run(Heartbeat(group_id="billing", member_id="m9", member_epoch=1))
-    with pytest.raises(FencedMemberEpoch):
+    with pytest.raises(FencedMemberEpoch) as fenced:
         group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=2))
+    assert fenced.value.fields == {"member_id": "m1", "group_id": "billing", "current_epoch": 1, "member_epoch": 2}
     group.pass_time(SESSION_MS + 1)
-    with pytest.raises(UnknownMemberId):
+    with pytest.raises(UnknownMemberId, match="Member m1 of share group billing"):
         group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
     with pytest.raises(FencedMemberEpoch):
         group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=0))
