@@ -91,6 +91,8 @@ class CoordinatorConfig:
     share_coordinator_endpoint: str
     share_coordinator_token_file: str
     share_coordinator_ssl_ca_location: str
+    share_coordinator_fleet_group_id: str
+    share_coordinator_session_timeout_ms: int
     share_coordinator_idle_timeout_ms: int
     share_coordinator_metadata_refresh_ms: int
     share_coordinator_watermark_refresh_ms: int

@@ -20,7 +20,6 @@ DEAD_LETTERS = "dead letter queues"
 EXPLICIT_MODE = "the sink (acknowledgements by row)"
 RETRY_POLICY = "retry policies"
 ASSIGNMENT = "the assignment of partitions to members"
-KAFKA_STORE = "state in a Kafka topic"
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -269,14 +268,14 @@ _GROUP_ROWS = (
 _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.state.store",
-        default="sqlite",
-        takes="sqlite, sqlite:PATH or kafka",
+        default="kafka",
+        takes="kafka, sqlite or sqlite:PATH",
         is_valid=_is_store,
-        room_of={"kafka": KAFKA_STORE},
         ours=True,
-        doc="Where the groups' state is kept. sqlite: a file for each Kafka cluster in the user's state directory; "
-        "sqlite:PATH: that file. Two hosts that use one group with sqlite deliver everything twice.",
-        why="Kafka keeps it in its own topic. That becomes the default here when it is built.",
+        doc="Where the groups' state is kept. kafka: in the topic share-group-state of the cluster itself. sqlite: a "
+        "file for each Kafka cluster in the user's state directory; sqlite:PATH: that file. Two hosts that use one "
+        "group with sqlite deliver everything twice.",
+        why="Kafka keeps it in a topic of its own, __share_group_state, which is never touched.",
     ),
     ConfigKey(
         name="share.coordinator.endpoint",
@@ -303,6 +302,26 @@ _COORDINATOR_ROWS = (
         doc="A PEM file of the certificates that a standalone coordinator's is trusted by; the name is librdkafka's. "
         "Empty: TLS with the system's certificates, and none for a coordinator on loopback.",
         why="Kafka has ssl.truststore.* for its own listeners.",
+    ),
+    ConfigKey(
+        name="share.coordinator.fleet.group.id",
+        default="sharegroup-coordinators",
+        takes="a Kafka consumer group's id",
+        is_valid=bool,
+        ours=True,
+        doc="The consumer group on the state topic that the standalone coordinators of a fleet join; Kafka assigns the "
+        "state partitions to them by it. The same for all of a fleet, and nobody else's.",
+        why="Kafka's coordinators are the leaders of the state topic's partitions.",
+    ),
+    ConfigKey(
+        name="share.coordinator.session.timeout.ms",
+        default=10_000,
+        low=6_000,
+        high=1_800_000,
+        ours=True,
+        doc="A coordinator of a fleet that Kafka's group has not heard of for so long stops answering, and another "
+        "takes its groups over. The brokers' group.min. and group.max.session.timeout.ms bound it.",
+        why="Kafka's coordinators are brokers, which have broker.session.timeout.ms (9,000).",
     ),
     ConfigKey(
         name="share.coordinator.idle.timeout.ms",
@@ -346,7 +365,6 @@ _COORDINATOR_ROWS = (
         low=1,
         high=_HOUR_MS,
         kip="KIP-932",
-        room=KAFKA_STORE,
         doc="How long a write to the state topic may take.",
         why="Kafka sets no upper bound.",
     ),
@@ -356,7 +374,6 @@ _COORDINATOR_ROWS = (
         low=0,
         high=500,
         kip="KIP-932",
-        room=KAFKA_STORE,
         doc="How many updates of a share partition are written between two snapshots.",
     ),
     ConfigKey(
@@ -365,7 +382,6 @@ _COORDINATOR_ROWS = (
         low=1,
         high=_DAY_MS,
         kip="KIP-932",
-        room=KAFKA_STORE,
         doc="How often share partitions that do not change are written as snapshots again.",
         why="Kafka sets no upper bound.",
     ),
@@ -375,7 +391,6 @@ _COORDINATOR_ROWS = (
         low=1,
         high=10_000,
         kip="KIP-932",
-        room=KAFKA_STORE,
         doc="Partitions of the state topic; can't change once it exists.",
         why="Kafka sets no upper bound.",
     ),
@@ -385,7 +400,6 @@ _COORDINATOR_ROWS = (
         low=1,
         high=_DAY_MS,
         kip="KIP-932",
-        room=KAFKA_STORE,
         doc="How often records of the state topic that nothing needs are deleted.",
         why="Kafka sets no upper bound.",
     ),

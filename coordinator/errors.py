@@ -270,9 +270,22 @@ class StateStoreUnreadable(ShareGroupError):
     share.state.store name another one: its groups begin anew then."""
 
 
+class StateTopicUnfit(ShareGroupError):
+    """State topic {topic} can't keep the state of share groups: {reason}. Mend the topic, or keep the state in a file
+    of this host: share.state.store=sqlite:PATH."""
+
+
+class StateTopicNotAuthorized(ShareGroupError):
+    """The Kafka principal may not {what} (state topic {topic}). It needs these ACLs: Create, Describe, DescribeConfigs,
+    Read, Write and Delete on Topic {topic}, and Describe and Write on TransactionalId {topic}-* (prefixed). Or keep the
+    state in a file of this host: share.state.store=sqlite:PATH."""
+
+    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
+
+
 class StateRecordUnreadable(ShareGroupError):
     """Record {sequence} of share group {group_id} in state store {path} can't be read: {reason}. It was not skipped, so
-    the group is not served; others are. Restore the file from a copy, or run the version that wrote it."""
+    the group is not served; others are. Restore the store from a copy, or run the version that wrote it."""
 
 
 # --- the Kafka cluster

@@ -6,6 +6,7 @@ sessions and lock deadlines. Offsets are inclusive; numbers are the group's, wit
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, TypeAlias
 
 import msgspec
@@ -215,6 +216,9 @@ Record: TypeAlias = (
     | ProgressKept
 )
 
+MOST_RUNS = 20_000
+"""In one stored record: about a megabyte."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
@@ -222,6 +226,20 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 def encode_record(record: Record) -> bytes:
     """The record as msgpack, tagged with its name."""
     return _encoder.encode(record)
+
+
+def encode_records(records: Iterable[Record]) -> list[bytes]:
+    """Those that are durable. One with very many runs becomes several that come to the same, so that no store has to
+    hold a record of any size."""
+    return [encode_record(part) for record in records if record.durable for part in _parts(record)]
+
+
+def _parts(record: Record) -> Iterator[Record]:
+    if not isinstance(record, RunsChanged) or len(record.runs) <= MOST_RUNS:
+        yield record
+        return
+    for at in range(0, len(record.runs), MOST_RUNS):
+        yield msgspec.structs.replace(record, runs=record.runs[at : at + MOST_RUNS])
 
 
 def decode_record(data: bytes, group_id: str = "?") -> Record:

@@ -55,15 +55,15 @@ class CoordinatorClient:
         cls,
         bootstrap_servers: str,
         kafka_config: Mapping[str, str] | None = None,
-        state_store: str | None = None,
+        state_store: str = "kafka",
         endpoint: str | None = None,
         *,
         configs: Mapping[str, str] | None = None,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
     ) -> CoordinatorClient:
         """With ``endpoint``: to the standalone coordinators there; ``configs`` may say where their token and their
-        certificates are. Without: to the coordinator of this cluster and state store (None: the cluster's own file in
-        the user's state directory), which is started if need be; ``configs`` are then its own."""
+        certificates are. Without: to the coordinator of this cluster and state store
+        (share.state.store), which is started if need be; ``configs`` are then its own."""
         if endpoint:
             directory: Directory = Endpoints.of({**(configs or {}), ENDPOINT: endpoint})
             client = cls(directory, retry_timeout_s=retry_timeout_s)

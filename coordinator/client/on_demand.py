@@ -74,9 +74,12 @@ def _own_dir(path: Path) -> Path:
     return path
 
 
-def store_of(state_store: str | None, cluster_id: str) -> str:
-    """``sqlite:PATH``, absolute: the one that is named, or the cluster's own file in the state directory."""
-    path = (state_store or "").removeprefix("sqlite").removeprefix(":")
+def store_of(state_store: str, cluster_id: str) -> str:
+    """``kafka``, or ``sqlite:PATH`` with an absolute path: the one that is named, or the cluster's own file in the
+    state directory."""
+    if state_store == "kafka":
+        return state_store
+    path = state_store.removeprefix("sqlite").removeprefix(":")
     file = Path(path).expanduser() if path else state_dir() / f"{_file_name(cluster_id)}.db"
     return f"sqlite:{os.path.realpath(file)}"
 

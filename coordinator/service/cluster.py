@@ -200,7 +200,7 @@ class KafkaCluster:
         for name, answer in answers.items():
             described = _unless_absent(answer)
             if described is not None:
-                found[name] = TopicInfo(name, str(described.topic_id), len(described.partitions))
+                found[name] = TopicInfo(name, _kafka_s(described.topic_id), len(described.partitions))
         return found
 
     def _listed(self, wanted: list[Where], at: int, level: Any, left_s: float) -> dict[Where, int]:
@@ -239,6 +239,11 @@ class KafkaCluster:
                     ) from None
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_RETRY_PAUSE_S)
+
+
+def _kafka_s(topic_id: Any) -> str:
+    """The id as Kafka's own tools write it: librdkafka has + and / in it where they have - and _."""
+    return str(topic_id).translate(str.maketrans("+/", "-_"))
 
 
 def _answered(offset: int, at: int) -> int:

@@ -40,11 +40,11 @@ from coordinator.messages import (
 from coordinator.service import scripts
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
-from coordinator.service.engine import Engine
 from coordinator.service.gaps import Gaps
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import one
+from coordinator.service.state import Engined
 from coordinator.service.subscription import Subscription, TopicPartitionId, id_of, starting_offsets
 
 LONGEST_WAIT_MS = 60_000
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 class CoordinatorService:
     """Answers any request of :mod:`coordinator.messages`."""
 
-    def __init__(self, engine: Engine, watch: BrokerWatch, limits: GroupLimits | None = None) -> None:
+    def __init__(self, engine: Engined, watch: BrokerWatch, limits: GroupLimits | None = None) -> None:
         self._engine = engine
         self._limits = limits or GroupLimits(ServerConfig.parse())
         self._watch = watch
@@ -100,18 +100,19 @@ class CoordinatorService:
         return self._engine.call(request.group_id, scripts.describe(request))
 
     def _join(self, request: JoinGroup) -> Joined:
-        view = self._engine.call(request.group_id, scripts.look_before_join(request))
+        new = request.member_epoch is None
+        view = self._engine.call(request.group_id, scripts.look_before_join(request), claim=new)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
         try:
             starts = self._starts(request, view, topic_ids=topic_ids)
         except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable) as error:
-            if request.member_epoch is None:
+            if new:
                 raise
             # A session that lapsed must come back while the broker is away, too.
             _log.warning("rejoined without a look at the broker: group=%s %s", request.group_id, error)
             starts = {}
         join = self._limits.within(request, scripts.join(request, topic_ids=topic_ids, starts=starts))
-        joined = self._engine.call(request.group_id, join)
+        joined = self._engine.call(request.group_id, join, claim=new)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
 
@@ -248,7 +249,7 @@ class CoordinatorService:
         return OffsetsReply(ends=ends)
 
     def _describe(self, request: DescribeGroup) -> Any:
-        description = self._engine.call(request.group_id, scripts.describe(request))
+        description = self._engine.call(request.group_id, scripts.describe(request), peek=True)
         partitions = [TopicPartitionId(p.topic, p.topic_id, p.partition) for p in description.partitions]
         read_committed = description.configs.get("share.isolation.level") == "read_committed"
         try:

@@ -49,9 +49,15 @@ class Engine:
     def __repr__(self) -> str:
         return f"<Engine {self.shard!r}>"
 
-    def call(self, group_id: str, script: Script[T]) -> T:
-        """The script's answer, once it is durable; its ShareGroupError; CoordinatorNotAvailable after a while."""
-        answer = self._submit(group_id, script)
+    @property
+    def group_count(self) -> int:
+        """Groups that are served now."""
+        return sum(group.exists for group in list(self.shard.groups.values()))
+
+    def call(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> T:
+        """The script's answer, once it is durable; its ShareGroupError; CoordinatorNotAvailable after a while. For
+        ``claim`` and ``peek`` see :meth:`Shard.submit`."""
+        answer = self._submit(group_id, script, claim=claim, peek=peek)
         try:
             return answer.result(ANSWER_TIMEOUT_S)
         except FutureTimeoutError:
@@ -63,19 +69,20 @@ class Engine:
             return self.shard.may_rest(self.clock.now_ms())
 
     def close(self) -> None:
-        """Finish the round; what still waits is refused."""
+        """Finish what waits, refuse what comes, and let go of the store."""
         with self._awake:
             self._closed = True
             self._awake.notify()
         self._thread.join(ANSWER_TIMEOUT_S)
+        self.shard.store.close()
 
     # --- the thread
 
-    def _submit(self, group_id: str, script: Script[T]) -> Future[T]:
+    def _submit(self, group_id: str, script: Script[T], *, claim: bool, peek: bool) -> Future[T]:
         with self._awake:
             if self._closed:
                 raise CoordinatorNotAvailable(group_id=group_id, reason="it is leaving")
-            answer = self.shard.submit(group_id, script)
+            answer = self.shard.submit(group_id, script, claim=claim, peek=peek)
             self._awake.notify()
         return answer
 

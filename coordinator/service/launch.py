@@ -13,28 +13,25 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from coordinator.config import CoordinatorConfig, ServerConfig
+from coordinator.errors import CoordinatorNotAvailable
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import KafkaCluster
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.engine import Engine
 from coordinator.service.flight_server import FlightServer
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.listener import LOOPBACK, Listener
 from coordinator.service.seldom import SeldomLog
-from coordinator.service.shard import Shard
-from coordinator.service.sqlite_store import SqliteStore
-from coordinator.service.store import Store
+from coordinator.service.state import KafkaState, OnChange, SqliteState
 from coordinator.wire import Endpoint, LaunchSettings, encode
-
-TAKE_OVER_S = 5.0
-"""How long to wait for an owner that is just leaving."""
 
 LONGEST_LOOK_S = 1.0
 
@@ -59,9 +56,16 @@ def log_to(path: str) -> None:
     root.setLevel(logging.INFO)
 
 
-def open_store(state_store: str) -> Store:
-    """The store that ``share.state.store`` names, owned by this process."""
-    return SqliteStore(Path(state_store.removeprefix("sqlite:")), lock_timeout_s=TAKE_OVER_S)
+def open_state(
+    settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster, on_change: OnChange, advertised: str
+) -> SqliteState | KafkaState:
+    """The groups' state as ``share.state.store`` says, owned by this process. ``advertised``: the host:port of one of a
+    fleet, empty for a coordinator on demand. Raises the named errors of the stores."""
+    kind, _, path = settings.state_store.partition(":")
+    if kind == "sqlite":
+        return SqliteState(path, config, on_change)
+    place = f"{socket.gethostname()}:{settings.endpoint_path}"
+    return KafkaState(cluster, settings.kafka_config, config, on_change, place=place, advertised=advertised)
 
 
 class Coordinator:
@@ -70,9 +74,9 @@ class Coordinator:
     def __init__(
         self,
         settings: LaunchSettings,
-        store: Store,
         token: str,
         *,
+        in_fleet: bool = False,
         listener: Listener | None = None,
         limits: ServerConfig | None = None,
         seldom: SeldomLog | None = None,
@@ -88,30 +92,45 @@ class Coordinator:
             watermark_refresh_ms=self.config.share_coordinator_watermark_refresh_ms,
             on_ends=lambda: self.service.tell_news(),
         )
-        shard = Shard(
-            store,
-            snapshot_after=self.config.share_coordinator_snapshot_update_records_per_snapshot,
-            on_change=lambda groups: self.service.tell_news(),
-        )
-        self.store = store
-        self.engine = Engine(shard)
-        self.service = CoordinatorService(self.engine, self.watch, GroupLimits(limits, lambda: len(store.group_ids())))
+        self._limits = limits
+        # The server first: a fleet is told its address, and what comes before there is a service is refused.
         self.server = FlightServer(
-            self.service.handle,
+            self._handle,
             token,
             version=package_version(),
             listener=listener or Listener(),
             limits=limits,
             seldom=seldom,
         )
+        self.server.ready = False
+        try:
+            self._serve(settings, cluster, in_fleet=in_fleet)
+        except BaseException:
+            self.server.shutdown()
+            self.watch.close()
+            raise
+        self.server.ready = True
 
     def close(self) -> None:
         """Answer what runs, then let the next owner in."""
         self.server.ready = False
         self.server.shutdown()
-        self.engine.close()
+        self.state.close()
         self.watch.close()
-        self.store.close()
+
+    def _serve(self, settings: LaunchSettings, cluster: KafkaCluster, *, in_fleet: bool) -> None:
+        advertised = self.server.address if in_fleet else ""
+        self.state = open_state(settings, self.config, cluster, lambda groups: self.service.tell_news(), advertised)
+        self.engine = self.state.engine
+        group_limits = GroupLimits(self._limits, lambda: self.engine.group_count)
+        if isinstance(self.state, KafkaState) and in_fleet:
+            self.server.find = self.state.find
+        self.service = CoordinatorService(self.engine, self.watch, group_limits)
+
+    def _handle(self, request: Any) -> Any:
+        if not self.server.ready:
+            raise CoordinatorNotAvailable(group_id=getattr(request, "group_id", ""), reason="it is not ready")
+        return self.service.handle(request)
 
     def wait_until_idle(self, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
         """Until it may leave: told to, or nobody asked for the idle timeout and nothing is held. Returns why."""
@@ -134,18 +153,14 @@ def start(
     settings: LaunchSettings,
     token: str,
     *,
+    in_fleet: bool = False,
     listener: Listener | None = None,
     limits: ServerConfig | None = None,
     seldom: SeldomLog | None = None,
 ) -> Coordinator:
     """A coordinator that owns its store and serves. Raises the named errors of the store and of Kafka."""
     spare_the_collector()
-    store = open_store(settings.state_store)
-    try:
-        return Coordinator(settings, store, token, listener=listener, limits=limits, seldom=seldom)
-    except BaseException:
-        store.close()
-        raise
+    return Coordinator(settings, token, in_fleet=in_fleet, listener=listener, limits=limits, seldom=seldom)
 
 
 def told_by_signal() -> threading.Event:

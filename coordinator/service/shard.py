@@ -27,7 +27,7 @@ from coordinator.errors import (
     ShareGroupError,
     StateRecordUnreadable,
 )
-from coordinator.records import Record, UnreadableRecord, decode_record, encode_record
+from coordinator.records import Record, UnreadableRecord, decode_record, encode_records
 from coordinator.service.store import Store, StoreDoubtful, StoredRecord, StoreFenced, StorePartlyFailed, StoreRefused
 from coordinator.share_group import ShareGroup
 
@@ -233,7 +233,7 @@ class Shard:
         if not group_ids:
             return {}
         try:
-            appends = {g: [encode_record(record) for record in round_.records.get(g, ())] for g in group_ids}
+            appends = {g: encode_records(round_.records.get(g, ())) for g in group_ids}
             shown = {
                 g: self.store.state_records(self.groups[g], records, round_.now_ms)
                 for g, records in round_.records.items()
@@ -291,6 +291,9 @@ class Shard:
     def _read(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
         group, count = ShareGroup(group_id), 0
         for sequence, data in records:
+            if data is None:
+                group, count = ShareGroup(group_id), 0
+                continue
             try:
                 group.replay(decode_record(data, group_id))
             except (UnreadableRecord, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
@@ -333,7 +336,8 @@ class Shard:
         """Snapshots of long logs, and of those that nothing was added to for long; then groups that rest go."""
         for group_id, log in list(self._logs.items()):
             is_due = now_ms >= self._upkeep_ms(log)
-            if log.updates and (is_due or log.updates >= self.snapshot_after):
+            is_long = log.updates >= self.snapshot_after or group_id in self.store.holding_back
+            if is_long or (log.updates and is_due):
                 self._snapshot(group_id, now_ms)
             elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and self.groups[group_id].may_rest(now_ms):
                 self._forget(group_id)
@@ -344,7 +348,7 @@ class Shard:
         log, group = self._logs[group_id], self.groups[group_id]
         log.updates, log.snapshot_ms = 0, now_ms
         try:
-            snapshot = [encode_record(record) for record in group.snapshot()]
+            snapshot = encode_records(group.snapshot())
             self.store.replace_with_snapshot(group_id, snapshot, self.store.state_records(group, None, now_ms))
         except StoreFenced as fenced:
             _log.warning("left to another coordinator: group=%s %s", group_id, fenced)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -34,6 +34,8 @@ CREATE TABLE record (
 
 class SqliteStore:
     """See :class:`~coordinator.service.store.Store`."""
+
+    holding_back: Collection[str] = ()
 
     def __init__(self, path: Path, *, lock_timeout_s: float = 0.0) -> None:
         """Own the file; it is created if it is not there. StateStoreInUse, StateStoreTooNew, StateStoreUnreadable."""

@@ -25,7 +25,7 @@ def serve(standalone: Standalone, log_format: str) -> None:
     handler = log_lines(native.stream, log_format)
     try:
         coordinator = launch.start(
-            standalone.settings, token, listener=listener, limits=standalone.server, seldom=seldom
+            standalone.settings, token, in_fleet=True, listener=listener, limits=standalone.server, seldom=seldom
         )
         try:
             door = _doorkeeper(coordinator, standalone.server, seldom)

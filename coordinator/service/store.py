@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -45,14 +45,19 @@ class StorePartlyFailed(Exception):
 
 
 class StoredRecord(NamedTuple):
-    """A record with its place in the group's log, for errors that name it."""
+    """A record with its place in the store, for errors that name it. ``data`` None: a snapshot begins here, and what
+    came before it is not the group any more."""
 
     sequence: int
-    data: bytes
+    data: bytes | None
 
 
 class Store(Protocol):
     """One owner of a group at a time; used by one thread at a time."""
+
+    @property
+    def holding_back(self) -> Collection[str]:
+        """Groups that ought to have a new snapshot, since their old one keeps other groups' records from going."""
 
     @property
     def name(self) -> str:

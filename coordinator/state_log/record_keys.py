@@ -15,6 +15,8 @@ SHARE_SNAPSHOT = 0
 SHARE_UPDATE = 1
 GROUP_RECORD = 100
 """The lowest type that is ours: a record of :mod:`coordinator.records`, as ``encode_record`` wrote it."""
+GROUP_SNAPSHOT = 101
+GROUP_OWNER = 102
 
 
 class ShareSnapshotKey(NamedTuple):
@@ -40,15 +42,45 @@ class GroupRecordKey(NamedTuple):
     sequence: int
 
 
-Key: TypeAlias = ShareSnapshotKey | ShareUpdateKey | GroupRecordKey
+class GroupSnapshotKey(NamedTuple):
+    """A snapshot of the group begins: what lies before it of this group is not needed. Its value is empty; the records
+    that follow in its transaction, from ``sequence`` on, are the snapshot."""
+
+    group_id: str
+    sequence: int
+
+
+class GroupOwnerKey(NamedTuple):
+    """Who serves the group from here on; the value is an :class:`~coordinator.state_log.owner.Owner`."""
+
+    group_id: str
+
+
+Key: TypeAlias = ShareSnapshotKey | ShareUpdateKey | GroupRecordKey | GroupSnapshotKey | GroupOwnerKey
+
+
+_TYPES: dict[type[Key], int] = {
+    ShareSnapshotKey: SHARE_SNAPSHOT,
+    ShareUpdateKey: SHARE_UPDATE,
+    GroupRecordKey: GROUP_RECORD,
+    GroupSnapshotKey: GROUP_SNAPSHOT,
+    GroupOwnerKey: GROUP_OWNER,
+}
 
 
 def encode_key(key: Key) -> bytes:
     """The key's bytes; ValueError for fields that Kafka's format has no room for."""
-    if isinstance(key, GroupRecordKey):
-        return number(INT16, GROUP_RECORD) + string(key.group_id) + number(INT64, key.sequence)
-    record_type = SHARE_SNAPSHOT if isinstance(key, ShareSnapshotKey) else SHARE_UPDATE
-    return number(INT16, record_type) + string(key.group_id) + uuid(key.topic_id) + number(INT32, key.partition)
+    head = key_head(_TYPES[type(key)], key.group_id)
+    if isinstance(key, (ShareSnapshotKey, ShareUpdateKey)):
+        return head + uuid(key.topic_id) + number(INT32, key.partition)
+    if isinstance(key, (GroupRecordKey, GroupSnapshotKey)):
+        return head + number(INT64, key.sequence)
+    return head
+
+
+def key_head(record_type: int, group_id: str) -> bytes:
+    """What the keys of this type and group begin with."""
+    return number(INT16, record_type) + string(group_id)
 
 
 def decode_key(data: bytes) -> Key:
@@ -56,11 +88,14 @@ def decode_key(data: bytes) -> Key:
     reader = Reader(data)
     record_type, group_id = _head(reader)
     key: Key
-    if record_type == GROUP_RECORD:
-        key = GroupRecordKey(group_id, reader.number(INT64))
-    elif record_type in (SHARE_SNAPSHOT, SHARE_UPDATE):
-        cls = ShareSnapshotKey if record_type == SHARE_SNAPSHOT else ShareUpdateKey
-        key = cls(group_id, reader.uuid(), reader.number(INT32))
+    if record_type in (SHARE_SNAPSHOT, SHARE_UPDATE):
+        shared = ShareSnapshotKey if record_type == SHARE_SNAPSHOT else ShareUpdateKey
+        key = shared(group_id, reader.uuid(), reader.number(INT32))
+    elif record_type in (GROUP_RECORD, GROUP_SNAPSHOT):
+        numbered = GroupRecordKey if record_type == GROUP_RECORD else GroupSnapshotKey
+        key = numbered(group_id, reader.number(INT64))
+    elif record_type == GROUP_OWNER:
+        key = GroupOwnerKey(group_id)
     else:
         raise reader.unreadable(f"its key is of type {record_type}")
     reader.end()

@@ -29,7 +29,7 @@ class GroupWatch:
     """Looks at the group; the coordinator is started by this if nobody has."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._client = CoordinatorClient.connect(bootstrap_servers)
+        self._client = CoordinatorClient.connect(bootstrap_servers, state_store="sqlite")
         self._seen = Seen()
         self._old_at_s = 0.0
 

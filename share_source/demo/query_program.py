@@ -30,6 +30,7 @@ def main(bootstrap_servers: str, folder: str) -> None:
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", "orders")
         .option("kafka.group.id", "billing")
+        .option("share.state.store", "sqlite")  # the embedded broker keeps no state over its death
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", 1_000)
         .option("minPartitions", 4)  # tasks of a batch, of however many partitions

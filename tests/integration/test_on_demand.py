@@ -135,9 +135,9 @@ def test_two_stores_of_one_cluster_have_two_coordinators(connect, tmp_path):
     assert connect().endpoint_pid != connect(state_store=f"sqlite:{tmp_path / 'other.db'}").endpoint_pid
 
 
-def test_the_default_store_is_the_cluster_s_own_file_in_the_state_directory(connect, monkeypatch, tmp_path):
+def test_a_file_that_nobody_named_is_the_cluster_s_own_in_the_state_directory(connect, monkeypatch, tmp_path):
     monkeypatch.setenv(on_demand.STATE_VARIABLE, str(tmp_path / "states"))
-    connect(state_store=None)
+    connect(state_store="sqlite")
     connect(state_store="sqlite")
     assert len(list((tmp_path / "states").glob("mockCluster*.db"))) == 1
 

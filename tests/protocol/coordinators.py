@@ -7,7 +7,7 @@ snapshot would make of it. The same request at the same memory comes to the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coordinator.messages import DescribeGroup
@@ -38,6 +38,7 @@ class OneLog:
     """The group's log as one process of its owner has it. ``fenced``: another process owns it by now."""
 
     name = "one log"
+    holding_back: Collection[str] = ()
 
     def __init__(self, records: Iterable[Record], *, fenced: bool = False, fault: str = "") -> None:
         self.records = [encode_record(record) for record in records]

@@ -5,7 +5,7 @@ Rule: whatever goes wrong, a load finds all of an append or nothing of it, and w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -91,6 +91,8 @@ class StateLog:
 
 class OwnedStore:
     """One owner's way to the log. See :class:`coordinator.service.store.Store`."""
+
+    holding_back: Collection[str] = ()
 
     def __init__(self, log: StateLog, process: Process) -> None:
         self.log, self.process, self.world = log, process, log.world

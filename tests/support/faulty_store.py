@@ -1,6 +1,6 @@
 """A store around another one that fails when a test says so: before the append, after it, or by dying."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from coordinator.records import Record
@@ -26,6 +26,10 @@ class FaultyStore:
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def holding_back(self) -> Collection[str]:
+        return self.inner.holding_back
 
     def load(self, group_id: str) -> Iterable[StoredRecord]:
         if self.load_fault:

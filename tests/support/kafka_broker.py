@@ -213,7 +213,8 @@ class KafkaBroker:
     def topic_id(self, name: str) -> str:
         """The id that a topic gets when it is created; one created anew under the same name has another."""
         described = self.admin.describe_topics(TopicCollection([name]))[name].result(REQUEST_TIMEOUT_S)
-        return str(described.topic_id)  # confluent_kafka's Uuid does not compare
+        # confluent_kafka's Uuid does not compare, and is not written as Kafka writes it
+        return str(described.topic_id).replace("+", "-").replace("/", "_")
 
     # -- records -------------------------------------------------------------------------------------------------
 

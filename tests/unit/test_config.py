@@ -178,11 +178,6 @@ def test_what_is_not_built_yet_is_refused_not_ignored(name: str, text: str, room
     assert room in str(caught.value)
 
 
-def test_the_kafka_store_is_not_built_yet() -> None:
-    with pytest.raises(ConfigNotAvailable, match=r"share\.state\.store"):
-        CoordinatorConfig.parse({"share.state.store": "kafka"})
-
-
 @pytest.mark.parametrize("text", ["sqlite:", "mysql", ""])
 def test_a_state_store_is_sqlite_or_a_path(text: str) -> None:
     assert CoordinatorConfig.parse({"share.state.store": "sqlite:/tmp/state.db"}).share_state_store.endswith("state.db")

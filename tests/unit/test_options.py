@@ -38,7 +38,7 @@ def test_the_first_program() -> None:
     assert parsed.fail_on_data_loss
     assert not parsed.include_headers
     assert parsed.poll_timeout_ms == 120_000
-    assert parsed.state_store == "sqlite"
+    assert parsed.state_store == "kafka"
     assert parsed.kafka_config == {"bootstrap.servers": "localhost:9092"}
 
 

@@ -160,9 +160,9 @@ def test_our_own_records_have_a_key_type_that_kafkas_tools_pass_over() -> None:
 
 
 def test_a_key_type_of_a_later_version_is_unreadable_but_says_whose_it_is() -> None:
-    later = b"\0\x65" + encode_key(GroupRecordKey("billing", 1))[2:]
+    later = b"\0\x67" + encode_key(GroupRecordKey("billing", 1))[2:]
     assert group_of(later) == "billing"
-    with pytest.raises(UnreadableRecord, match=r"share group billing can't be read \(its key is of type 101"):
+    with pytest.raises(UnreadableRecord, match=r"share group billing can't be read \(its key is of type 103"):
         decode_key(later)
     for data in (b"", b"\0", b"\0\0\0\5bill", b"\0\0\xff\xff", b"\0\0\0\1\xff"):
         with pytest.raises(UnreadableRecord):

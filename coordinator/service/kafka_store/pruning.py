@@ -1,0 +1,83 @@
+"""Deletes what no group needs any more from the front of the state partitions that this process serves groups of.
+
+A group needs its log from its newest snapshot on. Rule: what is deleted lies below what every group of the partition
+needs, also those of other processes, as far as their records are committed; nothing else ever deletes from the topic.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from coordinator.errors import ShareGroupError
+from coordinator.service.cluster import EARLIEST, LATEST
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.log_reader import LogReader
+from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.service.store import StoreRefused
+from coordinator.state_log.needed import Needed
+
+FAR_BACK = 1_000
+"""Records behind a group's old snapshot that make it worth a new one."""
+
+_log = logging.getLogger(__name__)
+
+
+class Pruning:
+    """A thread of its own; :meth:`prune` is one look at all partitions."""
+
+    def __init__(self, topic: StateTopic, stores: Callable[[], list[KafkaStore]], *, interval_ms: int) -> None:
+        self._topic, self._stores = topic, stores
+        self._interval_s = interval_ms / 1000
+        self._seen: dict[int, Needed] = {}
+        self._admin: AdminClient | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Pruning {self._topic.name}>"
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(self._topic.timeout_s)
+
+    def prune(self) -> None:
+        """Look at what was added, delete what is not needed, and say which groups hold it up."""
+        for store in self._stores():
+            try:
+                self._prune(store)
+            except (StoreRefused, ShareGroupError, KafkaException) as error:
+                _log.warning("not pruned: %s %s", store.name, error)
+
+    # --- inside
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._interval_s):
+            self.prune()
+
+    def _prune(self, store: KafkaStore) -> None:
+        where = (self._topic.name, store.partition)
+        needed = self._seen.setdefault(store.partition, Needed())
+        committed = self._topic.cluster.offsets([where], LATEST, read_committed=True)[where]
+        with LogReader(self._topic, store.partition, start=needed.read_to) as reader:
+            for messages in reader.read_to(committed):
+                for message in messages:
+                    needed.add(message.key(), message.offset())
+        needed.read_to = max(needed.read_to, reader.position)
+        lowest = needed.lowest()
+        if lowest > self._topic.cluster.offsets([where], EARLIEST)[where]:
+            self._delete_below(store.partition, lowest)
+        if needed.read_to - lowest > FAR_BACK:
+            store.holding_back = store.served & needed.first_groups(lowest + FAR_BACK)
+
+    def _delete_below(self, partition: int, offset: int) -> None:
+        if self._admin is None:
+            self._admin = AdminClient(self._topic.client_config())
+        asked = TopicPartition(self._topic.name, partition, offset)
+        self._admin.delete_records([asked], request_timeout=self._topic.timeout_s)[asked].result(self._topic.timeout_s)
+        _log.info("pruned: %s-%d below %d", self._topic.name, partition, offset)

@@ -1,0 +1,187 @@
+"""A group's part of the state log: what its records say when they are read, and the next ones to write.
+
+A group's log is its own records (type 100), numbered without gaps, beside Kafka's records of its share partitions. A
+snapshot is a mark (type 101) and the records that rebuild the group, in one transaction: what lies before the mark is
+not needed. Our own records are what the group is loaded from; Kafka's are for Kafka's tools, and say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from coordinator.records import LogStartMoved, PartitionInitialized, Record, RunsChanged, UnreadableRecord
+from coordinator.share_group import ShareGroup
+from coordinator.share_partition import SharePartition
+from coordinator.state_log.combiner import combine
+from coordinator.state_log.owner import Owner, decode_owner
+from coordinator.state_log.partition_log import KeyValue, PartitionLog, pieces
+from coordinator.state_log.primitives import INT64
+from coordinator.state_log.projection import changed, project
+from coordinator.state_log.record_keys import (
+    GROUP_RECORD,
+    GroupOwnerKey,
+    GroupRecordKey,
+    GroupSnapshotKey,
+    ShareSnapshotKey,
+    ShareUpdateKey,
+    decode_key,
+    encode_key,
+    key_head,
+)
+from coordinator.state_log.record_values import StateBatch
+from coordinator.values import TopicIdPartition
+
+MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
+"""A longer snapshot goes on in updates."""
+
+
+class Entry(NamedTuple):
+    """A record of ours. ``data`` None: a snapshot begins, forget what came before."""
+
+    sequence: int
+    data: bytes | None
+
+
+class GroupLog:
+    """What is remembered of one group's log. ``next_sequence``: None while nothing of ours was read. ``needed_offset``:
+    where in the state partition what is needed of the group begins."""
+
+    def __init__(self, group_id: str, *, updates_per_snapshot: int) -> None:
+        self.group_id = group_id
+        self.updates_per_snapshot = updates_per_snapshot
+        self.partitions: dict[TopicIdPartition, PartitionLog] = {}
+        self.next_sequence: int | None = None
+        self.needed_offset: int | None = None
+        self.owner: Owner | None = None
+        self._left_out: int | None = None
+        self._record_head = key_head(GROUP_RECORD, group_id)
+        self._group_part = self._record_head[2:]
+        self._owner_key = encode_key(GroupOwnerKey(group_id))
+
+    def __repr__(self) -> str:
+        return f"<GroupLog {self.group_id} next={self.next_sequence} needed={self.needed_offset} owner={self.owner}>"
+
+    # --- read
+
+    def read(self, key: bytes | None, value: bytes | None, offset: int) -> Entry | None:
+        """The record at this offset of the state partition, as it comes; None if it is not one of the group's own.
+        UnreadableRecord for one of the group's that can't be read, and where one is missing before it."""
+        if not key:
+            raise self._unreadable("a record without a key is among them")
+        if key[2 : 2 + len(self._group_part)] != self._group_part:
+            return None
+        if key.startswith(self._record_head):
+            if len(key) != len(self._record_head) + INT64.size:
+                raise self._unreadable("the key of a record has another length")
+            (sequence,) = INT64.unpack_from(key, len(self._record_head))
+            return self._own(int(sequence), value, offset)
+        known = decode_key(key)
+        if isinstance(known, (ShareSnapshotKey, ShareUpdateKey)):
+            self._partition(TopicIdPartition(known.topic_id, known.partition)).replay(known, value)
+        elif isinstance(known, GroupSnapshotKey):
+            self.next_sequence, self.needed_offset, self._left_out = known.sequence, offset, None
+            return Entry(known.sequence, None)
+        elif isinstance(known, GroupOwnerKey):
+            self.owner = decode_owner(value or b"", self.group_id)
+        return None
+
+    def look(self, key: bytes | None, value: bytes | None) -> bool:
+        """Whether the record is of this group; of its content only who owns the group is looked at."""
+        if not key or key[2 : 2 + len(self._group_part)] != self._group_part:
+            return False
+        if key == self._owner_key:
+            self.owner = decode_owner(value or b"", self.group_id)
+        return True
+
+    def end(self) -> None:
+        """All was read. UnreadableRecord if what the group needs is not there any more."""
+        if self._left_out is not None:
+            raise self._unreadable(f"what came before record {self._left_out} is gone, and no snapshot takes its place")
+
+    def _own(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
+        if value is None:
+            raise self._unreadable(f"record {sequence} has no value")
+        if self.next_sequence is None:
+            if sequence:  # pruned before it: a snapshot follows
+                self._left_out = sequence if self._left_out is None else self._left_out
+                return None
+            self.needed_offset = offset
+        elif sequence != self.next_sequence:
+            raise self._unreadable(f"record {sequence} comes where {self.next_sequence} should")
+        self.next_sequence = sequence + 1
+        return Entry(sequence, value)
+
+    # --- written
+
+    def keyed(self, records: Iterable[bytes], first: int) -> list[KeyValue]:
+        """The group's own records, numbered from ``first``."""
+        return [(encode_key(GroupRecordKey(self.group_id, at)), data) for at, data in enumerate(records, first)]
+
+    def snapshot_mark(self) -> KeyValue:
+        """What a snapshot begins with."""
+        return encode_key(GroupSnapshotKey(self.group_id, self.next_sequence or 0)), b""
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record], now_ms: int) -> list[KeyValue]:
+        """Kafka's records of what ``records``, which the group has replayed, changed."""
+        batches: dict[TopicIdPartition, list[StateBatch]] = {}
+        moved: set[TopicIdPartition] = set()
+        for record in records:
+            if isinstance(record, RunsChanged):
+                key = TopicIdPartition(record.topic_id, record.partition)
+                said = changed(group.partitions[key], record.runs).state_batches
+                batches[key] = list(combine(batches[key], said, None) if key in batches else said)
+            elif isinstance(record, (PartitionInitialized, LogStartMoved)):
+                moved.add(TopicIdPartition(record.topic_id, record.partition))
+        found: list[KeyValue] = []
+        for key in dict.fromkeys([*moved, *batches]):
+            if key in moved or batches[key]:
+                found += self._written(key, group.partitions[key], tuple(batches.get(key, ())), now_ms)
+        return found
+
+    def snapshot_records(self, group: ShareGroup, now_ms: int) -> list[KeyValue]:
+        """Kafka's records of all share partitions as they are."""
+        found: list[KeyValue] = []
+        for key, partition in group.partitions.items():
+            log = self._partition(key)
+            if log.snapshot_epoch is None:
+                record = log.initialize(project(partition), state_epoch=0, now_ms=now_ms)
+            else:
+                record = log.snapshot(project(partition), now_ms=now_ms)
+            found += pieces(record, MAX_STATE_RECORD_BYTES)
+        return found
+
+    def written(self, shown: Iterable[KeyValue]) -> None:
+        """Kafka's records are durable."""
+        for key, value in shown:
+            known = _state_key(key)
+            self._partition(TopicIdPartition(known.topic_id, known.partition)).replay(known, value)
+
+    def _written(
+        self, key: TopicIdPartition, partition: SharePartition, batches: tuple[StateBatch, ...], now_ms: int
+    ) -> list[KeyValue]:
+        log = self._partition(key)
+        if log.snapshot_epoch is None:
+            record = log.initialize(project(partition), state_epoch=0, now_ms=now_ms)
+        else:
+            change = changed(partition, ())._replace(state_batches=batches)
+            limit = self.updates_per_snapshot
+            record = log.write(change, lambda: project(partition), updates_per_snapshot=limit, now_ms=now_ms)
+        return pieces(record, MAX_STATE_RECORD_BYTES)
+
+    # --- inside
+
+    def _partition(self, key: TopicIdPartition) -> PartitionLog:
+        log = self.partitions.get(key)
+        if log is None:
+            log = self.partitions[key] = PartitionLog(self.group_id, key.topic_id, key.partition)
+        return log
+
+    def _unreadable(self, reason: str) -> UnreadableRecord:
+        return UnreadableRecord(group_id=self.group_id, reason=reason)
+
+
+def _state_key(key: bytes) -> ShareSnapshotKey | ShareUpdateKey:
+    known = decode_key(key)
+    assert isinstance(known, (ShareSnapshotKey, ShareUpdateKey))
+    return known

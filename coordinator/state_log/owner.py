@@ -1,0 +1,35 @@
+"""Who serves a group: written into its log by each new owner, for people and for the one that was fenced."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coordinator.records import UnreadableRecord
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A coordinator process. ``place``: which of the coordinators that replace each other it is (one on demand: the
+    host and the user's runtime directory; a fleet: all of them are one place). ``process``: this one process's mark."""
+
+    place: str
+    process: str
+    host: str
+    pid: int
+    endpoint: str = ""
+
+    def __str__(self) -> str:
+        at = f" at {self.endpoint}" if self.endpoint else ""
+        return f"the coordinator on {self.host}{at} (process {self.pid})"
+
+
+def encode_owner(owner: Owner) -> bytes:
+    """As msgpack."""
+    return msgspec.msgpack.encode(owner)
+
+
+def decode_owner(data: bytes, group_id: str) -> Owner:
+    """The owner that was encoded; UnreadableRecord."""
+    try:
+        return msgspec.msgpack.decode(data, type=Owner)
+    except msgspec.DecodeError as error:
+        raise UnreadableRecord(group_id=group_id, reason=f"its owner: {error}") from error

@@ -1,0 +1,172 @@
+"""The Kafka store keeps the store's promises on a real broker, and its owners fence each other."""
+
+import uuid
+
+import pytest
+
+from coordinator.errors import GroupTakenOver, StateRecordUnreadable, StateTopicUnfit
+from coordinator.service.cluster import KafkaCluster
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.service.store import StoreFenced
+from coordinator.state_log.owner import Owner
+from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, encode_key
+from tests.unit.store_contract import StoreContract
+
+pytestmark = pytest.mark.broker
+
+
+def state_topic(kafka, name=None, partitions=1):
+    return StateTopic(
+        cluster=KafkaCluster(kafka.bootstrap, {}, 15_000),
+        bootstrap_servers=kafka.bootstrap,
+        kafka_config={},
+        partitions=partitions,
+        write_timeout_ms=5_000,
+        broker_timeout_ms=15_000,
+        name=name or f"state-{uuid.uuid4().hex[:8]}",
+    )
+
+
+def owner(host="here"):
+    return Owner(place=host, process=uuid.uuid4().hex, host=host, pid=1)
+
+
+@pytest.fixture
+def topic(kafka):
+    topic = state_topic(kafka)
+    topic.ensure()
+    return topic
+
+
+@pytest.fixture
+def open_at(topic):
+    """`open_at("host")`: the store as a coordinator of that host has it; all are closed at the end."""
+    opened = []
+
+    def open_store(host="here"):
+        opened.append(KafkaStore(topic, 0, NewestTaker(owner(host)), updates_per_snapshot=500))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+class TestContract(StoreContract):
+    @pytest.fixture
+    def reopen(self, open_at):
+        return open_at
+
+
+def taken(store, group_id="billing", *, claim=True):
+    if claim:
+        store.claim(group_id)
+    return [data for _, data in store.load(group_id)]
+
+
+def test_the_newest_taker_wins_and_the_one_before_is_told_who_it_is(open_at):
+    old, new = open_at("one"), open_at("two")
+    taken(old)
+    old.append({"billing": [b"a"]})
+    assert taken(new) == [b"a"]
+    with pytest.raises(StoreFenced, match="taken over by the coordinator on two"):
+        old.append({"billing": [b"late"]})
+    new.append({"billing": [b"b"]})
+    with pytest.raises(GroupTakenOver, match="the coordinator on two"):
+        taken(old, claim=False)
+    assert taken(open_at("two"), claim=False) == [b"a", b"b"]
+
+
+def test_who_was_fenced_takes_the_group_back_for_a_new_member_only(open_at):
+    old, new = open_at("one"), open_at("two")
+    taken(old)
+    old.append({"billing": [b"a"]})
+    taken(new)
+    with pytest.raises(StoreFenced):
+        old.append({"billing": []})
+    assert taken(old) == [b"a"]
+    old.append({"billing": [b"b"]})
+    with pytest.raises(StoreFenced, match="the coordinator on one"):
+        new.append({"billing": [b"late"]})
+
+
+def test_a_proof_is_refused_to_an_owner_that_was_replaced(open_at):
+    old, new = open_at("one"), open_at("two")
+    taken(old)
+    old.append({"billing": [b"a"]})
+    taken(new)
+    with pytest.raises(StoreFenced):
+        old.append({"billing": []})
+
+
+def test_of_two_groups_one_may_be_lost_and_the_other_is_written(open_at):
+    old, new = open_at("one"), open_at("two")
+    taken(old), taken(old, "shipping")
+    old.append({"billing": [b"a"], "shipping": [b"x"]})
+    taken(new)
+    with pytest.raises(Exception, match=r"billing: .*taken over") as raised:
+        old.append({"billing": [b"late"], "shipping": [b"y"]})
+    assert set(raised.value.failed) == {"billing"}
+    assert taken(old, "shipping") == [b"x", b"y"]
+    assert taken(new) == [b"a"]
+
+
+def produce(kafka, topic, key, value):
+    kafka.produce(topic.name, [value], keys=[key], partition=0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (encode_key(GroupRecordKey("billing", 5)), b"x", "record 5 comes where 1 should"),
+        (encode_key(GroupRecordKey("billing", 1))[:-8], b"x", "another length"),
+        (b"\x00\x67" + encode_key(GroupSnapshotKey("billing", 9))[2:], b"x", "its key is of type 103"),
+        (None, b"x", "without a key"),
+    ],
+)
+def test_a_record_that_cannot_be_read_stops_the_load_with_its_partition_and_offset(
+    kafka, topic, open_at, key, value, reason
+):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    produce(kafka, topic, key, value)
+    with pytest.raises(
+        StateRecordUnreadable,
+        match=rf"Record at offset \d+ of share group billing in state store {topic.name}-0 .*{reason}",
+    ):
+        taken(store)
+
+
+def test_records_that_are_gone_from_the_log_s_beginning_are_missed(kafka, topic, open_at):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    store.append({"billing": [b"b"]})
+    first = store._open["billing"].log.needed_offset
+    kafka.delete_records(topic.name, first + 1)
+    with pytest.raises(StateRecordUnreadable, match="what came before record 1 is gone"):
+        taken(open_at())
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"cleanup_policy": "compact"}, "compaction"),
+        ({"cleanup_policy": "delete", "retention_ms": "1000000"}, "retention.ms is 1000000"),
+        ({"retention_ms": -1, "max_message_bytes": "1000000"}, "max.message.bytes is 1000000"),
+    ],
+)
+def test_a_topic_that_would_lose_state_is_refused(kafka, config, reason):
+    name = kafka.create_topic(f"state-{uuid.uuid4().hex[:8]}", 1, **config)
+    with pytest.raises(StateTopicUnfit, match=reason):
+        state_topic(kafka, name).ensure()
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_topic_with_another_number_of_partitions_is_refused(kafka, partitions):
+    name = kafka.create_topic(f"state-{uuid.uuid4().hex[:8]}", partitions, retention_ms=-1)
+    with pytest.raises(StateTopicUnfit, match=rf"has {partitions} partitions.* among 3"):
+        state_topic(kafka, name, partitions=3).ensure()
