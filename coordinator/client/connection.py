@@ -18,8 +18,13 @@ from coordinator.wire import Endpoint, Health, Healthy, decode_answer, encode
 CALL_TIMEOUT_S = 45.0
 HEALTH_TIMEOUT_S = 5.0
 
-_KEEPALIVE = (("grpc.keepalive_time_ms", 5_000), ("grpc.keepalive_timeout_ms", 5_000))
-"""A host that is gone, or a process that was stopped, is noticed in ten seconds, also in the middle of a call."""
+_WATCHED = (
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),  # keepalive_timeout_ms is not heeded (seen)
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # how long a new connection may take
+    ("grpc.use_local_subchannel_pool", 1),  # else a new connection waits as long as one that failed before would
+    ("grpc.enable_retries", 0),  # the library's, of which nobody knows; CoordinatorClient tries again
+)
 _CAUSE = re.compile(r"last error: (.{1,200})")
 
 
@@ -41,12 +46,13 @@ class Tls:
 
 
 class Connection:
-    """Thread-safe."""
+    """Thread-safe. ``watched``: a host that is gone, or a process that was stopped, is noticed in some five seconds,
+    also in the middle of a call."""
 
-    def __init__(self, endpoint: Endpoint, tls: Tls | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, tls: Tls | None = None, *, watched: bool = False) -> None:
         self.endpoint = endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        options: dict[str, Any] = {"generic_options": list(_KEEPALIVE)}
+        options: dict[str, Any] = {"generic_options": list(_WATCHED) if watched else None}
         if tls is not None:
             options |= {"tls_root_certs": tls.roots or None, "override_hostname": tls.hostname or None}
         self._client = flight.FlightClient(f"grpc{'+tls' if tls else ''}://{host}:{endpoint.port}", **options)

@@ -100,7 +100,7 @@ class Endpoints:
 
     def _connection(self, address: tuple[str, int]) -> Connection:
         host, port = address
-        return Connection(Endpoint(host=host, port=port, token=self.token, pid=0), self.tls_of(host))
+        return Connection(Endpoint(host=host, port=port, token=self.token, pid=0), self.tls_of(host), watched=True)
 
     def _checked(self, connection: Connection) -> Connection:
         health = connection.check_health()
