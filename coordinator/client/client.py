@@ -15,7 +15,13 @@ from coordinator.client.cluster import cluster_id
 from coordinator.client.connection import Connection, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, store_of
-from coordinator.errors import CoordinatorNotStarted, NotCoordinator, ShareGroupError, StateStoreInUse
+from coordinator.errors import (
+    CoordinatorNotAvailable,
+    CoordinatorNotStarted,
+    NotCoordinator,
+    ShareGroupError,
+    StateStoreInUse,
+)
 
 RETRY_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 15.0
@@ -121,6 +127,10 @@ class CoordinatorClient:
             return connection.call(request)
         except (Unreachable, NotCoordinator):
             self._forget(connection)
+            raise
+        except CoordinatorNotAvailable:
+            if self._directory.by_group:  # perhaps it lost touch with its fleet, and another serves the group now
+                self._forget(connection)
             raise
 
     def _connected(self, group_id: str = "") -> Connection:

@@ -112,8 +112,10 @@ def test_a_file_is_read_as_java_reads_it(config):
     assert "word" not in repr(found)
 
 
-def test_the_state_is_in_kafka_unless_the_file_says_where(config, monkeypatch):
+def test_the_state_is_in_kafka_unless_the_file_says_where(config):
     assert config().settings.state_store == "sqlite:state.db"
+    write_properties(config.path, {"bootstrap.servers": "broker:9092"})
+    assert read_config(str(config.path), {}).settings.state_store == "kafka"
     with pytest.raises(ShareGroupError, match=r"share\.state\.store=sqlite .*kafka or sqlite:PATH"):
         config(**{"share.state.store": "sqlite"})
 

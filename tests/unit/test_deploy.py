@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import dataclasses
 import re
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from coordinator.config import COORDINATOR_KEYS
 from coordinator.service import standalone_config
 from sharegroup.__main__ import run
 from tests.support.imports import ROOT
@@ -73,9 +71,7 @@ def test_no_secret_is_in_the_manifest_and_others_may_not_read_its_files(objects)
     assert modes == [0o440, 0o440]
 
 
-def test_the_file_of_the_pods_is_one_that_the_coordinator_reads(objects, container, tmp_path, monkeypatch):
-    # Where the state is kept is another test's matter, and may not be built yet.
-    monkeypatch.setitem(COORDINATOR_KEYS, "share.state.store", _any(COORDINATOR_KEYS["share.state.store"]))
+def test_the_file_of_the_pods_is_one_that_the_coordinator_reads(objects, container, tmp_path):
     path = tmp_path / "coordinator.properties"
     path.write_text(objects["ConfigMap"]["data"]["coordinator.properties"])
     names = {each["name"] for each in container["env"]}
@@ -92,10 +88,6 @@ def test_the_file_of_the_pods_is_one_that_the_coordinator_reads(objects, contain
         container["readinessProbe"]["exec"]["command"][-1],
     ):
         assert any(file.startswith(mount + "/") for mount in mounts)
-
-
-def _any(key):
-    return dataclasses.replace(key, room="", room_of=None)
 
 
 def unit():

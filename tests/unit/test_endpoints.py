@@ -32,6 +32,7 @@ class Fleet:
     def __init__(self, size: int) -> None:
         self.owner: dict[str, str] = {}
         self.asked: list[str] = []
+        self.out_of_touch = ""
         self.servers = [FlightServer(self._handler(number), TOKEN) for number in range(size)]
         for server in self.servers:
             server.find = self._find
@@ -42,6 +43,8 @@ class Fleet:
             if not isinstance(request, DescribeGroup):
                 return Done()
             mine = self.addresses[number]
+            if mine == self.out_of_touch:
+                raise CoordinatorNotAvailable(group_id=request.group_id, reason="it hears nothing of its fleet")
             if self.owner.get(request.group_id) != mine:
                 raise NotCoordinator(what=request.group_id)
             return GroupDescription(group_id=request.group_id, state=mine, incarnation="i")
@@ -99,6 +102,15 @@ def test_a_group_that_moved_is_found_again_and_the_others_are_left_alone(fleet):
         assert served_by(client, "billing") == fleet.addresses[1]
         assert served_by(client, "mail") == fleet.addresses[0]
     assert fleet.asked.count("mail") == 1
+
+
+def test_an_owner_that_lost_touch_with_its_fleet_is_not_asked_for_ever(fleet):
+    fleet.owner["billing"] = fleet.addresses[0]
+    with fleet.client() as client:
+        assert served_by(client, "billing") == fleet.addresses[0]
+        fleet.out_of_touch = fleet.addresses[0]
+        fleet.owner["billing"] = fleet.addresses[1]
+        assert served_by(client, "billing") == fleet.addresses[1]
 
 
 def test_a_coordinator_that_died_is_found_out_and_the_next_owner_asked(fleet):
