@@ -9,8 +9,9 @@ from coordinator.messages import (
     LeaveGroup,
     MemberDescription,
     PartitionDescription,
+    PartitionPlan,
 )
-from coordinator.values import TopicIdPartition
+from coordinator.values import AcquiredRange, TopicIdPartition
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 from tests.unit.rules.test_isolation import acknowledged, fetched
 
@@ -93,7 +94,12 @@ def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives
     group = GroupDriver(records=10, partitions=3)
     group.ends[2] = 0
     group.join()
-    plan = group.next().plan.number
+    taken = group.next().plan
+    plan = taken.number
+    held = (AcquiredRange(0, 9, 1),)
+    assert taken.partitions == tuple(
+        PartitionPlan(topic="orders", topic_id=TOPIC_ID, partition=p, ranges=held) for p in (0, 1)
+    )
     assert group.group.plan_topic_ids(plan) == {TopicIdPartition(TOPIC_ID, 0), TopicIdPartition(TOPIC_ID, 1)}
     group.complete(plan)
     assert group.group.plan_topic_ids(plan) == set()

@@ -26,6 +26,7 @@ from coordinator.messages import (
     DescribeGroup,
     Done,
     Heartbeat,
+    Joined,
     JoinGroup,
     LeaveGroup,
     PartitionAcks,
@@ -327,7 +328,13 @@ def test_a_member_that_never_came_cannot_leave() -> None:
 def test_a_heartbeat_is_answered_as_a_join_is() -> None:
     group = GroupDriver()
     joined = group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p"))
-    assert joined.member_epoch == 1
+    assert joined == Joined(
+        member_epoch=1,
+        incarnation="i",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=5_000,
+        isolation_level="read_uncommitted",
+    )
     assert group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == joined
 
 
