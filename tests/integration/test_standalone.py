@@ -306,6 +306,29 @@ def test_health_by_the_file_that_started_it(own, tmp_path, certificates):
     assert (found.returncode, found.stderr.count("\n")) == (1, 1)
 
 
+def test_of_two_coordinators_on_kafka_one_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, topic, unique):
+    fleet = []
+    state = {"share.coordinator.fleet.group.id": unique("fleet"), "bootstrap.servers": kafka.bootstrap}
+    with contextlib.ExitStack() as stack:
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            fleet.append(stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path / name, state))))
+        endpoints = ",".join(each.wait_ready().endpoint for each in fleet)
+        configs = {TOKEN_FILE: str(fleet[0].token_file)}
+        client = stack.enter_context(
+            contextlib.closing(CoordinatorClient.connect("unused:1", {}, None, endpoints, configs=configs))
+        )
+        orders, group = topic("orders"), unique("billing")
+        kafka.produce(orders, [str(number) for number in range(10)])
+        session = MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")
+        stack.callback(session.close)
+        plan = session.call(NextPlan, wait_ms=10_000).plan
+        assert [(r.first, r.last) for p in plan.partitions for r in p.ranges] == [(0, 9)]
+        (owner,) = [each for each in fleet if each.said(f"joined: group={group} ")]
+        assert owner.end() == 0
+        assert session.call(NextPlan).plan == plan
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_lets_its_state_go_and_clients_find_the_next(own, tmp_path, topic, number):
     first = own().wait_ready()
