@@ -16,7 +16,7 @@ from coordinator.messages import (
 from coordinator.record_state import RecordState
 from coordinator.runs import Run
 from coordinator.values import AcknowledgeType
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.unit.group_driver import GroupDriver
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LOCK_MS = 30_000
@@ -48,8 +48,8 @@ class ShareConsumers(GroupDriver):
 
     def initialize(self, start: int) -> None:
         """Give each partition the start offset that the reset policy came to."""
-        topic = TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=len(self.ends))
-        starts = tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=start) for p in self.ends)
+        topic = TopicPartitions(topic="orders", topic_id=self.topic_id, partitions=len(self.ends))
+        starts = tuple(PartitionStart(topic_id=self.topic_id, partition=p, start_offset=start) for p in self.ends)
         self.run(InitializePartitions(topics=(topic,), starts=starts))
 
     def configure(self, **configs: object) -> None:
@@ -76,10 +76,10 @@ class ShareConsumers(GroupDriver):
 
     def acknowledge_all(self, batches: dict[int, tuple[AckBatch, ...]], member: str = "c1") -> dict[int, str]:
         """ShareAcknowledge of several partitions: the error of each."""
-        acks = tuple(PartitionAcks(topic_id=TOPIC_ID, partition=p, batches=b) for p, b in batches.items())
+        acks = tuple(PartitionAcks(topic_id=self.topic_id, partition=p, batches=b) for p, b in batches.items())
         who = {"group_id": "billing", "member_id": member, "member_epoch": self.epochs[member]}
         errors = self.run(Acknowledge(**who, partitions=acks)).errors
-        return {p: errors.get(f"{TOPIC_ID}:{p}", "NONE") for p in batches}
+        return {p: errors.get(f"{self.topic_id}:{p}", "NONE") for p in batches}
 
     def heartbeat(self, *members: str) -> None:
         for member in members:

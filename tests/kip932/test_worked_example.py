@@ -26,7 +26,8 @@ from coordinator.runs import Run
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from coordinator.values import AcknowledgeType, TopicIdPartition
-from tests.kip932.consumers import TOPIC_ID, ShareConsumers
+from tests.kip932.consumers import ShareConsumers
+from tests.unit.group_driver import TOPIC_ID
 
 GOLDEN = Path(__file__).with_name("worked_example.txt").read_text("utf-8")
 STEP_MS = 1_000

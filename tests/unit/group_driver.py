@@ -49,7 +49,9 @@ def durable_state(group: ShareGroup) -> list[bytes]:
 
 
 class GroupDriver:
-    """One group on one topic, ``orders`` with id ``T``, its log ``[log_start, end)`` in each partition."""
+    """One group on one topic, ``orders``, its log ``[log_start, end)`` in each partition."""
+
+    topic_id = TOPIC_ID
 
     def __init__(self, *, records: int = 10_000, partitions: int = 1, **configs: str) -> None:
         self.group = ShareGroup("billing")
@@ -63,8 +65,8 @@ class GroupDriver:
             self.run(AlterConfigs(configs=configs))
         self.run(
             InitializePartitions(
-                topics=(TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=partitions),),
-                starts=tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=0) for p in self.ends),
+                topics=(TopicPartitions(topic="orders", topic_id=self.topic_id, partitions=partitions),),
+                starts=tuple(PartitionStart(topic_id=self.topic_id, partition=p, start_offset=0) for p in self.ends),
             )
         )
 
@@ -122,7 +124,7 @@ class GroupDriver:
 
     def bounds(self) -> tuple[PartitionBounds, ...]:
         return tuple(
-            PartitionBounds(topic_id=TOPIC_ID, partition=p, log_start=self.log_starts[p], end=end)
+            PartitionBounds(topic_id=self.topic_id, partition=p, log_start=self.log_starts[p], end=end)
             for p, end in self.ends.items()
         )
 
@@ -165,13 +167,13 @@ class GroupDriver:
 
     def move_log_start(self, offset: int, partition: int = 0) -> None:
         self.log_starts[partition] = offset
-        starts = (PartitionStart(topic_id=TOPIC_ID, partition=partition, start_offset=offset),)
+        starts = (PartitionStart(topic_id=self.topic_id, partition=partition, start_offset=offset),)
         self.run(MoveLogStarts(starts=starts))
 
     # --- what a test looks at
 
     def partition(self, partition: int = 0) -> SharePartition:
-        return self.group.partitions[TopicIdPartition(TOPIC_ID, partition)]
+        return self.group.partitions[TopicIdPartition(self.topic_id, partition)]
 
     def dump(self, partition: int = 0) -> list[str]:
         """``[first..last] STATE count failures number``, as in the walkthrough."""

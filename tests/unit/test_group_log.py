@@ -1,0 +1,431 @@
+"""A group's log: whoever reads it back has the group, and what Kafka's tools read beside it says the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.decide import decide
+from coordinator.errors import ShareGroupError
+from coordinator.messages import Acknowledge, PartitionAcks
+from coordinator.record_state import RecordState
+from coordinator.records import RunsChanged, UnreadableRecord, decode_record, encode_records
+from coordinator.runs import Run
+from coordinator.share_group import ShareGroup
+from coordinator.state_log import group_log
+from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES, Entry, GroupLog
+from coordinator.state_log.owner import Owner, encode_owner
+from coordinator.state_log.partition_log import KeyValue
+from coordinator.state_log.projection import project
+from coordinator.state_log.record_keys import (
+    GroupOwnerKey,
+    GroupRecordKey,
+    GroupSnapshotKey,
+    ShareSnapshotKey,
+    ShareUpdateKey,
+    decode_key,
+    encode_key,
+)
+from coordinator.state_log.record_values import ShareSnapshotValue
+from coordinator.values import AcknowledgeType, TopicIdPartition
+from tests.kip932.consumers import ShareConsumers, batch
+from tests.support.state_records import TOPIC_ID, state_after
+from tests.unit.group_driver import durable_state
+from tests.unit.test_partition_log import play, steps
+
+GROUP = "billing"
+OTHERS = "billing-2"
+MARKER = 1
+"""A transaction ends with a marker, which takes an offset."""
+
+
+class Kept(ShareConsumers):
+    """A group and the partition of the state topic that it would lie in, as the Kafka store writes it: every command,
+    or snapshot, is one transaction. The topic id is a real one, since Kafka's keys have room for nothing else."""
+
+    topic_id = TOPIC_ID
+
+    def __init__(self, *, updates_per_snapshot: int = 500, **fields: Any) -> None:
+        self.now_ms = 0
+        self.written: list[tuple[int, bytes | None, bytes | None]] = []
+        self.end = 0
+        self.updates_per_snapshot = updates_per_snapshot
+        self.live = self.new_log()
+        self.kafkas: dict[TopicIdPartition, ShareSnapshotValue] = {}
+        super().__init__(**fields)
+
+    def new_log(self) -> GroupLog:
+        return GroupLog(GROUP, updates_per_snapshot=self.updates_per_snapshot)
+
+    # --- the store's part
+
+    def append(self, records: Any) -> None:
+        durable = [record for record in records if record.durable]
+        super().append(records)
+        if not durable:
+            return
+        own = encode_records(durable)
+        shown = self.live.state_records(self.group, durable, self.now_ms)
+        first = self.live.next_sequence or 0
+        offset = self.write([*self.live.keyed(own, first), *shown])
+        if self.live.needed_offset is None:
+            self.live.needed_offset = offset
+        self.wrote(first + len(own), shown)
+
+    def snapshot(self) -> None:
+        own = encode_records(self.group.snapshot())
+        shown = self.live.snapshot_records(self.group, self.now_ms)
+        first = self.live.next_sequence or 0
+        self.live.needed_offset = self.write([self.live.snapshot_mark(), *self.live.keyed(own, first), *shown])
+        self.wrote(first + len(own), shown)
+
+    def wrote(self, next_sequence: int, shown: list[KeyValue]) -> None:
+        self.live.next_sequence = next_sequence
+        self.live.written(shown)
+        for key, value in shown:
+            known = decode_key(key)
+            assert isinstance(known, (ShareSnapshotKey, ShareUpdateKey))
+            at = TopicIdPartition(known.topic_id, known.partition)
+            self.kafkas[at] = state_after(self.kafkas.get(at), key, value)
+        self.check_log()
+
+    def write(self, entries: list[KeyValue]) -> int:
+        """The offset of the first."""
+        first = self.end
+        self.put(*entries)
+        self.end += MARKER
+        return first
+
+    def put(self, *entries: tuple[bytes | None, bytes | None]) -> None:
+        for key, value in entries:
+            self.written.append((self.end, key, value))
+            self.end += 1
+
+    def prune(self) -> None:
+        """What lies below the group's needed offset goes."""
+        needed = self.live.needed_offset or 0
+        self.written = [entry for entry in self.written if entry[0] >= needed]
+
+    # --- whoever comes after it
+
+    def load(self) -> tuple[ShareGroup, GroupLog]:
+        group, log = ShareGroup(GROUP), self.new_log()
+        for offset, key, value in self.written:
+            entry = log.read(key, value, offset)
+            if entry is not None and entry.data is None:
+                group = ShareGroup(GROUP)
+            elif entry is not None:
+                group.replay(decode_record(entry.data or b"", GROUP))
+        log.end()
+        return group, log
+
+    def check_log(self) -> None:
+        group, log = self.load()
+        assert durable_state(group) == durable_state(self.group)
+        assert (log.next_sequence, log.needed_offset) == (self.live.next_sequence, self.live.needed_offset)
+        assert {k: repr(p) for k, p in log.partitions.items()} == {k: repr(p) for k, p in self.live.partitions.items()}
+        assert set(self.kafkas) == set(self.group.partitions)
+        for key, state in self.kafkas.items():
+            partition = self.group.partitions[key]
+            assert (state.start_offset, state.state_batches) == project(partition)
+            assert state.delivery_complete_count == partition.delivery_complete_count
+
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+
+
+def kinds(group: Kept) -> list[str]:
+    return [type(decode_key(key or b"")).__name__ for _, key, _ in group.written]
+
+
+def unreadable(group: Kept, reason: str) -> None:
+    with pytest.raises(UnreadableRecord, match=f"share group {GROUP} can't be read .*{reason}"):
+        group.load()
+
+
+# --- read back
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(steps, min_size=5, max_size=30),
+    st.sampled_from([2, 3, 5]),
+    st.sampled_from([0, 1, 3, 500]),
+    st.sets(st.integers(0, 29), max_size=3),
+    st.booleans(),
+)
+def test_whatever_the_engine_does_its_log_is_the_group_and_kafkas_records_say_the_same(
+    script: list[tuple[str, int, int, int]], tries: int, updates_per_snapshot: int, snapshots: set[int], prunes: bool
+) -> None:
+    group = Kept(
+        updates_per_snapshot=updates_per_snapshot,
+        end=16,
+        members=2,
+        share_delivery_count_limit=tries,
+        share_isolation_base=5,
+    )
+    newest: dict[str, str] = {}
+    group.join("q1")
+    group.join("q2")
+    for at, (what, who, first, size) in enumerate(script):
+        if at in snapshots:
+            group.snapshot()
+            if prunes:
+                group.prune()
+        try:
+            play(group, newest, what, who, first, size)  # type: ignore[arg-type]
+        except ShareGroupError:
+            continue
+    group.check_log()
+
+
+def mixed() -> Kept:
+    """A group with records in every durable state."""
+    group = Kept(end=20, members=2, partitions=2)
+    group.fetch("c1", 10)
+    group.acknowledge(ACCEPT, 2, 4)
+    group.acknowledge(RELEASE, 5, 6)
+    group.acknowledge(REJECT, 8)
+    return group
+
+
+def test_what_lies_before_the_group_s_snapshot_is_not_needed() -> None:
+    group = mixed()
+    group.snapshot()
+    group.prune()
+    assert kinds(group)[:2] == ["GroupSnapshotKey", "GroupRecordKey"]
+    group.check_log()
+    group.acknowledge(ACCEPT, 0, 1)
+    group.fetch("c2", 3)
+    group.check_log()
+
+
+def test_a_snapshot_after_another_takes_its_place_and_sequence_numbers_go_on() -> None:
+    group = mixed()
+    group.snapshot()
+    before = group.live.next_sequence
+    group.acknowledge(ACCEPT, 0, 1)
+    group.snapshot()
+    own = [key.sequence for _, data, _ in group.written if isinstance(key := decode_key(data or b""), GroupRecordKey)]
+    assert own == [*range(len(own))]
+    assert before is not None and group.live.next_sequence == len(own) > before
+    group.prune()
+    group.check_log()
+
+
+def test_what_other_groups_wrote_is_passed_over_whatever_it_is() -> None:
+    group = mixed()
+    unknown = b"\x00\x67" + encode_key(GroupRecordKey(OTHERS, 7))[2:]
+    for key in (encode_key(GroupRecordKey(OTHERS, 99)), encode_key(GroupSnapshotKey(OTHERS, 3)), unknown):
+        group.put((key, b"not ours"), (key, None))
+    group.put((encode_key(ShareSnapshotKey(OTHERS, TOPIC_ID, 0)), None))
+    group.put((encode_key(GroupOwnerKey(OTHERS)), b"torn"))
+    group.acknowledge(ACCEPT, 0, 1)
+    group.check_log()
+
+
+def test_the_group_begins_at_its_first_record_or_its_newest_snapshot() -> None:
+    log = GroupLog(GROUP, updates_per_snapshot=500)
+    assert log.read(encode_key(GroupOwnerKey(GROUP)), OWNER, 3) is None
+    assert (log.next_sequence, log.needed_offset) == (None, None)
+    assert log.read(encode_key(GroupRecordKey(GROUP, 0)), b"a", 7) == Entry(0, b"a")
+    assert log.read(encode_key(GroupRecordKey(GROUP, 1)), b"b", 9) == Entry(1, b"b")
+    assert (log.next_sequence, log.needed_offset) == (2, 7)
+    assert log.read(encode_key(GroupSnapshotKey(GROUP, 2)), b"", 12) == Entry(2, None)
+    assert (log.next_sequence, log.needed_offset) == (2, 12)
+    assert log.read(encode_key(GroupRecordKey(GROUP, 2)), b"s", 13) == Entry(2, b"s")
+    assert (log.next_sequence, log.needed_offset) == (3, 12)
+
+
+# --- who owns it
+
+ME = Owner(place="here", process="p", host="host", pid=1, endpoint="c1:9394")
+OWNER = encode_owner(ME)
+
+
+def test_the_newest_owner_is_known_also_to_who_only_looks() -> None:
+    newer = encode_owner(Owner(place="there", process="q", host="host2", pid=2))
+    log, looking = (GroupLog(GROUP, updates_per_snapshot=500) for _ in range(2))
+    key = encode_key(GroupOwnerKey(GROUP))
+    for at, value in enumerate((OWNER, newer)):
+        assert log.read(key, value, at) is None
+        assert looking.look(key, value)
+    assert log.owner == looking.owner and log.owner is not None and log.owner.place == "there"
+    assert str(ME) == "the coordinator on host at c1:9394 (process 1)"
+    assert looking.look(encode_key(GroupRecordKey(GROUP, 5)), b"x")
+    assert not looking.look(encode_key(GroupOwnerKey(OTHERS)), OWNER)
+    assert not looking.look(None, b"x")
+    assert looking.owner == log.owner
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xc1"])
+def test_an_owner_that_is_torn_is_unreadable(value: bytes | None) -> None:
+    group = mixed()
+    group.put((encode_key(GroupOwnerKey(GROUP)), value))
+    unreadable(group, "its owner")
+
+
+# --- what is missing, or torn
+
+
+def test_what_is_left_of_before_a_snapshot_is_passed_over() -> None:
+    group = mixed()
+    first = group.live.needed_offset
+    group.snapshot()
+    group.written = [entry for entry in group.written if entry[0] > (first or 0) + 2]
+    group.check_log()
+
+
+def test_records_that_are_gone_before_it_are_missed() -> None:
+    group = mixed()
+    group.written = group.written[1:]
+    unreadable(group, "what came before record 1 is gone")
+    group.snapshot()
+    group.check_log()
+
+
+@pytest.mark.parametrize("back", [1, 2, 5])
+def test_a_record_that_is_missing_is_noticed_at_the_next_one(back: int) -> None:
+    group = mixed()
+    own = [at for at, (_, key, _) in enumerate(group.written) if isinstance(decode_key(key or b""), GroupRecordKey)]
+    del group.written[own[-1 - back]]
+    unreadable(group, f"record {len(own) - back} comes where {len(own) - back - 1} should")
+
+
+def test_a_record_that_comes_twice_is_refused() -> None:
+    group = mixed()
+    last = (group.live.next_sequence or 0) - 1
+    group.put((encode_key(GroupRecordKey(GROUP, last)), b"again"))
+    unreadable(group, f"record {last} comes where {last + 1} should")
+
+
+def test_a_record_of_the_snapshot_that_is_missing_is_noticed() -> None:
+    group = mixed()
+    group.snapshot()
+    group.prune()
+    del group.written[1]
+    unreadable(group, "comes where")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (None, b"x", "without a key"),
+        (b"", b"x", "without a key"),
+        (encode_key(GroupRecordKey(GROUP, 4))[:-1], b"x", "another length"),
+        (encode_key(GroupRecordKey(GROUP, 4)) + b"\x00", b"x", "another length"),
+        (encode_key(GroupSnapshotKey(GROUP, 4))[:-1], b"", ""),
+        (encode_key(ShareUpdateKey(GROUP, TOPIC_ID, 0))[:-1], b"", ""),
+        (encode_key(ShareUpdateKey(GROUP, TOPIC_ID, 0)), b"\x00\x00", ""),
+        (encode_key(ShareSnapshotKey(GROUP, TOPIC_ID, 0)), b"\x00\x09" + bytes(40), "of version 9"),
+        (b"\x00\x67" + encode_key(GroupOwnerKey(GROUP))[2:], b"x", "its key is of type 103"),
+    ],
+)
+def test_what_is_torn_or_newer_stops_the_load(key: bytes | None, value: bytes, reason: str) -> None:
+    group = mixed()
+    group.put((key, value))
+    unreadable(group, reason)
+
+
+def test_a_record_without_a_value_stops_the_load() -> None:
+    group = mixed()
+    group.put((encode_key(GroupRecordKey(GROUP, group.live.next_sequence or 0)), None))
+    unreadable(group, "has no value")
+
+
+# --- Kafka's records
+
+
+def test_what_one_round_did_to_a_partition_is_one_update() -> None:
+    group = Kept(end=20, members=2)
+    group.fetch("c1", 10)
+    twin = group.load()[0]
+    twin.loaded(group.now_ms)
+    records = []
+    for kind, at in ((RELEASE, 0), (ACCEPT, 3), (REJECT, 5)):
+        decision = decide(twin, acknowledgement(group, kind, at), group.now_ms)
+        for record in decision.records:
+            twin.replay(record)
+        records += decision.records
+    before = len(group.written)
+    group.append(records)
+    own = [name for name in kinds(group)[before:] if name != "GroupRecordKey"]
+    assert own == ["ShareUpdateKey"]
+
+
+def acknowledgement(group: Kept, kind: AcknowledgeType, at: int) -> Any:
+    acks = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch(at, at, kind),))
+    return Acknowledge(group_id=GROUP, member_id="c1", member_epoch=group.epochs["c1"], partitions=(acks,))
+
+
+def test_an_acquisition_says_nothing_to_kafka() -> None:
+    group = Kept(end=20)
+    before = len(group.written)
+    group.fetch("c1", 10)
+    assert set(kinds(group)[before:]) == {"GroupRecordKey"}
+
+
+def test_a_log_start_that_moves_is_told() -> None:
+    group = mixed()
+    group.move_log_start(7)
+    assert group.kafkas[TopicIdPartition(TOPIC_ID, 0)].start_offset == 7
+
+
+def test_a_partition_s_snapshots_come_after_as_many_updates_as_are_configured() -> None:
+    group = Kept(end=100, members=1, updates_per_snapshot=3)
+    group.fetch("c1", 20)
+    for at in range(1, 20, 2):
+        group.acknowledge(ACCEPT, at)
+    shown = [name for name in kinds(group) if name.startswith("Share")]
+    update, snapshot = "ShareUpdateKey", "ShareSnapshotKey"
+    assert shown == [snapshot, *([update] * 3), snapshot, *([update] * 3), snapshot, *([update] * 2)]
+
+
+def many_runs(count: int) -> tuple[tuple[int, int, Run], ...]:
+    """So many records, one in two, each a run of its own."""
+    run = Run(RecordState.ACKNOWLEDGED, 1)
+    return tuple((at, at, run) for at in range(1, 2 * count, 2))
+
+
+def test_a_record_of_very_many_runs_becomes_several_that_load_the_same() -> None:
+    changed = RunsChanged(topic_id=TOPIC_ID, partition=0, runs=many_runs(50_000))
+    live, loaded = begun(), begun()
+    live.replay(changed)
+    log = GroupLog(GROUP, updates_per_snapshot=500)
+    written = log.keyed(encode_records([changed]), 0)
+    assert [len(data) < 1_500_000 for _, data in written] == [True] * 3
+    for offset, (key, data) in enumerate(written):
+        entry = log.read(key, data, offset)
+        assert entry is not None and entry.data is not None
+        loaded.replay(decode_record(entry.data))
+    assert list(loaded.snapshot()) == list(live.snapshot())
+    assert [type(decode_key(key)) for key, _ in log.state_records(live, [changed], 0)] == [ShareSnapshotKey]
+
+
+def test_a_large_snapshot_is_one_snapshot_and_updates_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_STATE_RECORD_BYTES == 8 * 1024 * 1024
+    monkeypatch.setattr(group_log, "MAX_STATE_RECORD_BYTES", 10_000)
+    group = Kept(end=200_000, members=1)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=many_runs(1_200))])
+    group.snapshot()
+    group.prune()
+    shown = [(name, len(v or b"")) for name, (_, _, v) in zip(kinds(group), group.written, strict=True)]
+    shown = [(name, size) for name, size in shown if name.startswith("Share")]
+    assert [name for name, _ in shown] == ["ShareSnapshotKey", "ShareUpdateKey", "ShareUpdateKey"]
+    assert all(size <= 10_000 for _, size in shown)
+    group.check_log()
+
+
+def begun() -> ShareGroup:
+    """A group with a share partition, and nothing in it."""
+    group = ShareGroup(GROUP)
+    topics = (TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=1),)
+    starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
+    for command in (CreateGroup(incarnation="i", topic_ids=True), InitializePartitions(topics=topics, starts=starts)):
+        for record in decide(group, command, 0).records:
+            group.replay(record)
+    return group
