@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.config import CoordinatorConfig, GroupConfig
 from coordinator.config_key import ConfigKey, Value, show
-from coordinator.errors import ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
+from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
 
 NUMBER = ConfigKey(name="a.number", default=7, low=0, high=100, doc="A number.")
 
@@ -46,3 +46,15 @@ def test_an_unknown_key_is_said_to_be_whose() -> None:
         GroupConfig.parse({"share.x": "1"})
     with pytest.raises(UnknownConfig, match="is not a coordinator configuration key"):
         CoordinatorConfig.parse({"share.x": "1"})
+
+
+def test_a_third_of_a_session_is_a_whole_number_of_milliseconds() -> None:
+    interval_ms = GroupConfig.parse({"share.session.timeout.ms": "10000"}).share_heartbeat_interval_ms
+    assert (interval_ms, type(interval_ms)) == (3333, int)
+
+
+def test_a_conflict_says_the_rule() -> None:
+    rule = "the heartbeat interval must be shorter than the session timeout, best a third of it"
+    with pytest.raises(ConfigConflict) as refused:
+        GroupConfig.parse({"share.heartbeat.interval.ms": "6000", "share.session.timeout.ms": "6000"})
+    assert refused.value.fields["rule"] == rule

@@ -32,7 +32,7 @@ from coordinator.messages import (
     PartitionAcks,
 )
 from coordinator.record_state import TRANSITIONS, Event, RecordState, move
-from coordinator.records import PlanCompleted, RunsChanged, decode_record
+from coordinator.records import PlanCompleted, RunsChanged, UnreadableRecord, decode_record, encode_record
 from coordinator.runs import Run
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
@@ -238,7 +238,8 @@ def test_a_group_is_created_once() -> None:
 
 def test_a_group_that_does_not_exist_is_dead_and_has_nothing_to_keep() -> None:
     group = ShareGroup("billing")
-    assert describe_group(group, DescribeGroup(group_id="billing")).state == "DEAD"
+    dead = describe_group(group, DescribeGroup(group_id="billing"))
+    assert (dead.state, dead.incarnation) == ("DEAD", "")
     assert list(group.snapshot()) == []
     assert group.next_deadline_ms() is None
 
@@ -353,3 +354,9 @@ def test_partitions_are_acknowledged_in_one_request() -> None:
     command = Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=acks)
     assert group.run(command).errors == {}
     assert [group.partition(p).start_offset for p in range(3)] == [1, 2, 3]
+
+
+def test_a_record_that_cannot_be_read_says_whose_and_why() -> None:
+    with pytest.raises(UnreadableRecord) as unreadable:
+        decode_record(encode_record(PlanCompleted(number=1, member_id="m1", records=2))[:-1], "billing")
+    assert unreadable.value.fields == {"group_id": "billing", "reason": "Input data was truncated"}
