@@ -168,17 +168,18 @@ class DescribeGroup(Message, frozen=True):
     bounds: tuple[PartitionBounds, ...] = ()
 
 
-# --- requests of ShareConsumers (later issues use them over RPC; the core has them now)
+# --- requests of ShareConsumers
 
 
 class AcquireRecords(Message, frozen=True):
-    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes."""
+    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes. The
+    service fills ``bounds`` in: of the subscribed partitions."""
 
     group_id: str
     member_id: str
     member_epoch: int
     max_records: int
-    bounds: tuple[PartitionBounds, ...]
+    bounds: tuple[PartitionBounds, ...] = ()
 
 
 class Acknowledge(Message, frozen=True):
@@ -291,6 +292,7 @@ Request: TypeAlias = (
     | UsePlan
     | LatestOffsets
     | DescribeGroup
+    | AcquireRecords
     | Acknowledge
     | AcknowledgeRows
 )

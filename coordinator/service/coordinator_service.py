@@ -26,6 +26,8 @@ from coordinator.errors import (
 )
 from coordinator.messages import (
     Acknowledge,
+    AcquiredReply,
+    AcquireRecords,
     DescribeGroup,
     Heartbeat,
     Joined,
@@ -71,6 +73,7 @@ class CoordinatorService:
             JoinGroup: self._join,
             Heartbeat: self._as_it_is,
             LeaveGroup: self._as_it_is,
+            AcquireRecords: self._acquire_records,
             Acknowledge: self._as_it_is,
             NextPlan: self._next_plan,
             UsePlan: self._use_plan,
@@ -164,7 +167,9 @@ class CoordinatorService:
         with self._news:
             return self._news.wait_for(lambda: self._news_count != seen, timeout_s)
 
-    def _facts(self, request: NextPlan, view: View, partitions: list[TopicPartitionId], *, may_wait: bool) -> Facts:
+    def _facts(
+        self, request: NextPlan | AcquireRecords, view: View, partitions: list[TopicPartitionId], *, may_wait: bool
+    ) -> Facts:
         """Known ends if they fill the request, or if they are new and the caller can wait for the next ones."""
         wheres = [p.where for p in partitions]
         log_starts = self._watch.log_starts(wheres)
@@ -177,6 +182,11 @@ class CoordinatorService:
         ends = self._watch.ask_ends(wheres, read_committed=view.read_committed)
         self._say_shrunk(request.group_id, view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
+
+    def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
+        view = self._look(request)
+        facts = self._facts(request, view, self._partitions(view, request.group_id), may_wait=False)
+        return self._engine.call(request.group_id, scripts.acquire_records(request, facts))
 
     def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
         """Only while records are set aside: is there anything in what they, and what is told of them, rest on?"""
@@ -263,7 +273,7 @@ class CoordinatorService:
 
     # --- inside
 
-    def _look(self, request: NextPlan | LatestOffsets) -> View:
+    def _look(self, request: NextPlan | AcquireRecords | LatestOffsets) -> View:
         look = scripts.look(request.group_id, request.member_id, request.member_epoch)
         return self._engine.call(request.group_id, look)
 

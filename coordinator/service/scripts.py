@@ -30,7 +30,16 @@ from coordinator.commands import (
 from coordinator.config import GroupConfig
 from coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound
 from coordinator.members import Member
-from coordinator.messages import Joined, JoinGroup, NextPlan, PartitionBounds, PlanReply, UsePlan
+from coordinator.messages import (
+    AcquiredReply,
+    AcquireRecords,
+    Joined,
+    JoinGroup,
+    NextPlan,
+    PartitionBounds,
+    PlanReply,
+    UsePlan,
+)
 from coordinator.service.cluster import Where
 from coordinator.service.shard import Script, Steps
 from coordinator.service.subscription import Subscription, TopicPartitionId
@@ -205,6 +214,20 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
             bounds=bounds(known, facts, request.until),
         )
         assert isinstance(reply, PlanReply)
+        return reply
+
+    return script
+
+
+def acquire_records(request: AcquireRecords, facts: Facts) -> Script[AcquiredReply]:
+    """Acquire for a ShareConsumer, of what the logs hold now."""
+
+    def script(group: ShareGroup) -> Steps[AcquiredReply]:
+        known = [p for p in facts.partitions if p.where in facts.log_starts]
+        yield from initialize(group, {p: facts.log_starts[p.where] for p in known})
+        yield from move_log_starts(known, facts)
+        reply = yield msgspec.structs.replace(request, bounds=bounds(known, facts, None))
+        assert isinstance(reply, AcquiredReply)
         return reply
 
     return script

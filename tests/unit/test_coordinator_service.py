@@ -17,11 +17,15 @@ from coordinator.errors import (
     UnknownTopic,
 )
 from coordinator.messages import (
+    AckBatch,
+    Acknowledge,
+    AcquireRecords,
     DescribeGroup,
     Heartbeat,
     LatestOffsets,
     LeaveGroup,
     NextPlan,
+    PartitionAcks,
 )
 from coordinator.records import decode_record
 from coordinator.share_group import ShareGroup
@@ -278,6 +282,18 @@ def test_a_log_that_ends_below_what_was_acquired_is_said_once_and_gives_nothing(
         assert running.next(plan.number).number == ""
     told = [record.getMessage() for record in caplog.records if "log shrunk" in record.getMessage()]
     assert len(told) == 1 and f"orders-0 ends at {reached - 5} now" in told[0]
+
+
+def test_a_share_consumer_acquires_what_the_logs_hold_now_and_acknowledges_it(running, cluster):
+    running.join("c1", query=False, assign={"orders": (1,)}, starting_offsets="earliest")
+    cluster.move("orders", 103, 1, start=95)
+    reply = running.ask(AcquireRecords, "c1", max_records=500)
+    assert held(reply) == {("orders", 1): [(95, 102)]}
+    acks = AckBatch(first=95, last=99, delivery_count=1, types=(1,))
+    partition = PartitionAcks(topic_id=reply.partitions[0].topic_id, partition=1, batches=(acks,))
+    assert running.ask(Acknowledge, "c1", partitions=(partition,)).errors == {}
+    assert running.start_offsets()["orders", 1] == 100
+    assert running.ask(AcquireRecords, "c1", max_records=500).partitions == ()
 
 
 def test_assign_takes_no_other_partition(running):
