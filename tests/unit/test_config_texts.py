@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import CoordinatorConfig, GroupConfig
+from coordinator.config import CoordinatorConfig, GroupConfig, ServerConfig
 from coordinator.config_key import ConfigKey, Value, show
 from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
 
@@ -46,6 +46,8 @@ def test_an_unknown_key_is_said_to_be_whose() -> None:
         GroupConfig.parse({"share.x": "1"})
     with pytest.raises(UnknownConfig, match="is not a coordinator configuration key"):
         CoordinatorConfig.parse({"share.x": "1"})
+    with pytest.raises(UnknownConfig, match="is not a standalone coordinator configuration key"):
+        ServerConfig.parse({"share.x": "1"})
 
 
 def test_a_third_of_a_session_is_a_whole_number_of_milliseconds() -> None:
@@ -58,3 +60,26 @@ def test_a_conflict_says_the_rule() -> None:
     with pytest.raises(ConfigConflict) as refused:
         GroupConfig.parse({"share.heartbeat.interval.ms": "6000", "share.session.timeout.ms": "6000"})
     assert refused.value.fields["rule"] == rule
+
+
+def test_a_standalone_coordinator_and_a_store_are_one_too_many() -> None:
+    endpoint = {"share.coordinator.endpoint": "host:1"}
+    assert CoordinatorConfig.parse(endpoint).share_coordinator_endpoint == "host:1"
+    assert CoordinatorConfig.parse({"share.state.store": "sqlite"}).share_state_store == "sqlite"
+    with pytest.raises(ConfigConflict) as refused:
+        CoordinatorConfig.parse({**endpoint, "share.state.store": "sqlite"})
+    assert refused.value.fields == {
+        "key": "share.state.store",
+        "value": "sqlite",
+        "other": "share.coordinator.endpoint",
+        "other_value": "host:1",
+        "rule": "a standalone coordinator has its own store; remove one of them",
+    }
+
+
+def test_what_a_standalone_coordinator_is_not_told_has_its_default() -> None:
+    config = ServerConfig.parse({"group.share.max.size": "7"})
+    assert (config.group_share_max_size, config.group_share_max_groups) == (
+        7,
+        ServerConfig.parse().group_share_max_groups,
+    )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator import records
 from coordinator.commands import AlterConfigs, Expire
 from coordinator.isolation import integer_root, isolation_class, slice_size
 from coordinator.messages import LeaveGroup
 from coordinator.record_state import RecordState
-from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
+from coordinator.runs import Run
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
 
 RELEASE = 2
@@ -223,3 +225,15 @@ def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
     group.restart(trial.plan.number)
     assert group.partition().archived_total == 1
     assert (group.group.members["m1"].evidence, group.group.members["m2"].evidence) == (False, True)
+
+
+def test_a_record_with_very_many_runs_becomes_several_that_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_RUNS", 3)
+    runs = tuple((offset, offset, Run(RecordState.ACQUIRED, 1 + offset % 2)) for offset in range(7))
+    for count, parts in ((0, 1), (1, 1), (3, 1), (4, 2), (6, 2), (7, 3)):
+        whole = records.RunsChanged(topic_id=TOPIC_ID, partition=2, runs=runs[:count])
+        stored = [records.decode_record(data) for data in records.encode_records([whole])]
+        assert len(stored) == parts
+        assert all(isinstance(part, records.RunsChanged) and len(part.runs) <= 3 for part in stored)
+        assert {(part.topic_id, part.partition) for part in stored} == {(TOPIC_ID, 2)}
+        assert tuple(run for part in stored for run in part.runs) == runs[:count]
