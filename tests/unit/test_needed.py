@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.records import UnreadableRecord
-from coordinator.state_log.needed import Needed
+from coordinator.state_log.needed import JUST_TAKEN, Needed
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
     GroupRecordKey,
@@ -43,6 +43,26 @@ def test_a_group_is_needed_from_its_first_record_on_whatever_that_is():
 
 def test_a_group_is_needed_from_its_newest_snapshot_on():
     assert needed((0, record()), (5, snapshot()), (6, record()), (9, snapshot()), (10, record())).lowest() == 9
+
+
+def owned(group_id="billing"):
+    return encode_key(GroupOwnerKey(group_id))
+
+
+def test_who_took_a_group_that_was_never_made_is_needed_for_a_while_only():
+    found = needed((0, owned("refused")), (1, record()))
+    assert found.lowest() == 0
+    found.add(snapshot(), JUST_TAKEN)
+    assert (found.lowest(), found.first_groups(1)) == (JUST_TAKEN, frozenset())
+
+
+def test_who_took_a_group_is_needed_as_long_as_its_first_record():
+    found = needed((0, owned()), (1, owned()), (2, record()), (3, record("shipping")), (2 * JUST_TAKEN, record("x")))
+    assert found.lowest() == 1
+    found.add(owned(), 2 * JUST_TAKEN + 1)
+    assert found.lowest() == 1
+    found.add(snapshot(), 2 * JUST_TAKEN + 2)
+    assert found.lowest() == 3
 
 
 def test_the_group_that_is_needed_longest_decides():

@@ -151,7 +151,9 @@ class KafkaStore:
         open_ = self._opened(group_id)
         first = open_.log.next_sequence or 0
         begun_s = time.monotonic()
-        offset = self._wrote(group_id, open_, [open_.log.snapshot_mark(), *open_.log.keyed(records, first), *shown])
+        # Whose the group is goes into it, too: what lies before the mark is pruned.
+        begun = [open_.log.snapshot_mark(), self._said_by(self._ownership.me, group_id)]
+        offset = self._wrote(group_id, open_, [*begun, *open_.log.keyed(records, first), *shown])
         open_.log.next_sequence = first + len(records)
         open_.log.needed_offset = self._needed[group_id] = offset
         open_.log.written(shown)

@@ -1,0 +1,190 @@
+"""Pruning deletes what no group of a state partition needs, whoever serves it, and never more."""
+
+import uuid
+
+import pytest
+
+from coordinator.commands import CreateGroup
+from coordinator.errors import GroupTakenOver
+from coordinator.service.cluster import EARLIEST, LATEST
+from coordinator.service.kafka_store.group_writer import GroupWriter
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.kafka_store.pruning import FAR_BACK, Pruning
+from coordinator.service.shard import Shard, one
+from coordinator.service.store import StoreFenced
+from coordinator.state_log.record_keys import GroupRecordKey, encode_key
+from tests.integration.test_kafka_store import owner, state_topic, taken
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+NEVER_MS = 24 * 3_600_000
+
+
+@pytest.fixture
+def topic(kafka):
+    topic = state_topic(kafka)
+    topic.ensure()
+    return topic
+
+
+@pytest.fixture
+def open_at(topic):
+    """`open_at("host")`: the store as a coordinator of that host has it."""
+    opened = []
+
+    def open_store(host="here"):
+        opened.append(KafkaStore(topic, 0, NewestTaker(owner(host)), updates_per_snapshot=500))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def prune(topic):
+    """`prune(store)`: once, now."""
+    made = {}
+
+    def prune_once(*stores, waits=True):
+        if stores not in made:
+            made[stores] = Pruning(topic, lambda: list(stores), interval_ms=NEVER_MS)
+        # A commit is answered before its marker is written: until then nothing behind it counts.
+        if waits:
+            wait_until(lambda: end(topic, read_committed=True) == end(topic), what="all is committed")
+        made[stores].prune()
+        return log_start(topic)
+
+    yield prune_once
+    for pruning in made.values():
+        pruning.close()
+
+
+def log_start(topic):
+    return topic.cluster.offsets([(topic.name, 0)], EARLIEST)[topic.name, 0]
+
+
+def end(topic, **level):
+    return topic.cluster.offsets([(topic.name, 0)], LATEST, **level)[topic.name, 0]
+
+
+def needed(store, group_id):
+    return store._open[group_id].log.needed_offset
+
+
+def as_loaded(records):
+    """What a load comes to: a snapshot begins anew."""
+    found = []
+    for _, data in records:
+        found = [] if data is None else [*found, data]
+    return found
+
+
+def test_what_lies_below_every_group_s_snapshot_goes_and_all_load_the_same(open_at, prune, topic):
+    store = open_at()
+    groups = ("billing", "shipping")
+    for group_id in groups:
+        taken(store, group_id)
+    store.append({group_id: [b"a", b"b"] for group_id in groups})
+    first = log_start(topic)
+    assert prune(store) == first, "all of it is needed"
+    store.replace_with_snapshot("billing", [b"s"])
+    store.append({"billing": [b"c"]})
+    assert prune(store) <= needed(store, "shipping"), "the other group still needs its records"
+    store.replace_with_snapshot("shipping", [b"t"])
+    store.append({"shipping": [b"d"]})
+    assert prune(store) == needed(store, "billing")
+    after = open_at()
+    assert as_loaded(after.peek("billing")) == [b"s", b"c"]
+    assert as_loaded(after.peek("shipping")) == [b"t", b"d"]
+    taken(after), taken(after, "shipping")
+    after.append({"billing": [b"e"], "shipping": [b"f"]})
+    assert as_loaded(open_at().peek("billing")) == [b"s", b"c", b"e"]
+
+
+def test_what_a_group_of_another_process_needs_stays(open_at, prune, topic):
+    mine, theirs = open_at("one"), open_at("two")
+    taken(theirs, "shipping")
+    theirs.append({"shipping": [b"x"]})
+    taken(mine)
+    mine.append({"billing": [b"a"]})
+    mine.replace_with_snapshot("billing", [b"s"])
+    assert prune(mine) <= needed(theirs, "shipping")
+    assert as_loaded(open_at().peek("shipping")) == [b"x"]
+    theirs.replace_with_snapshot("shipping", [b"y"])
+    assert prune(mine) == needed(mine, "billing"), "what the other process has written since counts"
+    assert as_loaded(open_at().peek("shipping")) == [b"y"]
+
+
+def test_what_is_not_committed_yet_counts_as_needed(open_at, prune, topic):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    writer = GroupWriter(topic, 0, "shipping")
+    writer.fence()
+    writer._producer.begin_transaction()
+    writer._produce(encode_key(GroupRecordKey("shipping", 0)), b"x")
+    assert writer._producer.flush(30) == 0
+    store.replace_with_snapshot("billing", [b"s"])
+    prune(store, waits=False)
+    writer._producer.commit_transaction(30)
+    assert as_loaded(open_at().peek("shipping")) == [b"x"]
+    assert prune(store) < needed(store, "billing"), "the other group's record lies before it"
+    writer.close()
+
+
+def test_who_was_fenced_is_told_by_whom_also_when_that_was_pruned(open_at, prune):
+    old, new = open_at("one"), open_at("two")
+    taken(old)
+    old.append({"billing": [b"a"]})
+    taken(new)
+    new.append({"billing": [b"b"]})
+    new.replace_with_snapshot("billing", [b"s"])
+    assert prune(new) == needed(new, "billing")
+    with pytest.raises(StoreFenced, match="the coordinator on two"):
+        old.append({"billing": [b"late"]})
+    with pytest.raises(GroupTakenOver, match="the coordinator on two"):
+        taken(old, claim=False)
+    assert taken(open_at("two"), claim=False)[-1] == b"s"
+
+
+def test_a_group_that_was_asked_for_and_never_made_holds_nothing_back(open_at, prune):
+    store = open_at()
+    taken(store, "refused")  # its first member's join was refused: all that is left is who took it
+    store.release("refused")
+    taken(store)
+    store.append({"billing": [b"%d" % number for number in range(FAR_BACK)]})
+    store.replace_with_snapshot("billing", [b"s"])
+    assert prune(store) == needed(store, "billing")
+    assert as_loaded(open_at().peek("billing")) == [b"s"]
+
+
+def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, prune, topic):
+    store, other = open_at("one"), open_at("two")
+    shard = Shard(store)
+    group_id, foreign = f"quiet-{uuid.uuid4().hex[:8]}", "foreign"
+
+    def step(script, claim=True):
+        answer = shard.submit(group_id, script, claim=claim)
+        shard.step(1_000_000)
+        return answer.result(0)
+
+    step(one(CreateGroup(incarnation="i", topic_ids=True)))
+    taken(other, foreign)
+    other.append({foreign: [b"x"]})
+    before = needed(store, group_id)
+    taken(other, "busy")
+    other.append({"busy": [b"%d" % number for number in range(FAR_BACK)]})
+    other.replace_with_snapshot("busy", [b"s"])
+    prune(store)
+    assert store.holding_back == {group_id}, "of those that are far back, the ones that this process serves"
+    shard.step(1_000_001)
+    assert store.holding_back == frozenset()
+    assert needed(store, group_id) > before + FAR_BACK
+    assert prune(store) <= needed(other, foreign)
+    other.replace_with_snapshot(foreign, [b"y"])
+    assert prune(store) == needed(other, "busy")
+    assert shard.groups[group_id].exists
+    assert as_loaded(open_at("one").peek(group_id))
