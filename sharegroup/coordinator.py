@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+
 import click
 
-from coordinator.service.log_lines import JSON, TEXT
+from coordinator.errors import ShareGroupError
+from coordinator.service.log_lines import JSON, TEXT, log_lines
+
+_log = logging.getLogger(__name__)
 
 _CONFIG = click.option(
     "--config",
@@ -38,7 +44,14 @@ def coordinator(context: click.Context, config_path: str | None, log_format: str
     from coordinator.service.standalone import serve  # it loads a second of libraries: not for --help
     from coordinator.service.standalone_config import read_config
 
-    serve(read_config(config_path), log_format)
+    try:
+        serve(read_config(config_path), log_format)
+    except ShareGroupError as error:
+        if log_format != JSON:
+            raise
+        log_lines(sys.stderr, JSON)
+        _log.error("failed: %s: %s", type(error).__name__, error)
+        context.exit(1)
 
 
 @coordinator.command()

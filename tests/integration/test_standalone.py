@@ -368,9 +368,13 @@ def test_tls_to_a_plain_port_is_refused_by_name(own, certificates):
 def test_its_start_fails_in_one_line(own, tmp_path, coordinator):
     taken = own(**{"share.coordinator.listener": coordinator.endpoint})
     assert taken.process.wait(30) == 1
-    (line,) = taken.log_path.read_text().splitlines()
-    assert line.startswith("sharegroup: ListenerNotAvailable: Could not listen at ")
-    assert "Address already in use" in line
+    (line,) = taken.lines()
+    assert line["level"] == "ERROR"
+    assert str(line["message"]).startswith("failed: ListenerNotAvailable: Could not listen at ")
+    assert "Address already in use" in str(line["message"])
+    found = sharegroup("coordinator", "--config", taken.config)
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (1, "", 1)
+    assert found.stderr.startswith("sharegroup: ListenerNotAvailable: ")
 
 
 def test_a_secret_of_the_file_is_in_no_place_that_others_can_see(own, certificates):
