@@ -346,16 +346,23 @@ def test_told_to_end_it_lets_its_state_go_and_clients_find_the_next(own, tmp_pat
 
 def test_a_stopped_process_is_given_up_and_taken_up_again(own):
     stopped = own().wait_ready()
-    configs = {TOKEN_FILE: str(stopped.token_file)}
-    with contextlib.closing(
-        CoordinatorClient.connect("unused:1", {}, None, stopped.endpoint, configs=configs, retry_timeout_s=1)
-    ) as client:
-        assert answers(client)
+
+    def client(retry_timeout_s):
+        configs = {TOKEN_FILE: str(stopped.token_file)}
+        return contextlib.closing(
+            CoordinatorClient.connect(
+                "unused:1", {}, None, stopped.endpoint, configs=configs, retry_timeout_s=retry_timeout_s
+            )
+        )
+
+    with client(retry_timeout_s=1) as hasty, client(retry_timeout_s=60) as patient:
+        assert answers(hasty)
+        assert answers(patient)
         stopped.process.send_signal(signal.SIGSTOP)
         with pytest.raises(CoordinatorUnreachable):
-            client.call(DescribeGroup(group_id="nobody"))
+            hasty.call(DescribeGroup(group_id="nobody"))
         stopped.process.send_signal(signal.SIGCONT)
-        assert answers(client)
+        assert answers(patient)
 
 
 def test_tls_to_a_plain_port_is_refused_by_name(own, certificates):
