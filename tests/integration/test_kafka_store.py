@@ -3,6 +3,7 @@
 import uuid
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.errors import GroupTakenOver, StateRecordUnreadable, StateTopicUnfit
 from coordinator.service.cluster import KafkaCluster
@@ -54,10 +55,37 @@ def open_at(topic):
         store.close()
 
 
+class Breaking:
+    """A group's producer whose next transaction does not end as it should."""
+
+    def __init__(self, writer, how):
+        self.writer, self.producer, self.how = writer, writer._producer, how
+
+    def __getattr__(self, name):
+        return getattr(self.producer, name)
+
+    def commit_transaction(self, timeout_s):
+        self.writer._producer = self.producer
+        refused = self.how == "refused"
+        if self.how == "doubtful, written":
+            self.producer.commit_transaction(timeout_s)
+        else:
+            assert self.producer.flush(timeout_s) == 0  # it lies in the log, and is open
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=not refused, txn_requires_abort=refused))
+
+
 class TestContract(StoreContract):
     @pytest.fixture
     def reopen(self, open_at):
         return open_at
+
+    @pytest.fixture
+    def break_next(self):
+        def break_it(store, how):
+            writer = next(iter(store._open.values())).writer
+            writer._producer = Breaking(writer, how)
+
+        return break_it
 
 
 def taken(store, group_id="billing", *, claim=True):

@@ -1,20 +1,29 @@
-"""What every state store promises. A store's test module makes a subclass of StoreContract with a fixture `reopen`."""
+"""What every state store promises. A store's test module makes a subclass of StoreContract with two fixtures."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
-from coordinator.service.store import Store
+from coordinator.service.store import Store, StoreDoubtful, StorePartlyFailed, StoreRefused
 
 Reopen = Callable[[], Store]
+Fault = Literal["refused", "doubtful, not written", "doubtful, written"]
+BreakNext = Callable[[Store, Fault], None]
+
+faults = pytest.mark.parametrize("how", ["refused", "doubtful, not written", "doubtful, written"])
 
 
 class StoreContract:
     """`reopen()` opens the store; called again, it lets go of the one before (as a dead process does) and opens it
-    anew, on what was durable."""
+    anew, on what was durable. `break_next(store, how)`: the store's next write fails so."""
 
     @pytest.fixture
     def reopen(self) -> Reopen:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def break_next(self) -> BreakNext:
         raise NotImplementedError
 
     def own(self, store: Store, *group_ids: str) -> Store:
@@ -116,3 +125,61 @@ class StoreContract:
             assert [data for _, data in seen] == [b"a", b"b"]
         store.append({"billing": [b"c"]})
         assert self.records(store) == [b"a", b"b", b"c"]
+
+    # --- writes that fail
+
+    @faults
+    @pytest.mark.parametrize("by", ["the same owner", "the next owner"])
+    def test_after_an_append_that_failed_the_next_load_has_all_of_it_or_nothing(self, reopen, break_next, how, by):
+        store = self.own(reopen())
+        store.append({"billing": [b"a"]})
+        break_next(store, how)
+        with pytest.raises(failure(how)):
+            store.append({"billing": [b"b", b"c"]})
+        store = self.own(store if by == "the same owner" else reopen())
+        found = self.records(store)
+        assert found == ([b"a", b"b", b"c"] if how == "doubtful, written" else [b"a"])
+        store.append({"billing": [b"d"]})
+        assert self.records(reopen()) == [*found, b"d"]
+
+    @faults
+    def test_after_a_snapshot_that_failed_the_log_is_the_old_one_or_the_new_one(self, reopen, break_next, how):
+        store = self.own(reopen())
+        store.append({"billing": [b"a", b"b"]})
+        break_next(store, how)
+        with pytest.raises(failure(how)):
+            store.replace_with_snapshot("billing", [b"s", b"t"])
+        self.own(store)
+        found = self.records(store)
+        assert found == ([b"s", b"t"] if how == "doubtful, written" else [b"a", b"b"])
+        store.append({"billing": [b"c"]})
+        store.replace_with_snapshot("billing", [b"u"])
+        assert self.records(reopen()) == [b"u"]
+
+    @faults
+    def test_of_an_append_to_several_groups_each_has_all_of_it_or_nothing(self, reopen, break_next, how):
+        store = self.own(reopen(), "billing", "shipping")
+        store.append({"billing": [b"a"], "shipping": [b"x"]})
+        break_next(store, how)
+        with pytest.raises((StoreRefused, StoreDoubtful, StorePartlyFailed)) as raised:
+            store.append({"billing": [b"b", b"c"], "shipping": [b"y", b"z"]})
+        partly = isinstance(raised.value, StorePartlyFailed)
+        failed = raised.value.failed if partly else dict.fromkeys(("billing", "shipping"), raised.value)
+        assert all(isinstance(error, failure(how)) for error in failed.values())
+        store = self.own(reopen(), "billing", "shipping")
+        for group_id, first, rest in (("billing", b"a", [b"b", b"c"]), ("shipping", b"x", [b"y", b"z"])):
+            written = group_id not in failed or how == "doubtful, written"
+            assert self.records(store, group_id) == [first, *(rest if written else [])]
+
+    @faults
+    def test_a_proof_that_failed_leaves_nothing(self, reopen, break_next, how):
+        store = self.own(reopen())
+        store.append({"billing": [b"a"]})
+        break_next(store, how)
+        with pytest.raises(failure(how)):
+            store.append({"billing": []})
+        assert self.records(self.own(store)) == [b"a"]
+
+
+def failure(how: Fault) -> type[Exception]:
+    return StoreRefused if how == "refused" else StoreDoubtful

@@ -38,6 +38,27 @@ class TestContract(StoreContract):
     def reopen(self, reopen):
         return reopen
 
+    @pytest.fixture
+    def break_next(self, monkeypatch):
+        def break_it(store, how):
+            commit, insert = store._commit, store._insert
+
+            def failing_commit():
+                monkeypatch.undo()
+                if how == "doubtful, written":
+                    commit()
+                raise sqlite3.OperationalError("disk I/O error")
+
+            def failing_insert(group_id, first, records):
+                monkeypatch.undo()
+                insert(group_id, first, records)
+                raise sqlite3.OperationalError("disk is full")
+
+            broken = {"refused": ("_insert", failing_insert)}.get(how, ("_commit", failing_commit))
+            monkeypatch.setattr(store, *broken)
+
+        return break_it
+
 
 def change(path, statement, *values):
     connection = sqlite3.connect(path)
