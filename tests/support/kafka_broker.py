@@ -41,6 +41,8 @@ BROKER_CONFIG = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
+    # transactions that nobody ends are ended soon after their time, not within ten seconds
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "4",

@@ -104,6 +104,7 @@ class GroupWriter:
             except KafkaException as raised:
                 if raised.args[0].code() in _FENCED:
                     raise Fenced(what) from None
+                self._unless_denied(error)  # nothing was written that somebody could commit
                 raise StoreDoubtful(f"{what}; its end: {raised.args[0].name()}") from None
             self._unless_denied(error)
             raise StoreRefused(what) from None
@@ -119,5 +120,7 @@ def _close(producer: Producer, name: str) -> None:
     try:
         producer.purge()
         producer.close()
+    except KafkaException as error:  # it was fenced, or its last write had failed: that was said when it did
+        _log.debug("closing %s: %s", name, error)
     except Exception:  # noqa: BLE001 - nobody waits for it, and nothing depends on it
         _log.exception("closing %s", name)

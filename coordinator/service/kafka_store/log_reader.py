@@ -23,7 +23,14 @@ STALLED_S = 60.0
 PROGRESS_S = 5.0
 FETCH_BYTES = 8 * 1024 * 1024
 
-_PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # nothing is asked of the group: it needs no ACL
+    }
+)
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,203 @@
+"""The Kafka store while the broker hangs, an owner dies in mid-write, and others leave transactions open."""
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException
+
+from coordinator.commands import CreateGroup
+from coordinator.errors import CoordinatorNotAvailable
+from coordinator.messages import DescribeGroup, JoinGroup
+from coordinator.record_state import RecordState
+from coordinator.service.engine import Engine
+from coordinator.service.kafka_store.group_writer import GroupWriter
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.shard import Shard, one
+from coordinator.service.store import StoreDoubtful, StoreRefused
+from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
+from coordinator.state_log.record_keys import (
+    GroupRecordKey,
+    ShareSnapshotKey,
+    ShareUpdateKey,
+    encode_key,
+)
+from coordinator.state_log.record_values import (
+    MAX_BYTES_BESIDE_BATCHES,
+    STATE_BATCH_BYTES,
+    ShareSnapshotValue,
+    ShareUpdateValue,
+    StateBatch,
+    encode_snapshot,
+    encode_update,
+)
+from tests.integration.test_kafka_store import owner, state_topic, taken
+from tests.support.kafka_log import read_all
+from tests.support.state_records import TOPIC_ID
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+WRITE_TIMEOUT_MS = 1_500
+
+
+@pytest.fixture
+def topic(kafka):
+    topic = dataclasses.replace(state_topic(kafka), write_timeout_ms=WRITE_TIMEOUT_MS)
+    topic.ensure()
+    return topic
+
+
+@pytest.fixture
+def open_at(topic):
+    """`open_at("host")`: the store as a coordinator of that host has it."""
+    opened = []
+
+    def open_store(host="here"):
+        opened.append(KafkaStore(topic, 0, NewestTaker(owner(host)), updates_per_snapshot=500))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def hang(kafka):
+    """The broker hangs from `hang()` to `hang.end()`."""
+
+    def begin():
+        kafka.pause()
+        # SIGSTOP takes a moment to reach every thread: until then the broker answers.
+        wait_until(lambda: psutil.Process(kafka.pid).status() == psutil.STATUS_STOPPED, what="it stands still")
+
+    begin.end = kafka.resume
+    yield begin
+    kafka.resume()
+
+
+def test_an_append_while_the_broker_hangs_is_in_doubt_and_the_next_load_has_all_of_it_or_nothing(open_at, hang):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    hang()
+    with pytest.raises((StoreDoubtful, StoreRefused)) as raised:
+        store.append({"billing": [b"b", b"c"]})
+    hang.end()
+    found = taken(store)
+    assert found in ([b"a"], [b"a", b"b", b"c"])
+    assert isinstance(raised.value, StoreDoubtful) or found == [b"a"]
+    store.append({"billing": [b"d"]})
+    assert taken(open_at()) == [*found, b"d"]
+
+
+def test_members_are_told_to_ask_again_and_the_group_comes_back_by_itself(open_at, hang):
+    engine = Engine(Shard(open_at()))
+    group_id = f"group-{uuid.uuid4().hex[:8]}"
+    join = JoinGroup(group_id=group_id, member_id="m1", process_id="p1")
+
+    def ask(command, **how):
+        return engine.call(group_id, one(command), **how)
+
+    def answered():
+        try:
+            return ask(DescribeGroup(group_id=group_id))
+        except CoordinatorNotAvailable:
+            return None
+
+    try:
+        ask(CreateGroup(incarnation="i", topic_ids=True), claim=True)
+        hang()
+        with pytest.raises(CoordinatorNotAvailable):
+            ask(join)
+        hang.end()
+        wait_until(answered, what="it answers again")
+        assert ask(join).member_epoch == 1, "the same process, whether it was written or not"
+        assert [member.member_id for member in ask(DescribeGroup(group_id=group_id)).members] == ["m1"]
+    finally:
+        engine.close()
+
+
+DIES_IN_MID_WRITE = """
+import dataclasses, sys
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
+from coordinator.state_log.record_keys import GroupRecordKey, encode_key
+from tests.integration.test_kafka_store import owner, state_topic, taken
+from types import SimpleNamespace
+
+topic = dataclasses.replace(state_topic(SimpleNamespace(bootstrap=sys.argv[1]), sys.argv[2]), write_timeout_ms=300_000)
+store = KafkaStore(topic, 0, NewestTaker(owner("one")), updates_per_snapshot=500)
+taken(store)
+store.append({"billing": [b"a"]})
+writer = store._open["billing"].writer
+writer._producer.begin_transaction()
+writer._produce(encode_key(GroupRecordKey("billing", 1)), b"lost")
+assert writer._producer.flush(30) == 0
+print("written", flush=True)
+sys.stdin.read()
+"""
+"""The broker itself would end this transaction after ten minutes."""
+
+
+def test_an_owner_killed_in_mid_write_leaves_nothing_of_it_and_nobody_waits_for_its_transaction(kafka, topic, open_at):
+    program = [sys.executable, "-c", DIES_IN_MID_WRITE, kafka.bootstrap, topic.name]
+    child = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "written\n"
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        child.stdin.close()
+    assert b"lost" in read_all(kafka.bootstrap, topic.name, isolation="read_uncommitted").values()
+    store = open_at("two")
+    assert taken(store) == [b"a"]
+    store.append({"billing": [b"b"]})
+    assert taken(open_at("three")) == [b"a", b"b"]
+
+
+def test_a_load_waits_for_another_group_s_open_transaction_and_goes_on_when_it_ends(topic, open_at):
+    store, late = open_at("one"), open_at("two")
+    taken(store)
+    store.append({"billing": [b"a"]})
+    writer = GroupWriter(topic, 0, "shipping")  # Kafka ends its transactions after twice the write timeout
+    writer.fence()
+    writer._producer.begin_transaction()
+    writer._produce(encode_key(GroupRecordKey("shipping", 0)), b"x")
+    assert writer._producer.flush(30) == 0
+    store.append({"billing": [b"b"]})
+    with ThreadPoolExecutor(1) as thread:
+        loaded = thread.submit(taken, late)
+        assert loaded.result(60) == [b"a", b"b"]
+    with pytest.raises(KafkaException):
+        writer._producer.commit_transaction(30)
+    writer.close()
+
+
+MOST = (MAX_STATE_RECORD_BYTES - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES
+"""Batches of the longest record that there is."""
+
+
+def test_a_snapshot_of_many_megabytes_is_one_transaction_that_loads(open_at):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    batches = tuple(StateBatch(at, at, RecordState.ACKNOWLEDGED, 1) for at in range(2, 1_000_002, 2))
+    head = ShareSnapshotValue(0, 0, 0, 0, 1, 1, batches[:MOST], 500_000)
+    rest = ShareUpdateValue(0, 0, 0, batches[MOST:], 500_000)
+    shown = [
+        (encode_key(ShareSnapshotKey("billing", TOPIC_ID, 0)), encode_snapshot(head)),
+        (encode_key(ShareUpdateKey("billing", TOPIC_ID, 0)), encode_update(rest)),
+    ]
+    assert MAX_STATE_RECORD_BYTES - 2 * STATE_BATCH_BYTES < len(shown[0][1]) <= MAX_STATE_RECORD_BYTES
+    own = [bytes([number]) * 1_000_000 for number in range(8)]
+    store.replace_with_snapshot("billing", own, shown)
+    assert taken(open_at())[-8:] == own

@@ -1,0 +1,160 @@
+"""A principal that may not do what the Kafka store needs is told which ACLs it lacks; with them, it works."""
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.errors import StateTopicNotAuthorized
+from coordinator.service.cluster import EARLIEST, KafkaCluster
+from coordinator.service.kafka_store.group_writer import GroupWriter
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.kafka_store.pruning import Pruning
+from coordinator.service.kafka_store.state_topic import STATE_TOPIC, StateTopic
+from tests.integration.test_kafka_store import owner, taken
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+ALICE = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "alice",
+    "sasl.password": "alice-secret",
+}
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
+PARTITIONS = 2
+NAMED = (
+    rf"It needs these ACLs: Create, Describe, .*Write.* on Topic {STATE_TOPIC}, and .* on TransactionalId "
+    rf"{STATE_TOPIC}-\* .*share\.state\.store=sqlite:PATH"
+)
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    """A broker that lets alice, who comes by the proxied address, do nothing."""
+    with KafkaBroker(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        listener_name_proxied_sasl_enabled_mechanisms="PLAIN",
+        listener_name_proxied_plain_sasl_jaas_config=JAAS,
+    ) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(guarded):
+    """The state topic as alice has it."""
+    return StateTopic(
+        cluster=KafkaCluster(guarded.proxied_bootstrap, ALICE, 15_000),
+        bootstrap_servers=guarded.proxied_bootstrap,
+        kafka_config=ALICE,
+        partitions=PARTITIONS,
+        write_timeout_ms=5_000,
+        broker_timeout_ms=15_000,
+    )
+
+
+def grant(guarded, kind, name, *operations):
+    """Let alice do these; names are prefixes."""
+    acls = [
+        AclBinding(
+            kind, name, ResourcePatternType.PREFIXED, "User:alice", "*", AclOperation[each], AclPermissionType.ALLOW
+        )
+        for each in operations
+    ]
+    for done in guarded.admin.create_acls(acls).values():
+        done.result(30)
+
+
+def store_of(topic):
+    return KafkaStore(topic, 0, NewestTaker(owner()), updates_per_snapshot=500)
+
+
+def denied(what):
+    return pytest.raises(StateTopicNotAuthorized, match=rf"may not {what}.*{NAMED}")
+
+
+def until_allowed(done):
+    """An ACL that was granted holds a moment later."""
+
+    def allowed():
+        try:
+            return done() or True
+        except StateTopicNotAuthorized:
+            return False
+
+    wait_until(allowed, what="the ACL holds")
+
+
+def test_each_acl_that_is_missing_is_named_and_with_all_of_them_it_works(guarded, topic):
+    with denied("create it"):
+        topic.ensure()
+    with denied("create it"):
+        CoordinatorClient.connect(guarded.proxied_bootstrap, ALICE)
+    grant(guarded, ResourceType.TOPIC, STATE_TOPIC, "CREATE", "DESCRIBE")
+    until_allowed(topic.ensure)
+    store = store_of(topic)
+    with denied(f"write to it as {STATE_TOPIC}-billing"):
+        taken(store)
+    grant(guarded, ResourceType.TRANSACTIONAL_ID, f"{STATE_TOPIC}-", "DESCRIBE", "WRITE")
+    wait_until(lambda: not refused_to_fence(store), what="the transactional id may be used")
+    with denied(f"write to it as {STATE_TOPIC}-billing"):
+        taken(store)
+    grant(guarded, ResourceType.TOPIC, STATE_TOPIC, "WRITE")
+    wait_until(lambda: "read it" in said(store), what="it may write")
+    grant(guarded, ResourceType.TOPIC, STATE_TOPIC, "READ")
+    until_allowed(lambda: taken(store))
+    store.append({"billing": [b"a", b"b"]})
+    store.replace_with_snapshot("billing", [b"s"])
+    grant(guarded, ResourceType.TOPIC, STATE_TOPIC, "DELETE", "DESCRIBE_CONFIGS")
+    pruning = Pruning(topic, lambda: [store], interval_ms=3_600_000)
+    try:
+        wait_until(lambda: pruning.prune() or log_start(topic) > 0, what="it may delete")
+    finally:
+        pruning.close()
+    until_allowed(topic.ensure)
+    assert taken(store)[-1:] == [b"s"]
+    store.close()
+
+
+def said(store):
+    """What taking the group is refused with."""
+    try:
+        taken(store)
+    except StateTopicNotAuthorized as error:
+        return str(error)
+    return ""
+
+
+def refused_to_fence(store):
+    writer = GroupWriter(store._topic, 0, "billing")
+    try:
+        writer.fence()
+    except StateTopicNotAuthorized:
+        return True
+    finally:
+        writer.close()
+    return False
+
+
+def log_start(topic):
+    return topic.cluster.offsets([(topic.name, 0)], EARLIEST)[topic.name, 0]
+
+
+@pytest.fixture(autouse=True)
+def no_coordinator_is_left(runtime_dir, monkeypatch, unique):
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(directory))
+    yield
+    kill_coordinators()
