@@ -5,6 +5,7 @@ Rule: what goes wrong is a named error that says which addresses were tried, and
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -39,19 +40,24 @@ _ABSENT = frozenset(
         KafkaError._NOENT,  # librdkafka answers so by itself, from its last listing
     }
 )
-_PASSING = frozenset(
+_OLD_LEADER = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+"""librdkafka goes by what it knows of the leaders, and asks anew only by itself, at some time."""
+_PASSING = _OLD_LEADER | frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._WAIT_COORD,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.KAFKA_STORAGE_ERROR,
     }
 )
@@ -237,6 +243,9 @@ class KafkaCluster:
                     raise BrokerNotReachable(
                         addresses=self.addresses, timeout_ms=self._timeout_ms, reason=error.name()
                     ) from None
+                if error.code() in _OLD_LEADER:
+                    with contextlib.suppress(KafkaException):
+                        self._admin.list_topics(timeout=left_s)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_RETRY_PAUSE_S)
 

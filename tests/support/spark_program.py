@@ -116,7 +116,8 @@ class RunningQuery:
 
 
 class SparkProgram:
-    """One Spark session in a process of its own; `start_query` runs queries in it."""
+    """One Spark session in a process of its own; `start_query` runs queries in it. `environment` is the driver's and
+    its executors'."""
 
     def __init__(self, *, master: str = "local[2]", **environment: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sgj-"))  # short: sockets' paths lie in it
@@ -140,7 +141,7 @@ class SparkProgram:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.query_program", str(config_path)],
                 cwd=ROOT,
-                env={**os.environ, "SPARK_WORKER_DIR": str(self.directory / "cluster")},
+                env={**os.environ, **environment, "SPARK_WORKER_DIR": str(self.directory / "cluster")},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

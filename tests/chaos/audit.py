@@ -1,0 +1,119 @@
+"""What the logs say afterwards: the state topic's of every append of every owner, and the members' journals.
+
+The state log is read as an outsider reads it: each record of each group, in the order in which Kafka has it, on a
+dict of offsets. It does not use the core: a record that two owners wrote past each other is seen here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coordinator.record_state import TERMINAL, RecordState
+from coordinator.records import PlanAcquired, PlanCompleted, Record, RunsChanged, decode_record
+from coordinator.service.kafka_store.log_reader import LogReader
+from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.state_log.owner import decode_owner
+from coordinator.state_log.placement import state_partition_of
+from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, decode_key
+
+
+class Held(NamedTuple):
+    """What the log says of one record now."""
+
+    state: RecordState
+    acquisition: int | None
+    delivery_count: int
+
+
+class Audit:
+    """One group's log, gone through from its beginning."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.records: dict[tuple[int, int], Held] = {}
+        self.completed: set[int] = set()
+        self.archived: set[tuple[int, int]] = set()
+        self.owners: list[str] = []
+        """The processes that had the group, one after the other."""
+        self.appends = 0
+        self.problems: list[str] = []
+        self._numbers: set[int] = set()
+        self._sequence = 0
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """The next committed record of the state partition."""
+        known = decode_key(key)
+        if known.group_id != self.group_id:
+            return
+        if isinstance(known, GroupOwnerKey):
+            process = decode_owner(value, self.group_id).process
+            if process not in self.owners[-1:]:
+                self.owners.append(process)
+        elif isinstance(known, GroupRecordKey):
+            self.appends += 1
+            if known.sequence != self._sequence:
+                self.problems.append(f"record {known.sequence} comes where {self._sequence} should")
+            self._sequence = known.sequence + 1
+            self._record(decode_record(value))
+
+    def _record(self, record: Record) -> None:
+        if isinstance(record, PlanAcquired):
+            if record.number in self._numbers:
+                self.problems.append(f"number {record.number} is handed out twice")
+            self._numbers.add(record.number)
+        elif isinstance(record, PlanCompleted):
+            self.completed.add(record.number)
+        elif isinstance(record, RunsChanged):
+            for first, last, run in record.runs:
+                for offset in range(first, last + 1):
+                    now = Held(RecordState(run.state), run.acquisition, run.delivery_count)
+                    self._change((record.partition, offset), now)
+
+    def _change(self, where: tuple[int, int], now: Held) -> None:
+        before = self.records.get(where, Held(RecordState.AVAILABLE, None, 0))
+        self.records[where] = now
+        if now.state == RecordState.ARCHIVED:
+            self.archived.add(where)
+        if before.state in TERMINAL and now.state != before.state:
+            self.problems.append(f"{where} was {before}, and is {now}")
+        if now.delivery_count < before.delivery_count:
+            self.problems.append(f"{where}: its delivery count falls: {before}, {now}")
+        both = before.state == now.state == RecordState.ACQUIRED
+        if both and before.acquisition != now.acquisition:
+            self.problems.append(f"{where} has two holders: {before}, {now}")
+        if both and before.delivery_count not in (now.delivery_count, now.delivery_count - 1):
+            self.problems.append(f"{where}: {before}, {now}")
+
+
+def audited(topic: StateTopic, group_id: str) -> Audit:
+    """The group's whole log; nothing of it may have been pruned."""
+    audit = Audit(group_id)
+    with LogReader(topic, state_partition_of(group_id, topic.partitions)) as reader:
+        for messages in reader.read_to(reader.end()):
+            for message in messages:
+                audit.add(message.key(), message.value() or b"")
+    return audit
+
+
+def journal(path: Path) -> list[dict[str, Any]]:
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def delivered(lines: Iterable[dict[str, Any]]) -> set[tuple[int, int]]:
+    """(partition, offset) of all records that a member wrote."""
+    return {
+        (partition, offset)
+        for line in lines
+        if line["what"] == "done"
+        for partition, first, last, _ in line["ranges"]
+        for offset in range(first, last + 1)
+    }
+
+
+def acked(lines: Iterable[dict[str, Any]]) -> set[int]:
+    """Numbers of the plans whose completion was answered."""
+    return {int(line["number"].rpartition(".")[2]) for line in lines if line["what"] == "acked"}

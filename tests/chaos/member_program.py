@@ -1,0 +1,121 @@
+"""A member in a process of its own, which may be killed at any point: what a query and Spark do, on files.
+
+It logs a plan before it uses it, writes the plan's records, and logs that it has them; after a restart it takes up what
+it had logged and not finished, as Spark does. Each line of its journal is on the disk before it goes on.
+
+    plan N    logged, not yet used            done N    its records are written
+    acked N   the coordinator answered that N is completed
+
+Run as ``python -m tests.chaos.member_program SETTINGS`` (JSON: see :class:`Settings`), until the stop file is there and
+nothing is left. Exit status 3: it failed by name, as a query does that its owner then starts again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.errors import ShareGroupError
+from coordinator.messages import NextPlan, Plan, UsePlan
+
+FAILED_BY_NAME = 3
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member is told. ``endpoints``: host:port, separated by commas."""
+
+    bootstrap: str
+    endpoints: str
+    token_file: str
+    group: str
+    member: str
+    topic: str
+    folder: str
+    configs: dict[str, str]
+
+
+class Journal:
+    """The member's own log: JSON lines, each with the time (ms)."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a+", encoding="utf-8")
+        self._file.seek(0)
+        whole, _, torn = self._file.read().rpartition("\n")
+        self.lines: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+        if torn:
+            self._file.truncate(len(whole.encode()) + bool(whole))
+
+    def add(self, what: str, number: str, **fields: Any) -> None:
+        line = {"what": what, "number": number, "at_ms": time.time_ns() // 1_000_000, **fields}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.lines.append(line)
+
+    def last(self, what: str) -> str:
+        return next((str(line["number"]) for line in reversed(self.lines) if line["what"] == what), "")
+
+
+class Member:
+    """One life of it."""
+
+    def __init__(self, settings: Settings) -> None:
+        folder = Path(settings.folder)
+        self.journal = Journal(folder / f"{settings.member}.jsonl")
+        self.stop = folder / "stop"
+        configs = {"share.coordinator.token.file": settings.token_file}
+        client = CoordinatorClient.connect(
+            settings.bootstrap, endpoint=settings.endpoints, configs=configs, retry_timeout_s=120
+        )
+        self.session = MemberSession(
+            client,
+            settings.group,
+            settings.member,
+            topics=(settings.topic,),
+            configs=settings.configs,
+            starting_offsets="earliest",
+        )
+
+    def run(self) -> None:
+        logged, start = self.journal.last("plan"), self.journal.last("done")
+        if logged and logged != start:
+            self.process(logged)
+            start = logged
+        while True:
+            reply = self.session.call(NextPlan, start=start, max_records=200, wait_ms=100)
+            if start and start != self.journal.last("acked"):
+                self.journal.add("acked", start)
+            plan: Plan = reply.plan
+            if plan.number:
+                self.journal.add("plan", plan.number)
+                self.process(plan.number)
+                start = plan.number
+            elif self.stop.exists():
+                return
+
+    def process(self, number: str) -> None:
+        used = self.session.call(UsePlan, number=number, fail_on_data_loss=False)
+        records = [(p.partition, *each) for p in used.plan.partitions for each in p.ranges]
+        self.journal.add("done", number, ranges=records)
+
+
+def main() -> int:
+    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    try:
+        Member(settings).run()
+    except ShareGroupError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED_BY_NAME
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

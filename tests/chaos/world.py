@@ -1,0 +1,276 @@
+"""The whole: a broker, three coordinators, four members in two groups, a producer, and the killer; then peace, and the
+reckoning."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka import Producer
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.errors import ShareGroupError
+from coordinator.messages import DescribeGroup, GroupDescription
+from coordinator.service.cluster import KafkaCluster
+from coordinator.service.kafka_store.state_topic import StateTopic
+from tests.chaos.audit import Audit, acked, audited, delivered, journal
+from tests.chaos.member_program import FAILED_BY_NAME, Settings
+from tests.chaos.processes import Victim, coordinator, member
+from tests.support.kafka_broker import KafkaBroker, free_ports
+from tests.support.standalone import TOKEN, write_properties, write_secret
+from tests.support.waiting import wait_until
+
+COORDINATORS, PARTITIONS, STATE_PARTITIONS = 3, 4, 8
+GROUPS = {"billing": ("b1", "b2"), "shipping": ("s1", "s2")}
+TOPIC = "orders"
+SESSION_MS = 6_000
+MEMBER_SESSION_MS = 10_000
+RECORDS_PER_S = 200
+DRAIN_S = 240.0
+GROUP_CONFIGS = {
+    "share.session.timeout.ms": str(MEMBER_SESSION_MS),
+    "share.heartbeat.interval.ms": "1000",
+    "share.delivery.count.limit": "10",
+}
+
+
+@dataclass
+class Reckoning:
+    """What came of it. ``takeovers_ms``: from a coordinator's death, or stop, to the first answer of another."""
+
+    seed: int
+    produced: int = 0
+    kills: dict[str, int] = field(default_factory=dict)
+    audits: dict[str, Audit] = field(default_factory=dict)
+    acked: dict[str, int] = field(default_factory=dict)
+    archived: dict[str, int] = field(default_factory=dict)
+    takeovers_ms: list[float] = field(default_factory=list)
+    failed_by_name: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        appends = sum(audit.appends for audit in self.audits.values())
+        owners = sum(len(audit.owners) for audit in self.audits.values())
+        longest_ms = max(self.takeovers_ms, default=0)
+        p95 = statistics.quantiles(self.takeovers_ms, n=20)[-1] if len(self.takeovers_ms) > 1 else longest_ms
+        parts = [
+            f"seed {self.seed}: {self.produced} records, {self.kills}",
+            f"{appends} appends, {owners} takings",
+            f"members failed by name {self.failed_by_name} times",
+            f"acknowledged plans {self.acked}, archived {self.archived}",
+            f"takeovers {len(self.takeovers_ms)}, p95 {p95 / 1000:.1f} s, longest {longest_ms / 1000:.1f} s",
+            f"problems: {self.problems or 'none'}",
+        ]
+        return "; ".join(parts)
+
+
+class World:
+    """Made, run, drained, reckoned with; `close` ends all that it started."""
+
+    def __init__(self, folder: Path, seed: int, broker: KafkaBroker) -> None:
+        self.folder, self.seed, self.broker = folder, seed, broker
+        self.chance = random.Random(seed)
+        self.result = Reckoning(seed=seed)
+        self.events: list[tuple[int, str, str]] = []
+        broker.create_topic(TOPIC, PARTITIONS)
+        self.token = write_secret(folder / "token", TOKEN)
+        ports = free_ports(COORDINATORS)
+        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
+        self.victims: list[Victim] = []
+        try:
+            self.coordinators = [self._coordinator(f"c{i}", port) for i, port in enumerate(ports, 1)]
+            self.members = [self._member(group, name) for group, names in GROUPS.items() for name in names]
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for victim in self.victims:
+            victim.kill()
+
+    # --- its life
+
+    def run(self, seconds: float) -> None:
+        """Chaos for so long. The broker dies once, in the middle of it."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5, "log_level": 0})
+        began = time.monotonic()
+        broker_at = began + seconds * self.chance.uniform(0.3, 0.7)
+        next_at = began + 5.0
+        resume: list[tuple[float, Victim]] = []
+        while (now := time.monotonic()) < began + seconds:
+            self._produce(producer, int((now - began) * RECORDS_PER_S))
+            for at, victim in [each for each in resume if each[0] <= now]:
+                resume.remove((at, victim))
+                if victim.lives:
+                    self._note("resume", victim.name)
+                    victim.resume()
+            if now >= next_at:
+                next_at = now + self.chance.uniform(2.0, 6.0)
+                self._harm(resume)
+            if now >= broker_at:
+                broker_at = began + seconds + 1
+                self._note("kill", "broker")
+                self.broker.kill()
+                self.broker.start()
+            for victim in self.victims:
+                if not victim.lives and self.chance.random() < 0.02:
+                    self._note("start", victim.name)
+                    victim.revive()
+            producer.poll(0.05)
+        for _, victim in resume:
+            victim.resume()
+        for victim in self.victims:
+            victim.revive()
+        assert not producer.flush(60), "the producer could not get rid of its records"
+
+    def drain(self) -> None:
+        """Peace: until every group has no lag; then the members end."""
+        configs = {"share.coordinator.token.file": str(self.token)}
+        client = CoordinatorClient.connect(
+            self.broker.bootstrap, endpoint=self.endpoints, configs=configs, retry_timeout_s=60
+        )
+        with contextlib.closing(client):
+            for group in GROUPS:
+                wait_until(
+                    lambda group=group: self._is_drained(client, group), timeout_s=DRAIN_S, what=f"{group} drained"
+                )
+            (self.folder / "stop").touch()
+            for each in self.members:
+                if (status := each.wait(60)) not in (0, FAILED_BY_NAME):
+                    self.result.problems.append(f"{each.name} ended with {status}: {each.said()}")
+            for group in GROUPS:
+                described = client.call(DescribeGroup(group_id=group))
+                self.result.archived[group] = sum(p.archived_total for p in described.partitions)
+
+    def reckon(self) -> Reckoning:
+        """Every record accepted or archived; nothing that was answered forgotten; never two holders."""
+        result = self.result
+        ends = self._cluster().offsets([(TOPIC, p) for p in range(PARTITIONS)], -1)
+        everything = {(p, offset) for (_, p), end in ends.items() for offset in range(end)}
+        result.produced = len(everything)
+        for group, names in GROUPS.items():
+            audit = result.audits[group] = audited(self._state_topic(), group)
+            journals = [journal(self.folder / f"{name}.jsonl") for name in names]
+            result.problems += [f"{group}: {problem}" for problem in audit.problems[:10]]
+            answered = set().union(*map(acked, journals))
+            result.acked[group] = len(answered)
+            if forgotten := answered - audit.completed:
+                result.problems.append(f"{group}: answered and forgotten: {sorted(forgotten)[:10]}")
+            missing = everything - set().union(*map(delivered, journals)) - audit.archived
+            if missing:
+                result.problems.append(f"{group}: {len(missing)} records lost: {sorted(missing)[:10]}")
+            result.takeovers_ms += self._takeovers(journals)
+        for victim in self.victims:
+            result.failed_by_name += victim.deaths.count(FAILED_BY_NAME)
+            allowed = (0, FAILED_BY_NAME) if victim in self.members else (0,)
+            if strange := [status for status in victim.deaths if status not in allowed]:
+                result.problems.append(f"{victim.name} ended by itself with {strange}: {victim.said()}")
+        return result
+
+    # --- inside
+
+    def _coordinator(self, name: str, port: int) -> Victim:
+        config = write_properties(
+            self.folder / f"{name}.properties",
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "share.coordinator.listener": f"127.0.0.1:{port}",
+                "share.coordinator.token.file": self.token,
+                "share.coordinator.session.timeout.ms": SESSION_MS,
+                "share.coordinator.state.topic.num.partitions": STATE_PARTITIONS,
+                "share.coordinator.state.topic.prune.interval.ms": 86_400_000,  # the audit reads all of it
+            },
+        )
+        return self._victim(coordinator(name, config, self.folder / f"{name}.log"))
+
+    def _member(self, group: str, name: str) -> Victim:
+        settings = Settings(
+            bootstrap=self.broker.bootstrap,
+            endpoints=self.endpoints,
+            token_file=str(self.token),
+            group=group,
+            member=name,
+            topic=TOPIC,
+            folder=str(self.folder),
+            configs=GROUP_CONFIGS,
+        )
+        return self._victim(member(name, msgspec.json.encode(settings).decode(), self.folder / f"{name}.log"))
+
+    def _victim(self, victim: Victim) -> Victim:
+        self.victims.append(victim)
+        return victim
+
+    def _harm(self, resume: list[tuple[float, Victim]]) -> None:
+        running = [victim for victim in self.victims if victim.runs]
+        if not running:
+            return
+        victim = self.chance.choice(running)
+        if self.chance.random() < 0.5:
+            self._note("kill", victim.name)
+            victim.kill()
+        else:
+            self._note("stop", victim.name)
+            victim.pause()
+            resume.append((time.monotonic() + self.chance.uniform(1.0, 2.5 * SESSION_MS / 1000), victim))
+
+    def _note(self, what: str, name: str) -> None:
+        self.events.append((time.time_ns() // 1_000_000, what, name))
+        if what in ("kill", "stop"):
+            kind = "broker" if name == "broker" else "coordinator" if name.startswith("c") else "member"
+            self.result.kills[f"{kind} {what}"] = self.result.kills.get(f"{kind} {what}", 0) + 1
+
+    def _produce(self, producer: Producer, until: int) -> None:
+        for number in range(self.result.produced, until):
+            try:
+                producer.produce(TOPIC, str(number), partition=number % PARTITIONS)
+            except BufferError:
+                return
+            self.result.produced = number + 1
+
+    def _is_drained(self, client: CoordinatorClient, group: str) -> bool:
+        for each in self.members:
+            each.revive()  # one that was fenced by its own successor, or had ended
+        try:
+            described = client.call(DescribeGroup(group_id=group))
+        except ShareGroupError:
+            return False
+        assert isinstance(described, GroupDescription)
+        return all(p.lag == 0 for p in described.partitions) and len(described.partitions) == PARTITIONS
+
+    def _takeovers(self, journals: list[list[dict[str, Any]]]) -> Iterator[float]:
+        """From the harm to a coordinator to the group's next answer, where it was the one that had answered: that is,
+        where no answer came within a second, and the broker was there."""
+        answers = sorted(line["at_ms"] for lines in journals for line in lines if line["what"] in ("done", "acked"))
+        harmed = [at_ms for at_ms, what, name in self.events if what in ("kill", "stop") and name.startswith("c")]
+        for before, after in itertools.pairwise(answers):
+            inside = [at_ms for at_ms in harmed if before <= at_ms <= after]
+            outage = any(name == "broker" and before <= at_ms <= after for at_ms, _, name in self.events)
+            if inside and after - inside[0] > 1_000 and not outage:
+                yield after - inside[0]
+
+    def _cluster(self) -> KafkaCluster:
+        return KafkaCluster(self.broker.bootstrap, {}, 15_000)
+
+    def _state_topic(self) -> StateTopic:
+        return StateTopic(
+            cluster=self._cluster(),
+            bootstrap_servers=self.broker.bootstrap,
+            kafka_config={},
+            partitions=STATE_PARTITIONS,
+            write_timeout_ms=5_000,
+            broker_timeout_ms=15_000,
+        )

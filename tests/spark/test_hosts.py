@@ -1,0 +1,52 @@
+"""Several hosts on one cluster's state topic, each with its own coordinator: a host here is a runtime folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.share_job import numbers
+
+pytestmark = pytest.mark.spark
+
+RUNTIME = "SHAREGROUP_RUNTIME_DIR"
+
+
+@pytest.fixture
+def on_host(program, runtime_dir):
+    """`on_host("two")`: a Spark program on that host."""
+
+    def start(name):
+        folder = runtime_dir.parent / name
+        folder.mkdir(exist_ok=True)
+        return program(**{RUNTIME: str(folder)})
+
+    return start
+
+
+def test_groups_of_their_own_just_work_and_of_one_group_the_newest_host_has_it(kafka, topic, job, start, on_host):
+    orders, invoices = topic("orders"), topic("invoices")
+    kafka.produce(orders, numbers(1_000))
+    kafka.produce(invoices, numbers(100))
+    queue, other = job(orders), job(invoices)
+    here = start(queue.query("here")).wait_written()
+    two = on_host("two")
+    apart = two.start_query(other.query("apart")).wait_written()
+    assert not here.over()
+    other.output().assert_exactly_once(numbers(100))
+
+    # The same group: whoever comes last has it, and the other is told who, and what to do.
+    there = two.start_query(queue.query("there"))
+    here.wait_over()
+    assert "GroupTakenOver" in here.error()
+    assert "share.coordinator.endpoint" in here.error()
+    kafka.produce(orders, numbers(500, first=1_000))
+    there.wait(lambda: queue.written() >= 1_500, "the new records are written")
+    assert not apart.over()
+
+    # It is not taken back by itself, but by a query that somebody starts.
+    again = start(queue.query("here"))
+    there.wait_over()
+    assert "GroupTakenOver" in there.error()
+    kafka.produce(orders, numbers(500, first=1_500))
+    again.wait(lambda: queue.written() >= 2_000, "all records are written")
+    queue.output().assert_exactly_once(numbers(2_000))
