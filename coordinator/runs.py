@@ -129,7 +129,7 @@ class RunMap:
             touched = [first]
         else:
             touched = [] if not runs or self._firsts[-1] < first else list(runs.irange(first, last))
-        end, head, tail = -1, None, None
+        head, tail = None, None
         if (index := runs.bisect_left(first) - 1) >= 0:
             start = self._firsts[index]
             end, before = runs[start]
