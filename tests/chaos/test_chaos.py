@@ -20,4 +20,4 @@ def test_whoever_is_killed_every_record_is_accepted_or_archived(tmp_path):
     assert not result.problems, result
     assert result.kills["coordinator kill"] and result.kills["coordinator stop"] and result.kills["broker kill"]
     assert result.kills["member kill"] and result.kills["member stop"]
-    assert all(result.acked.values()) and result.takeovers_ms
+    assert all(result.acked.values()) and (result.takeovers_ms or result.several_harmed_ms)

@@ -8,7 +8,6 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,8 @@ GROUP_CONFIGS = {
 
 @dataclass
 class Reckoning:
-    """What came of it. ``takeovers_ms``: from a coordinator's death, or stop, to the first answer of another."""
+    """What came of it. ``takeovers_ms``: from a coordinator's death, or stop, to the first answer of another;
+    ``several_harmed_ms``: where another coordinator was harmed at about the same time."""
 
     seed: int
     produced: int = 0
@@ -53,6 +53,7 @@ class Reckoning:
     acked: dict[str, int] = field(default_factory=dict)
     archived: dict[str, int] = field(default_factory=dict)
     takeovers_ms: list[float] = field(default_factory=list)
+    several_harmed_ms: list[float] = field(default_factory=list)
     failed_by_name: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -67,6 +68,8 @@ class Reckoning:
             f"members failed by name {self.failed_by_name} times",
             f"acknowledged plans {self.acked}, archived {self.archived}",
             f"takeovers {len(self.takeovers_ms)}, p95 {p95 / 1000:.1f} s, longest {longest_ms / 1000:.1f} s",
+            f"with several coordinators harmed {len(self.several_harmed_ms)}, "
+            f"longest {max(self.several_harmed_ms, default=0) / 1000:.1f} s",
             f"problems: {self.problems or 'none'}",
         ]
         return "; ".join(parts)
@@ -173,7 +176,7 @@ class World:
             missing = everything - set().union(*map(delivered, journals)) - audit.archived
             if missing:
                 result.problems.append(f"{group}: {len(missing)} records lost: {sorted(missing)[:10]}")
-            result.takeovers_ms += self._takeovers(journals)
+            self._measure_takeovers(journals)
         for victim in self.victims:
             result.failed_by_name += victim.deaths.count(FAILED_BY_NAME)
             allowed = (0, FAILED_BY_NAME) if victim in self.members else (0,)
@@ -251,16 +254,18 @@ class World:
         assert isinstance(described, GroupDescription)
         return all(p.lag == 0 for p in described.partitions) and len(described.partitions) == PARTITIONS
 
-    def _takeovers(self, journals: list[list[dict[str, Any]]]) -> Iterator[float]:
-        """From the harm to a coordinator to the group's next answer, where it was the one that had answered: that is,
-        where no answer came within a second, and the broker was there."""
+    def _measure_takeovers(self, journals: list[list[dict[str, Any]]]) -> None:
+        """From the harm to a coordinator to the group's next answer, where none came within a second (it was the one
+        that answered) and the broker was there. Those with another harm shortly before or meanwhile are apart."""
         answers = sorted(line["at_ms"] for lines in journals for line in lines if line["what"] in ("done", "acked"))
         harmed = [at_ms for at_ms, what, name in self.events if what in ("kill", "stop") and name.startswith("c")]
         for before, after in itertools.pairwise(answers):
-            inside = [at_ms for at_ms in harmed if before <= at_ms <= after]
+            inside = [at_ms for at_ms in harmed if before - 1_000 <= at_ms <= after]
             outage = any(name == "broker" and before <= at_ms <= after for at_ms, _, name in self.events)
-            if inside and after - inside[0] > 1_000 and not outage:
-                yield after - inside[0]
+            if inside and after - before > 1_000 and not outage:
+                near = [at_ms for at_ms in harmed if inside[0] - SESSION_MS <= at_ms <= after]
+                found = self.result.takeovers_ms if len(near) == 1 else self.result.several_harmed_ms
+                found.append(after - inside[0])
 
     def _cluster(self) -> KafkaCluster:
         return KafkaCluster(self.broker.bootstrap, {}, 15_000)

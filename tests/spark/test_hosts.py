@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from tests.support.share_job import numbers
+from tests.support.standalone import StandaloneProcess, write_secret
 
 pytestmark = pytest.mark.spark
 
@@ -50,3 +53,34 @@ def test_groups_of_their_own_just_work_and_of_one_group_the_newest_host_has_it(k
     kafka.produce(orders, numbers(500, first=1_500))
     again.wait(lambda: queue.written() >= 2_000, "all records are written")
     queue.output().assert_exactly_once(numbers(2_000))
+
+
+def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(kafka, topic, job, start, on_host, tmp_path):
+    configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
+    with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
+        orders = topic("orders", partitions=2)
+        kafka.produce(orders, numbers(2_000))
+        queue = job(
+            orders,
+            maxOffsetsPerTrigger=100,
+            **{
+                "share.coordinator.endpoint": coordinator.wait_ready().endpoint,
+                "share.coordinator.token.file": str(coordinator.token_file),
+            },
+        )
+        here = start(queue.query("here"))
+        there = on_host("two").start_query(queue.query("there"))
+        there.wait(lambda: there.rows() > 0 or queue.written() >= 2_000, "it has its share")
+        here.wait(lambda: queue.written() >= 2_000, "all is written")
+        queue.output().assert_exactly_once(numbers(2_000))
+        assert not here.over()
+        assert not there.over()
+
+
+def test_a_token_that_is_missing_or_wrong_is_said_when_the_query_starts(kafka, topic, job, start, tmp_path):
+    configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
+    with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
+        queue = job(topic("orders"), **{"share.coordinator.endpoint": coordinator.wait_ready().endpoint})
+        assert "TokenMissing" in start(queue.query("without")).wait_over().error()
+        wrong = {"share.coordinator.token.file": str(write_secret(tmp_path / "wrong", "another-token-altogether"))}
+        assert "NotAuthorized" in start(queue.query("wrong", options=wrong)).wait_over().error()

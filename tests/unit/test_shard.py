@@ -246,6 +246,40 @@ def test_a_log_that_nothing_was_added_to_for_long_is_a_snapshot_by_then(service)
     assert "billing" in service.shard.groups
 
 
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_an_owner_whose_clock_is_an_hour_off_lets_each_holder_have_its_session_and_nobody_else_the_records(
+    service, jump_ms
+):
+    held = service.ask(acquire()).plan
+    service.ask(use(held.number))
+    service.die()
+    service.now_ms += jump_ms
+    service.ask(join("m2", "p2"))
+    other = service.ask(acquire(member="m2")).plan
+    assert [(r.first, r.last) for p in other.partitions for r in p.ranges] == [(100, 199)]
+    service.ask(join(epoch=1))
+    service.ask(complete(held.number))
+    assert service.group.partitions["T", 0].start_offset == 100
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_holder_that_does_not_come_back_to_an_owner_whose_clock_is_off_loses_its_records_a_session_later(
+    service, jump_ms
+):
+    service.ask(use(service.ask(acquire()).plan.number))
+    service.die()
+    service.now_ms += jump_ms
+    service.ask(join("m2", "p2"))
+    session_ms = service.group.config.share_session_timeout_ms
+    service.now_ms += session_ms - 1
+    service.ask(Heartbeat(group_id="billing", member_id="m2", member_epoch=1))
+    assert service.group.partitions["T", 0].acquired_count == 100
+    service.now_ms += 2
+    service.shard.step(service.now_ms)
+    assert service.group.partitions["T", 0].acquired_count == 0
+    assert service.ask(acquire(member="m2")).plan.partitions[0].ranges[0].first == 0
+
+
 def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(service):
     service.ask(acquire())
     service.store.fault = "refuse"

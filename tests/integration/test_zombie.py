@@ -1,0 +1,94 @@
+"""A zombie: the owner of a group is stopped, another coordinator takes over, and the first one goes on.
+
+Its next acquire, append, renewal and heartbeat are refused, and nothing of it is visible (design §1, walkthrough 5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+
+import pytest
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.connection import Connection
+from coordinator.client.session import MemberSession
+from coordinator.errors import CoordinatorNotAvailable, NotCoordinator
+from coordinator.messages import Acknowledge, DescribeGroup, Heartbeat, NextPlan, UsePlan
+from coordinator.wire import Endpoint
+from tests.chaos.audit import audited
+from tests.integration.test_kafka_store import state_topic
+from tests.support.standalone import TOKEN, StandaloneProcess
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 100
+
+
+@pytest.fixture
+def fleet(kafka, tmp_path, unique):
+    """Two coordinators, and a client of both."""
+    configs = {
+        "bootstrap.servers": kafka.bootstrap,
+        "share.coordinator.fleet.group.id": unique("fleet"),
+        "share.coordinator.session.timeout.ms": 6_000,
+    }
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            running.append(stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path / name, configs))))
+        endpoints = ",".join(each.wait_ready().endpoint for each in running)
+        token = {"share.coordinator.token.file": str(running[0].token_file)}
+        client = CoordinatorClient.connect("unused:1", {}, "kafka", endpoints, configs=token)
+        stack.callback(client.close)
+        yield running, client
+
+
+def is_refused(direct, request):
+    try:
+        direct.call(request)
+    except (NotCoordinator, CoordinatorNotAvailable):
+        return True
+    return False
+
+
+def test_a_zombie_is_refused_whatever_it_is_asked_and_nothing_of_it_is_visible(kafka, fleet, topic, unique):
+    running, client = fleet
+    orders, group = topic("orders"), unique("billing")
+    kafka.produce(orders, [str(number) for number in range(RECORDS)])
+    with contextlib.closing(MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")) as m1:
+        plan = m1.call(NextPlan, max_records=10, wait_ms=10_000).plan
+        m1.call(UsePlan, number=plan.number)
+        (zombie,) = [each for each in running if each.said(f"joined: group={group} ")]
+        (heir,) = [each for each in running if each is not zombie]
+        zombie.process.send_signal(signal.SIGSTOP)
+        after = m1.call(NextPlan, start=plan.number, max_records=10).plan  # the client finds the heir
+        assert heir.said(f"loaded: group={group} ")
+        assert after.number != plan.number
+
+        zombie.process.send_signal(signal.SIGCONT)
+        host, port = zombie.address
+        who = {"group_id": group, "member_id": "m1", "member_epoch": m1.member_epoch}
+        requests = (
+            Heartbeat(**who),
+            NextPlan(**who, start=plan.number),
+            UsePlan(**who, number=plan.number),
+            Acknowledge(**who, partitions=()),
+            DescribeGroup(group_id=group),
+        )
+        with contextlib.closing(Connection(Endpoint(host=host, port=port, token=TOKEN, pid=0))) as direct:
+            answered = [type(request).__name__ for request in requests if not is_refused(direct, request)]
+        assert "Heartbeat" not in answered
+
+        number = after.number
+        while number:
+            m1.call(UsePlan, number=number)
+            number = m1.call(NextPlan, start=number, max_records=10).plan.number
+        (partition,) = client.call(DescribeGroup(group_id=group)).partitions
+        assert (partition.start_offset, partition.lag, partition.archived_total) == (RECORDS, 0, 0)
+    audit = audited(state_topic(kafka, "share-group-state", 50), group)
+    assert audit.problems == []
+    # It may get the partition again, from Kafka's group: then it is an owner anew, and may answer as such.
+    assert len(audit.owners) == 2 or audit.owners[2] == audit.owners[0]
+    assert not answered or len(audit.owners) > 2
