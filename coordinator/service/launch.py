@@ -13,9 +13,9 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -64,8 +64,23 @@ def open_state(
     kind, _, path = settings.state_store.partition(":")
     if kind == "sqlite":
         return SqliteState(path, config, on_change)
-    place = f"{socket.gethostname()}:{settings.endpoint_path}"
+    place = "" if advertised else place_of(Path(settings.endpoint_path).parent)
     return KafkaState(cluster, settings.kafka_config, config, on_change, place=place, advertised=advertised)
+
+
+def place_of(runtime_dir: Path) -> str:
+    """What the coordinators of this runtime directory, one after the other, have in common, and no others do: hosts in
+    containers may have one name. A random word in a file of its own."""
+    path = runtime_dir / "place"
+    with contextlib.suppress(FileExistsError):
+        number, temporary = tempfile.mkstemp(dir=runtime_dir, prefix=".place-")
+        with os.fdopen(number, "w", encoding="ascii") as file:
+            file.write(uuid.uuid4().hex)
+        try:
+            os.link(temporary, path)  # whole, and only if there is none
+        finally:
+            os.unlink(temporary)
+    return path.read_text(encoding="ascii")
 
 
 class Coordinator:
