@@ -11,7 +11,9 @@ from benchmarks.core_cost import core_rows
 from benchmarks.core_growth import growth_rows
 from benchmarks.idle import idle_rows
 from benchmarks.report import Row
+from benchmarks.small_acks import small_ack_rows
 from benchmarks.spark_process import SparkProcess
+from benchmarks.state_log import load_rows
 from benchmarks.topics import Topic, fill
 from benchmarks.workloads import (
     KAFKA,
@@ -25,7 +27,7 @@ from benchmarks.workloads import (
 from coordinator.service.launch import spare_the_collector
 from tests.support.kafka_broker import KafkaBroker
 
-PARTS = ("throughput", "zstd", "small", "idle", "rpc", "core")
+PARTS = ("throughput", "zstd", "small", "idle", "rpc", "state", "core")
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 20
 
@@ -53,10 +55,20 @@ class Suite:
             if "rpc" in parts:
                 self._say("acquire + complete by RPC")
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)
+            if "state" in parts:
+                self._state(broker)
         if "core" in parts:
             spare_the_collector()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
             self.rows += growth_rows(100_000 if self._quick else 1_000_000)
+
+    def _state(self, broker: KafkaBroker) -> None:
+        self._say("small acknowledgements, state in Kafka")
+        acks, seconds = (300, 10) if self._quick else (2_000, 30)
+        self.rows += small_ack_rows(broker, one_by_one=acks, seconds=seconds)
+        updates = 100_000 if self._quick else 1_000_000
+        self._say(f"a state partition of {updates:,} updates")
+        self.rows += load_rows(broker, updates)
 
     # --- with Spark
 

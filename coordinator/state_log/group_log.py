@@ -58,6 +58,8 @@ class GroupLog:
         self._record_head = key_head(GROUP_RECORD, group_id)
         self._group_part = self._record_head[2:]
         self._owner_key = encode_key(GroupOwnerKey(group_id))
+        self._state_keys: dict[bytes, ShareSnapshotKey | ShareUpdateKey] = {}
+        """As they were decoded: there are two a share partition, and they come again and again."""
 
     def __repr__(self) -> str:
         return f"<GroupLog {self.group_id} next={self.next_sequence} needed={self.needed_offset} owner={self.owner}>"
@@ -76,8 +78,9 @@ class GroupLog:
                 raise self._unreadable("the key of a record has another length")
             (sequence,) = INT64.unpack_from(key, len(self._record_head))
             return self._own(int(sequence), value, offset)
-        known = decode_key(key)
+        known = self._state_keys.get(key) or decode_key(key)
         if isinstance(known, (ShareSnapshotKey, ShareUpdateKey)):
+            self._state_keys[key] = known
             self._partition(TopicIdPartition(known.topic_id, known.partition)).replay(known, value)
         elif isinstance(known, GroupSnapshotKey):
             self.next_sequence, self.needed_offset, self._left_out = known.sequence, offset, None

@@ -17,11 +17,13 @@ from coordinator.service.cluster import EARLIEST, LATEST
 from coordinator.service.kafka_store.state_topic import StateTopic, is_denied
 from coordinator.service.store import StoreRefused
 
-AT_ONCE = 10_000
+AT_ONCE = 1_000
 POLL_S = 0.5
 STALLED_S = 60.0
 PROGRESS_S = 5.0
-FETCH_BYTES = 8 * 1024 * 1024
+FETCH_BYTES = 4 * 1024 * 1024
+QUEUE_KBYTES = 8 * 1024
+"""What lies ready: many partitions may be loaded at once."""
 
 _PASSING = frozenset(
     {
@@ -53,6 +55,7 @@ class LogReader:
                 isolation_level="read_committed" if committed else "read_uncommitted",
                 auto_offset_reset="earliest",
                 fetch_message_max_bytes=FETCH_BYTES,
+                queued_max_messages_kbytes=QUEUE_KBYTES,
                 fetch_queue_backoff_ms=2,
                 fetch_wait_max_ms=20,  # the end is known: a long poll there only waits
                 check_crcs=True,

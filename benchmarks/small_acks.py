@@ -1,0 +1,172 @@
+"""Small acknowledgements through a coordinator with the Kafka store: one after the other, and many at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import threading
+import time
+import uuid
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import psutil
+
+from benchmarks.report import Row
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from tests.support.kafka_broker import KafkaBroker
+
+ROUND_TRIP_AT_MOST_MS = 15
+OFFERED = 1_000
+MEMBERS = 50
+PROCESSES = 2
+READY_S = 10.0
+"""All members of all processes have joined and acquired by then."""
+CONFIGS = {"share.record.lock.duration.ms": "600000", "share.session.timeout.ms": "120000"}
+_ACCEPT = (1,)
+
+
+class Paced(NamedTuple):
+    """Of one process: how long each acknowledgement took from when it was due, and how many were not begun when all of
+    them were due."""
+
+    took_ms: list[float]
+    backlog: int
+    cpu_s: float = 0.0
+
+
+def small_ack_rows(broker: KafkaBroker, *, one_by_one: int, seconds: int) -> list[Row]:
+    """Round trips of one member alone, then ``OFFERED`` acknowledgements a second from 50 members for so long."""
+    topic = broker.create_topic(f"acks-{uuid.uuid4().hex[:8]}", 4)
+    needed = one_by_one + (OFFERED * seconds + MEMBERS) * 2
+    for partition in range(4):
+        broker.produce(topic, [b""] * (needed // 4 + MEMBERS), partition=partition)
+    alone_ms = _one_by_one(broker.bootstrap, topic, one_by_one)
+    return [
+        Row(
+            name="state: acknowledge one record, round trip",
+            value=statistics.median(alone_ms),
+            unit="ms",
+            at_most=ROUND_TRIP_AT_MOST_MS,
+            how=f"RPC and a transaction; {one_by_one:,} one after the other, 99th percentile {_p99(alone_ms):.1f}",
+        ),
+        *_paced_rows(broker.bootstrap, topic, seconds),
+    ]
+
+
+def _paced_rows(bootstrap: str, topic: str, seconds: int) -> list[Row]:
+    group_id, began_at = f"acks-{uuid.uuid4().hex[:8]}", time.time() + READY_S
+    client = CoordinatorClient.connect(bootstrap)
+    coordinator = psutil.Process(client.endpoint_pid)
+    client.close()
+    before_s = sum(coordinator.cpu_times()[:2])
+    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as processes:
+        asked = [
+            processes.submit(_paced, bootstrap, topic, group_id, number, began_at, seconds)
+            for number in range(PROCESSES)
+        ]
+        found = [each.result() for each in asked]
+    took_ms = [ms for each in found for ms in each.took_ms]
+    backlog = sum(each.backlog for each in found)
+    rate = len(took_ms) / seconds
+    spent_ms = [1000 * (sum(coordinator.cpu_times()[:2]) - before_s), 1000 * sum(each.cpu_s for each in found)]
+    how = (
+        f"{MEMBERS} members, one record each time, for {seconds} s; from when it was due: median "
+        f"{statistics.median(took_ms):.1f} ms, 99th percentile {_p99(took_ms):.1f} ms; CPU each: coordinator "
+        f"{spent_ms[0] / len(took_ms):.2f} ms, members {spent_ms[1] / len(took_ms):.2f} ms"
+    )
+    return [
+        Row(name="state: acknowledgements/s of 1,000 offered", value=rate, at_least=0.99 * OFFERED, how=how),
+        Row(
+            name="state: … still due at the end",
+            value=backlog,
+            at_most=MEMBERS,
+            how="one under way for each member is no queue",
+        ),
+    ]
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[-1]
+
+
+class _Member:
+    """A ShareConsumer that holds records and acknowledges them one by one."""
+
+    def __init__(self, client: CoordinatorClient, group_id: str, topic: str, records: int) -> None:
+        self.session = MemberSession(
+            client,
+            group_id,
+            uuid.uuid4().hex,
+            query=False,
+            topics=(topic,),
+            starting_offsets="earliest",
+            configs=CONFIGS,
+        )
+        self.held: list[tuple[str, int, int, int]] = []
+        while len(self.held) < records:
+            reply = self.session.call(AcquireRecords, max_records=records - len(self.held))
+            assert reply.partitions, "the topic has too few records"
+            for part in reply.partitions:
+                for first, last, count in part.ranges:
+                    self.held += [(part.topic_id, part.partition, at, count) for at in range(first, last + 1)]
+        self.held.reverse()
+
+    def acknowledge(self) -> None:
+        """The next record, accepted."""
+        topic_id, partition, offset, count = self.held.pop()
+        batches = (AckBatch(first=offset, last=offset, delivery_count=count, types=_ACCEPT),)
+        acks = PartitionAcks(topic_id=topic_id, partition=partition, batches=batches)
+        reply = self.session.call(Acknowledge, partitions=(acks,))
+        assert not reply.errors, reply.errors
+
+
+def _one_by_one(bootstrap: str, topic: str, count: int) -> list[float]:
+    client = CoordinatorClient.connect(bootstrap)
+    member = _Member(client, f"alone-{uuid.uuid4().hex[:8]}", topic, count)
+    took_ms = []
+    for _ in range(count):
+        began_s = time.perf_counter()
+        member.acknowledge()
+        took_ms.append((time.perf_counter() - began_s) * 1000)
+    member.session.close(leave=True)
+    client.close()
+    return took_ms[count // 10 :]  # without the first ones, which warm everything up
+
+
+# --- at a pace, in processes of their own
+
+
+def _paced(bootstrap: str, topic: str, group_id: str, number: int, began_at: float, seconds: int) -> Paced:
+    members = MEMBERS // PROCESSES
+    each = OFFERED * seconds // MEMBERS
+    client = CoordinatorClient.connect(bootstrap)
+    joined = [_Member(client, group_id, topic, each) for _ in range(members)]
+    began_s = time.perf_counter() + began_at - time.time()
+    assert began_s > time.perf_counter(), f"the members were not ready within {READY_S} s"
+    found = Paced([], 0)
+    threads = []
+    for index, member in enumerate(joined):
+        phase = (index * PROCESSES + number) / MEMBERS
+        due = [began_s + (at + phase) * seconds / each for at in range(each)]
+        threads.append(threading.Thread(target=_keep_pace, args=(member, due, began_s + seconds, found)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for member in joined:
+        member.session.close(leave=True)
+    client.close()
+    return found._replace(backlog=members * each - len(found.took_ms), cpu_s=time.process_time())
+
+
+def _keep_pace(member: _Member, due: list[float], end_s: float, found: Paced) -> None:
+    """Acknowledge when it is due, or at once when that is past, until the end."""
+    for due_s in due:
+        time.sleep(max(0.0, due_s - time.perf_counter()))
+        if time.perf_counter() >= end_s:
+            return
+        member.acknowledge()
+        found.took_ms.append((time.perf_counter() - due_s) * 1000)

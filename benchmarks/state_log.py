@@ -1,0 +1,158 @@
+"""Loading a state partition: how long it takes, and that its memory goes with the group and not with its log."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+import uuid
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, NamedTuple
+
+import psutil
+
+from benchmarks.report import Row
+from coordinator.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.decide import decide
+from coordinator.messages import (
+    AckBatch,
+    Acknowledge,
+    AcquireRecords,
+    DescribeGroup,
+    JoinGroup,
+    PartitionAcks,
+    PartitionBounds,
+)
+from coordinator.records import Record, encode_records
+from coordinator.service.cluster import EARLIEST, KafkaCluster
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.service.launch import spare_the_collector
+from coordinator.service.shard import Shard, one
+from coordinator.service.store import KeyValue
+from coordinator.share_group import ShareGroup
+from coordinator.state_log.owner import Owner
+from tests.support.kafka_broker import KafkaBroker
+
+GROUP, MEMBER = "loaded", "c1"
+TOPIC_ID = "mSvrxBsrSxCKhSluKu37cQ"
+HELD = 1_000
+"""Of each acquisition so many are acknowledged, and one stays held: two live runs."""
+LOAD_AT_MOST_S = 30
+NEVER = 10**9
+NOW_MS = 1_000_000
+_ACCEPT = (1,)
+
+
+class Loaded(NamedTuple):
+    """What a load cost a process of its own; ``grown_mb`` is what stayed, ``peak_mb`` the most that there was."""
+
+    seconds: float
+    grown_mb: float
+    peak_mb: float
+    runs: int
+
+
+def load_rows(broker: KafkaBroker, updates: int) -> list[Row]:
+    """A log of so many acknowledgements of one record each, without a snapshot in it."""
+    name = f"state-{uuid.uuid4().hex[:8]}"
+    topic = _topic(broker.bootstrap, name)
+    topic.ensure()
+    log_mb = _write(topic, updates) / 2**20
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        loaded = process.submit(_load, broker.bootstrap, name).result()
+    how = f"{log_mb:,.0f} MB of records, {loaded.runs:,} live runs"
+    return [
+        Row(name=f"state: load {updates:,} updates", value=loaded.seconds, unit="s", at_most=LOAD_AT_MOST_S, how=how),
+        Row(
+            name="state: memory that the load leaves",
+            value=loaded.grown_mb,
+            unit="MB",
+            how=f"the process at most {loaded.peak_mb:,.0f} MB more, its read buffers included; {how}",
+        ),
+    ]
+
+
+# --- a log
+
+
+def _write(topic: StateTopic, updates: int) -> int:
+    """What a consumer that acknowledges record by record leaves behind; its bytes."""
+    store = _store(topic)
+    store.claim(GROUP)
+    list(store.load(GROUP))
+    group = ShareGroup(GROUP)
+    written = 0
+    own: list[bytes] = []
+    shown: list[KeyValue] = []
+
+    def run(command: Any) -> Any:
+        decision = decide(group, command, NOW_MS)
+        durable: list[Record] = [record for record in decision.records if record.durable]  # type: ignore[attr-defined,misc]
+        for record in decision.records:
+            group.replay(record)  # type: ignore[arg-type]
+        own.extend(encode_records(durable))
+        shown.extend(store.state_records(group, durable, NOW_MS))
+        return decision.reply
+
+    def append() -> None:
+        nonlocal written
+        written += sum(map(len, own)) + sum(len(key) + len(value) for key, value in shown)
+        store.append({GROUP: own}, {GROUP: shown})
+        own.clear()
+        shown.clear()
+
+    run(CreateGroup(incarnation="i", topic_ids=True))
+    starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
+    run(InitializePartitions(topics=(TopicPartitions(topic="t", topic_id=TOPIC_ID, partitions=1),), starts=starts))
+    epoch = run(JoinGroup(group_id=GROUP, member_id=MEMBER, process_id="p", query=False)).member_epoch
+    append()
+    who: dict[str, Any] = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": epoch}
+    for acquisition in range(-(-updates // HELD)):
+        first = acquisition * (HELD + 1)
+        bounds = (PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=first + HELD + 1),)
+        run(AcquireRecords(**who, max_records=HELD + 1, bounds=bounds))
+        for offset in range(first + 1, first + HELD + 1):  # the first one stays held
+            batches = (AckBatch(first=offset, last=offset, delivery_count=1, types=_ACCEPT),)
+            run(Acknowledge(**who, partitions=(PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)))
+        append()
+    store.close()
+    return written
+
+
+def _topic(bootstrap: str, name: str) -> StateTopic:
+    return StateTopic(
+        cluster=KafkaCluster(bootstrap, {}, 30_000),
+        bootstrap_servers=bootstrap,
+        kafka_config={},
+        partitions=1,
+        write_timeout_ms=60_000,
+        broker_timeout_ms=30_000,
+        name=name,
+    )
+
+
+def _store(topic: StateTopic) -> KafkaStore:
+    owner = Owner(place="benchmark", process=uuid.uuid4().hex, host="here", pid=1)
+    return KafkaStore(topic, 0, NewestTaker(owner), updates_per_snapshot=NEVER)
+
+
+# --- its load, in a process of its own
+
+
+def _load(bootstrap: str, name: str) -> Loaded:
+    spare_the_collector()
+    topic = _topic(bootstrap, name)
+    topic.cluster.offsets([(name, 0)], EARLIEST)  # connected, as a coordinator is by then
+    shard = Shard(_store(topic), snapshot_after=NEVER)
+    before_mb = psutil.Process().memory_info().rss / 2**20
+    began_s = time.perf_counter()
+    answer = shard.submit(GROUP, one(DescribeGroup(group_id=GROUP)), claim=True)
+    shard.step(NOW_MS)
+    runs = sum(len(partition.runs) for partition in answer.result(0).partitions)
+    took_s = time.perf_counter() - began_s
+    grown_mb = psutil.Process().memory_info().rss / 2**20 - before_mb
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before_mb
+    shard.store.close()
+    return Loaded(took_s, grown_mb, peak_mb, runs)
