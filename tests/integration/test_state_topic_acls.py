@@ -127,6 +127,15 @@ def test_each_acl_that_is_missing_is_named_and_with_all_of_them_it_works(guarded
     store.close()
 
 
+def test_to_look_into_a_topic_needs_no_acl_on_a_group(guarded):
+    name = guarded.create_topic()
+    guarded.produce(name, [b"x"] * 3)
+    grant(guarded, ResourceType.TOPIC, name, "READ", "DESCRIBE")
+    cluster = KafkaCluster(guarded.proxied_bootstrap, ALICE, 15_000)
+    wait_until(lambda: cluster.offsets([(name, 0)], EARLIEST), what="it may look")
+    assert cluster.existing((name, 0), 0, 99, most=10, read_committed=False) == [0, 1, 2]
+
+
 def said(store):
     """What taking the group is refused with."""
     try:
