@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import CoordinatorConfig, GroupConfig, ServerConfig
+from coordinator.config import NEVER_MS, CoordinatorConfig, GroupConfig, ServerConfig
 from coordinator.config_key import ConfigKey, Value, show
 from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
 
@@ -83,3 +83,20 @@ def test_what_a_standalone_coordinator_is_not_told_has_its_default() -> None:
         7,
         ServerConfig.parse().group_share_max_groups,
     )
+
+
+@pytest.mark.parametrize(("default", "expected"), [(7, "a whole number"), (0.5, "a number"), (True, "true or false")])
+def test_a_text_of_another_type_is_told_its_own(default: Value, expected: str) -> None:
+    with pytest.raises(ConfigTypeMismatch) as refused:
+        ConfigKey(name="a.key", default=default, doc="A key.").parse("nonsense")
+    assert refused.value.fields["expected"] == expected
+
+
+def test_bounds_are_said_where_there_are_two() -> None:
+    assert NUMBER.bounds == "between 0 and 100"
+    assert ConfigKey(name="a.key", default=7, low=0, doc="A key.").bounds == ""
+    assert ConfigKey(name="a.key", default=7, high=9, doc="A key.").bounds == ""
+
+
+def test_never_is_longer_than_anything_runs() -> None:
+    assert NEVER_MS > 1_000 * 365 * 86_400_000

@@ -238,3 +238,10 @@ def test_a_record_with_very_many_runs_becomes_several_that_come_to_the_same(monk
         assert all(isinstance(part, records.RunsChanged) and len(part.runs) <= 3 for part in stored)
         assert {(part.topic_id, part.partition) for part in stored} == {(TOPIC_ID, 2)}
         assert tuple(run for part in stored for run in part.runs) == runs[:count]
+
+
+def test_sixteen_fenced_processes_of_a_member_are_remembered() -> None:
+    group = GroupDriver()
+    for number in range(20):
+        group.join(process=f"p{number}")
+    assert group.group.members["m1"].fenced_processes == tuple(f"p{number}" for number in range(3, 19))
