@@ -13,7 +13,6 @@ from typing import Any
 from coordinator.config_key import ConfigKey, nearest, parse_all
 from coordinator.config_table import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, OffsetReset, offset_reset
 from coordinator.errors import ConfigConflict
-from coordinator.server_table import parse_endpoint, parse_endpoints
 
 __all__ = [
     "COORDINATOR_KEYS",
@@ -27,8 +26,6 @@ __all__ = [
     "ServerConfig",
     "nearest",
     "offset_reset",
-    "parse_endpoint",
-    "parse_endpoints",
 ]
 
 NEVER_MS = 2**62

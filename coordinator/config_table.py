@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from coordinator.addresses import parse_endpoints
 from coordinator.config_key import ConfigKey
 from coordinator.duration import parse_duration_ms
-from coordinator.server_table import SERVER_KEYS, parse_endpoints
+from coordinator.server_table import SERVER_KEYS
 
 __all__ = ["COORDINATOR_KEYS", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
 

@@ -1,32 +1,15 @@
 """The keys that only a standalone coordinator has: where it listens, what with, and its limits; part of the one table.
 
-Rule: as for config_table.py, which passes these on. ``host:port`` is taken apart here, since the table says what it is.
+Rule: as for config_table.py, which passes these on.
 """
 
 from __future__ import annotations
 
-import re
-
+from coordinator.addresses import parse_endpoint, parse_endpoints
 from coordinator.config_key import ConfigKey
 
 DEFAULT_PORT = 9394
 _MIB = 1 << 20
-_ENDPOINT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+)):(\d{1,5})", re.ASCII)
-
-
-def parse_endpoint(text: str) -> tuple[str, int] | None:
-    """``host:port`` or ``[ipv6]:port``, else None. Port 0 is any free one, which only a listener can have."""
-    found = _ENDPOINT.fullmatch(text.strip())
-    if found is None or int(found.group(3)) > 65_535:
-        return None
-    return found.group(1) or found.group(2), int(found.group(3))
-
-
-def parse_endpoints(text: str) -> tuple[tuple[str, int], ...] | None:
-    """Endpoints separated by commas, at least one and none with port 0, else None."""
-    found = [parse_endpoint(part) for part in text.split(",")]
-    whole = tuple(each for each in found if each is not None and each[1])
-    return whole if len(whole) == len(found) else None
 
 
 _SERVER_ROWS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+from coordinator.addresses import parse_endpoint
 from coordinator.client.connection import Connection, Tls, TokenRefused, Unreachable
 from coordinator.client.endpoints import Endpoints
-from coordinator.config import parse_endpoint
 from coordinator.errors import ConfigOutOfBounds, CoordinatorUnreachable, NotAuthorized
 from coordinator.service.standalone_config import read_config
 from coordinator.token_file import read_file

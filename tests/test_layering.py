@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_files
 
-CLIENT_VALUES = tuple(f"coordinator.{name}" for name in ("values", "messages", "errors", "config", "wire"))
+CLIENT_VALUES = tuple(f"coordinator.{name}" for name in ("addresses", "values", "messages", "errors", "config", "wire"))
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 DEMO_ONLY = "coordinator.embedded_broker"
 # In the coordinator's folder, but no part of the core: a broker for demos, the file of a secret, which service and

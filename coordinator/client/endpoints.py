@@ -5,7 +5,6 @@ Rule: a token goes only to an address that was configured, or that such a coordi
 
 from __future__ import annotations
 
-import ipaddress
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +12,9 @@ from typing import ClassVar
 
 import msgspec
 
+from coordinator.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, Tls, TokenRefused, Unreachable
-from coordinator.config import CoordinatorConfig, parse_endpoint, parse_endpoints
+from coordinator.config import CoordinatorConfig
 from coordinator.errors import CoordinatorUnreachable, CoordinatorVersionMismatch, NotAuthorized, ShareGroupError
 from coordinator.token_file import read_file, read_token
 from coordinator.wire import PROTOCOL, CoordinatorFound, Endpoint, FindCoordinator
@@ -48,11 +48,11 @@ class Endpoints:
     @property
     def where(self) -> str:
         """For people."""
-        return ",".join(_show(*address) for address in self.addresses)
+        return ",".join(show_address(*address) for address in self.addresses)
 
     def tls_of(self, host: str) -> Tls | None:
         """How to speak to this host; None: in plain text."""
-        return self.tls or (None if _is_loopback(host) else Tls())
+        return self.tls or (None if is_loopback(host) else Tls())
 
     def connect(self, group_id: str = "") -> Connection:
         """To the coordinator that serves the group, or to any. Unreachable, NotAuthorized, CoordinatorVersionMismatch,
@@ -62,9 +62,9 @@ class Endpoints:
             try:
                 return self._ask(address, group_id)
             except TokenRefused:
-                raise NotAuthorized(endpoint=_show(*address)) from None
+                raise NotAuthorized(endpoint=show_address(*address)) from None
             except Unreachable as error:
-                failed = Unreachable(f"{_show(*address)}: {error}")
+                failed = Unreachable(f"{show_address(*address)}: {error}")
             except ShareGroupError as error:
                 if not error.retriable:
                     raise
@@ -108,14 +108,3 @@ class Endpoints:
             raise CoordinatorVersionMismatch(pid=health.pid, theirs=health.version, ours=f"protocol {PROTOCOL}")
         connection.endpoint = msgspec.structs.replace(connection.endpoint, pid=health.pid, version=health.version)
         return connection
-
-
-def _show(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

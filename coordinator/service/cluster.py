@@ -64,6 +64,12 @@ _PASSING = _OLD_LEADER | frozenset(
 )
 
 
+def invalid_config(raised: KafkaException) -> InvalidKafkaConfig:
+    """librdkafka's refusal of a configuration, without the value."""
+    named = re.search(r'property[: ]*"?([\w.]+)', raised.args[0].str())
+    return InvalidKafkaConfig(key=named.group(1) if named else "(unknown)")
+
+
 class TopicInfo(NamedTuple):
     """A topic now. ``topic_id`` is empty on a cluster that gives none."""
 
@@ -109,8 +115,7 @@ class KafkaCluster:
         try:
             self._admin = AdminClient(config)
         except KafkaException as error:
-            named = re.search(r'property[: ]*"?([\w.]+)', error.args[0].str())
-            raise InvalidKafkaConfig(key=named.group(1) if named else "(unknown)") from None
+            raise invalid_config(error) from None
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.addresses}>"

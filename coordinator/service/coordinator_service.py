@@ -269,7 +269,7 @@ class CoordinatorService:
             return description
         facts = Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends)
         bounds = scripts.bounds(partitions, facts, None)
-        return self._engine.call(request.group_id, one(msgspec.structs.replace(request, bounds=bounds)))
+        return self._engine.call(request.group_id, one(msgspec.structs.replace(request, bounds=bounds)), peek=True)
 
     # --- inside
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordinator.errors import CoordinatorNotAvailable, NotCoordinator
-from coordinator.service.fleet_owners import Owners, client_id_of, invalid_config
+from coordinator.service.cluster import invalid_config
+from coordinator.service.fleet_owners import Owners, client_id_of
 from coordinator.service.fleet_proofs import Proof, Proofs, Standing
 
 Partitions = frozenset[int]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import threading
 import time
@@ -12,7 +11,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordinator.errors import CoordinatorNotAvailable, InvalidKafkaConfig
+from coordinator.errors import CoordinatorNotAvailable
+from coordinator.service.cluster import invalid_config
 
 CLIENT_ID_PREFIX = "sharegroup-coordinator@"
 KNOWN_FOR_S = 1.0
@@ -29,12 +29,6 @@ def client_id_of(endpoint: str) -> str:
 def endpoint_of(client_id: str) -> str | None:
     """The endpoint in a client id; None for a member that is none of ours."""
     return client_id.removeprefix(CLIENT_ID_PREFIX) if client_id.startswith(CLIENT_ID_PREFIX) else None
-
-
-def invalid_config(raised: KafkaException) -> InvalidKafkaConfig:
-    """librdkafka's refusal of a configuration, without the value."""
-    named = re.search(r'property[: ]*"?([\w.]+)', raised.args[0].str())
-    return InvalidKafkaConfig(key=named.group(1) if named else "(unknown)")
 
 
 class Owners:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from coordinator.addresses import show_address
 from coordinator.config import ServerConfig
 from coordinator.errors import (
     CoordinatorOverloaded,
@@ -30,7 +31,7 @@ from coordinator.errors import (
 )
 from coordinator.messages import Acknowledge, AcknowledgeRows, PartitionAcks
 from coordinator.service.acknowledged_rows import partition_acks
-from coordinator.service.listener import LOOPBACK, Listener, show_address
+from coordinator.service.listener import LOOPBACK, Listener
 from coordinator.service.seldom import SeldomLog
 from coordinator.wire import (
     PROTOCOL,

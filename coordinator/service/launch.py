@@ -96,6 +96,7 @@ class Coordinator:
         limits: ServerConfig | None = None,
         seldom: SeldomLog | None = None,
     ) -> None:
+        spare_the_collector()
         limits = limits or ServerConfig.parse()
         self.config = CoordinatorConfig.parse(settings.configs)
         cluster = KafkaCluster(
@@ -164,20 +165,6 @@ def spare_the_collector() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def start(
-    settings: LaunchSettings,
-    token: str,
-    *,
-    in_fleet: bool = False,
-    listener: Listener | None = None,
-    limits: ServerConfig | None = None,
-    seldom: SeldomLog | None = None,
-) -> Coordinator:
-    """A coordinator that owns its store and serves. Raises the named errors of the store and of Kafka."""
-    spare_the_collector()
-    return Coordinator(settings, token, in_fleet=in_fleet, listener=listener, limits=limits, seldom=seldom)
-
-
 def told_by_signal() -> threading.Event:
     """Set when SIGTERM or SIGINT comes, from now on."""
     told = threading.Event()
@@ -188,7 +175,7 @@ def told_by_signal() -> threading.Event:
 
 def run(settings: LaunchSettings) -> Iterator[Endpoint]:
     """Own, serve, yield the endpoint once, and go on until idle. Raises the named errors of the store and of Kafka."""
-    coordinator = start(settings, token := secrets.token_urlsafe(32))
+    coordinator = Coordinator(settings, token := secrets.token_urlsafe(32))
     told = told_by_signal()
     endpoint = Endpoint(
         host=LOOPBACK, port=coordinator.server.port, token=token, pid=os.getpid(), version=package_version()

@@ -6,13 +6,13 @@ name; without TLS nobody outside of this host can connect.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 import tempfile
 from dataclasses import dataclass, field
 
-from coordinator.config import ServerConfig, parse_endpoint
+from coordinator.addresses import is_loopback, parse_endpoint, show_address
+from coordinator.config import ServerConfig
 from coordinator.errors import ListenerNotAvailable, MissingConfig, TlsRequired, UnusableFile
 from coordinator.token_file import read_file, read_secret
 
@@ -36,19 +36,6 @@ class Listener:
     def location(self) -> str:
         """As Flight wants it."""
         return f"grpc{'+tls' if self.certificate else ''}://{show_address(self.host, self.port)}"
-
-
-def show_address(host: str, port: int) -> str:
-    """``host:port``, as parse_endpoint reads it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this host can connect to it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listener_of(config: ServerConfig) -> Listener:

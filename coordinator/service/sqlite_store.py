@@ -11,15 +11,13 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from coordinator.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
-from coordinator.records import Record
-from coordinator.service.store import NOTHING, KeyValue, Shown, StoreDoubtful, StoredRecord, StoreRefused
-from coordinator.share_group import ShareGroup
+from coordinator.service.store import NOTHING, KeyValue, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
@@ -32,10 +30,8 @@ CREATE TABLE record (
 """
 
 
-class SqliteStore:
+class SqliteStore(SoleOwner):
     """See :class:`~coordinator.service.store.Store`."""
-
-    holding_back: Collection[str] = ()
 
     def __init__(self, path: Path, *, lock_timeout_s: float = 0.0) -> None:
         """Own the file; it is created if it is not there. StateStoreInUse, StateStoreTooNew, StateStoreUnreadable."""
@@ -129,21 +125,6 @@ class SqliteStore:
         except sqlite3.DatabaseError as error:
             raise StoreRefused(str(error)) from error
         self._next_sequence[group_id] = following
-
-    def peek(self, group_id: str) -> None:
-        """The file has one owner: it has all groups."""
-
-    def claim(self, group_id: str) -> None:
-        """Nobody else has a group of this file."""
-
-    def release(self, group_id: str) -> None:
-        """Nothing is kept open for a group."""
-
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
-        return ()
-
-    def must_prove(self, group_id: str) -> bool:
-        return True
 
     def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
         with self._transaction(appends):

@@ -24,7 +24,7 @@ def serve(standalone: Standalone, log_format: str) -> None:
     native = NativeLog(seldom)
     handler = log_lines(native.stream, log_format)
     try:
-        coordinator = launch.start(
+        coordinator = launch.Coordinator(
             standalone.settings, token, in_fleet=True, listener=listener, limits=standalone.server, seldom=seldom
         )
         try:

@@ -98,3 +98,25 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let the next owner in."""
+
+
+class SoleOwner:
+    """The part of a store that has one owner for all its groups: nobody else's are in it, and Kafka's tools don't read
+    it. Each answer is proven, which costs it little."""
+
+    holding_back: Collection[str] = ()
+
+    def peek(self, group_id: str) -> None:
+        """Its owner has all groups."""
+
+    def claim(self, group_id: str) -> None:
+        """Nobody else has the group."""
+
+    def release(self, group_id: str) -> None:
+        """Nothing is kept open for a group."""
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
+        return ()
+
+    def must_prove(self, group_id: str) -> bool:
+        return True

@@ -19,12 +19,13 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.errors import ShareGroupError
 from coordinator.messages import DescribeGroup, GroupDescription
 from coordinator.service.cluster import KafkaCluster
-from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.service.kafka_store.state_topic import STATE_TOPIC
 from tests.chaos.audit import Audit, acked, audited, delivered, journal
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member
 from tests.support.kafka_broker import KafkaBroker, free_ports
 from tests.support.standalone import TOKEN, write_properties, write_secret
+from tests.support.state_topics import state_topic
 from tests.support.waiting import wait_until
 
 COORDINATORS, PARTITIONS, STATE_PARTITIONS = 3, 4, 8
@@ -166,7 +167,7 @@ class World:
         everything = {(p, offset) for (_, p), end in ends.items() for offset in range(end)}
         result.produced = len(everything)
         for group, names in GROUPS.items():
-            audit = result.audits[group] = audited(self._state_topic(), group)
+            audit = result.audits[group] = audited(state_topic(self.broker, STATE_TOPIC, STATE_PARTITIONS), group)
             journals = [journal(self.folder / f"{name}.jsonl") for name in names]
             result.problems += [f"{group}: {problem}" for problem in audit.problems[:10]]
             answered = set().union(*map(acked, journals))
@@ -269,13 +270,3 @@ class World:
 
     def _cluster(self) -> KafkaCluster:
         return KafkaCluster(self.broker.bootstrap, {}, 15_000)
-
-    def _state_topic(self) -> StateTopic:
-        return StateTopic(
-            cluster=self._cluster(),
-            bootstrap_servers=self.broker.bootstrap,
-            kafka_config={},
-            partitions=STATE_PARTITIONS,
-            write_timeout_ms=5_000,
-            broker_timeout_ms=15_000,
-        )

@@ -6,32 +6,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.errors import GroupTakenOver, StateRecordUnreadable, StateTopicUnfit
-from coordinator.service.cluster import KafkaCluster
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
-from coordinator.service.kafka_store.state_topic import StateTopic
 from coordinator.service.store import StoreFenced
-from coordinator.state_log.owner import Owner
 from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, encode_key
+from tests.support.state_topics import state_topic, taken
 from tests.unit.store_contract import StoreContract
 
 pytestmark = pytest.mark.broker
-
-
-def state_topic(kafka, name=None, partitions=1):
-    return StateTopic(
-        cluster=KafkaCluster(kafka.bootstrap, {}, 15_000),
-        bootstrap_servers=kafka.bootstrap,
-        kafka_config={},
-        partitions=partitions,
-        write_timeout_ms=5_000,
-        broker_timeout_ms=15_000,
-        name=name or f"state-{uuid.uuid4().hex[:8]}",
-    )
-
-
-def owner(host="here"):
-    return Owner(place=host, process=uuid.uuid4().hex, host=host, pid=1)
 
 
 @pytest.fixture
@@ -39,20 +19,6 @@ def topic(kafka):
     topic = state_topic(kafka)
     topic.ensure()
     return topic
-
-
-@pytest.fixture
-def open_at(topic):
-    """`open_at("host")`: the store as a coordinator of that host has it; all are closed at the end."""
-    opened = []
-
-    def open_store(host="here"):
-        opened.append(KafkaStore(topic, 0, NewestTaker(owner(host)), updates_per_snapshot=500))
-        return opened[-1]
-
-    yield open_store
-    for store in opened:
-        store.close()
 
 
 class Breaking:
@@ -86,12 +52,6 @@ class TestContract(StoreContract):
             writer._producer = Breaking(writer, how)
 
         return break_it
-
-
-def taken(store, group_id="billing", *, claim=True):
-    if claim:
-        store.claim(group_id)
-    return [data for _, data in store.load(group_id)]
 
 
 def test_the_newest_taker_wins_and_the_one_before_is_told_who_it_is(open_at):

@@ -1,6 +1,5 @@
 """The Kafka store while the broker hangs, an owner dies in mid-write, and others leave transactions open."""
 
-import dataclasses
 import signal
 import subprocess
 import sys
@@ -17,8 +16,6 @@ from coordinator.messages import DescribeGroup, JoinGroup
 from coordinator.record_state import RecordState
 from coordinator.service.engine import Engine
 from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.service.shard import Shard, one
 from coordinator.service.store import StoreDoubtful, StoreRefused
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
@@ -37,9 +34,9 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
-from tests.integration.test_kafka_store import owner, state_topic, taken
 from tests.support.kafka_log import read_all
 from tests.support.state_records import TOPIC_ID
+from tests.support.state_topics import state_topic, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -49,23 +46,9 @@ WRITE_TIMEOUT_MS = 1_500
 
 @pytest.fixture
 def topic(kafka):
-    topic = dataclasses.replace(state_topic(kafka), write_timeout_ms=WRITE_TIMEOUT_MS)
+    topic = state_topic(kafka, write_timeout_ms=WRITE_TIMEOUT_MS)
     topic.ensure()
     return topic
-
-
-@pytest.fixture
-def open_at(topic):
-    """`open_at("host")`: the store as a coordinator of that host has it."""
-    opened = []
-
-    def open_store(host="here"):
-        opened.append(KafkaStore(topic, 0, NewestTaker(owner(host)), updates_per_snapshot=500))
-        return opened[-1]
-
-    yield open_store
-    for store in opened:
-        store.close()
 
 
 @pytest.fixture
@@ -125,15 +108,15 @@ def test_members_are_told_to_ask_again_and_the_group_comes_back_by_itself(open_a
 
 
 DIES_IN_MID_WRITE = """
-import dataclasses, sys
+import sys
 from coordinator.service.kafka_store.kafka_store import KafkaStore
 from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
-from tests.integration.test_kafka_store import owner, state_topic, taken
+from tests.support.state_topics import owner, state_topic, taken
 from types import SimpleNamespace
 
-topic = dataclasses.replace(state_topic(SimpleNamespace(bootstrap=sys.argv[1]), sys.argv[2]), write_timeout_ms=300_000)
+topic = state_topic(SimpleNamespace(bootstrap=sys.argv[1]), sys.argv[2], write_timeout_ms=300_000)
 store = KafkaStore(topic, 0, NewestTaker(owner("one")), updates_per_snapshot=500)
 taken(store)
 store.append({"billing": [b"a"]})

@@ -8,13 +8,11 @@ from coordinator.commands import CreateGroup
 from coordinator.errors import GroupTakenOver
 from coordinator.service.cluster import EARLIEST, LATEST
 from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.service.kafka_store.pruning import FAR_BACK, Pruning
 from coordinator.service.shard import Shard, one
 from coordinator.service.store import StoreFenced
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
-from tests.integration.test_kafka_store import owner, state_topic, taken
+from tests.support.state_topics import state_topic, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -27,20 +25,6 @@ def topic(kafka):
     topic = state_topic(kafka)
     topic.ensure()
     return topic
-
-
-@pytest.fixture
-def open_at(topic):
-    """`open_at("host")`: the store as a coordinator of that host has it."""
-    opened = []
-
-    def open_store(host="here"):
-        opened.append(KafkaStore(topic, 0, NewestTaker(owner(host)), updates_per_snapshot=500))
-        return opened[-1]
-
-    yield open_store
-    for store in opened:
-        store.close()
 
 
 @pytest.fixture

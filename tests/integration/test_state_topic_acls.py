@@ -17,9 +17,9 @@ from coordinator.service.kafka_store.kafka_store import KafkaStore
 from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.service.kafka_store.pruning import Pruning
 from coordinator.service.kafka_store.state_topic import STATE_TOPIC, StateTopic
-from tests.integration.test_kafka_store import owner, taken
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.state_topics import owner, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker

@@ -17,8 +17,8 @@ from coordinator.errors import CoordinatorNotAvailable, NotCoordinator
 from coordinator.messages import Acknowledge, DescribeGroup, Heartbeat, NextPlan, UsePlan
 from coordinator.wire import Endpoint
 from tests.chaos.audit import audited
-from tests.integration.test_kafka_store import state_topic
 from tests.support.standalone import TOKEN, StandaloneProcess
+from tests.support.state_topics import state_topic
 
 pytestmark = pytest.mark.broker
 

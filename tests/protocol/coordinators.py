@@ -7,7 +7,7 @@ snapshot would make of it. The same request at the same memory comes to the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coordinator.messages import DescribeGroup
@@ -15,7 +15,7 @@ from coordinator.records import PartitionInitialized, Record, SessionRenewed, de
 from coordinator.runs import Run
 from coordinator.service import scripts
 from coordinator.service.shard import Script, Shard
-from coordinator.service.store import NOTHING, KeyValue, Shown, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
 from coordinator.share_group import ShareGroup
 from tests.protocol.happened import Happened, runs_by_offset, what_happened
 from tests.protocol.memory import later, of_process, ordered
@@ -34,11 +34,10 @@ class Served(NamedTuple):
     happened: Happened
 
 
-class OneLog:
+class OneLog(SoleOwner):
     """The group's log as one process of its owner has it. ``fenced``: another process owns it by now."""
 
     name = "one log"
-    holding_back: Collection[str] = ()
 
     def __init__(self, records: Iterable[Record], *, fenced: bool = False, fault: str = "") -> None:
         self.records = [encode_record(record) for record in records]
@@ -49,21 +48,6 @@ class OneLog:
         if self.fenced:
             raise StoreRefused("another process has taken the group")
         return [StoredRecord(i, data) for i, data in enumerate([*self.records, *self.appended])]
-
-    def peek(self, group_id: str) -> None:
-        """There is one group, and one owner."""
-
-    def claim(self, group_id: str) -> None:
-        """Nobody else is asked."""
-
-    def release(self, group_id: str) -> None:
-        """Nothing is kept open."""
-
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
-        return ()
-
-    def must_prove(self, group_id: str) -> bool:
-        return True
 
     def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
         if self.fenced:

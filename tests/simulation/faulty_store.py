@@ -5,13 +5,11 @@ Rule: whatever goes wrong, a load finds all of an append or nothing of it, and w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.records import Record
-from coordinator.service.store import NOTHING, KeyValue, Shown, StoreDoubtful, StoredRecord, StoreRefused
-from coordinator.share_group import ShareGroup
+from coordinator.service.store import NOTHING, KeyValue, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
 from tests.simulation.world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]
@@ -89,10 +87,8 @@ class StateLog:
             self.write(appends)
 
 
-class OwnedStore:
+class OwnedStore(SoleOwner):
     """One owner's way to the log. See :class:`coordinator.service.store.Store`."""
-
-    holding_back: Collection[str] = ()
 
     def __init__(self, log: StateLog, process: Process) -> None:
         self.log, self.process, self.world = log, process, log.world
@@ -115,21 +111,6 @@ class OwnedStore:
         self.log.settle()
         self._known[group_id] = self.log.next_sequence(group_id)
         return list(self.log.logs.get(group_id, []))
-
-    def peek(self, group_id: str) -> None:
-        """It has one owner, of all groups."""
-
-    def claim(self, group_id: str) -> None:
-        """Nothing: its newest owner has all groups."""
-
-    def release(self, group_id: str) -> None:
-        """Nothing is kept open."""
-
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
-        return ()
-
-    def must_prove(self, group_id: str) -> bool:
-        return True
 
     def append(self, appends: Appends, shown: Shown = NOTHING) -> None:
         if not any(appends.values()):

@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
+from coordinator.addresses import parse_endpoint, parse_endpoints
 from coordinator.client import endpoints as endpoints_module
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
-from coordinator.config import parse_endpoint, parse_endpoints
 from coordinator.errors import (
     CoordinatorNotAvailable,
     CoordinatorUnreachable,

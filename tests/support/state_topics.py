@@ -1,0 +1,54 @@
+"""State topics of a test's own on a real broker, and stores on them as coordinators of several hosts have them."""
+
+from __future__ import annotations
+
+import uuid
+
+from coordinator.service.cluster import KafkaCluster
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.state_log.owner import Owner
+from tests.support.kafka_broker import KafkaBroker
+
+
+def state_topic(
+    kafka: KafkaBroker, name: str = "", partitions: int = 1, *, write_timeout_ms: int = 5_000
+) -> StateTopic:
+    """Not made yet: ``ensure()`` does it."""
+    return StateTopic(
+        cluster=KafkaCluster(kafka.bootstrap, {}, 15_000),
+        bootstrap_servers=kafka.bootstrap,
+        kafka_config={},
+        partitions=partitions,
+        write_timeout_ms=write_timeout_ms,
+        broker_timeout_ms=15_000,
+        name=name or f"state-{uuid.uuid4().hex[:8]}",
+    )
+
+
+def owner(host: str = "here") -> Owner:
+    return Owner(place=host, process=uuid.uuid4().hex, host=host, pid=1)
+
+
+class Hosts:
+    """`hosts("one")`: partition 0 as a coordinator of that host has it."""
+
+    def __init__(self, topic: StateTopic) -> None:
+        self._topic = topic
+        self._opened: list[KafkaStore] = []
+
+    def __call__(self, host: str = "here") -> KafkaStore:
+        self._opened.append(KafkaStore(self._topic, 0, NewestTaker(owner(host)), updates_per_snapshot=500))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+def taken(store: KafkaStore, group_id: str = "billing", *, claim: bool = True) -> list[bytes | None]:
+    """What its owner loads."""
+    if claim:
+        store.claim(group_id)
+    return [data for _, data in store.load(group_id)]
