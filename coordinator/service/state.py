@@ -19,9 +19,10 @@ from coordinator.service.kafka_store.kafka_store import KafkaStore
 from coordinator.service.kafka_store.ownership import FleetMember, NewestTaker, Ownership
 from coordinator.service.kafka_store.pruning import Pruning
 from coordinator.service.kafka_store.state_topic import StateTopic
-from coordinator.service.shard import Script, Shard
+from coordinator.service.shard import Script, Shard, Steps
 from coordinator.service.sqlite_store import SqliteStore
 from coordinator.service.store import Store
+from coordinator.share_group import ShareGroup
 from coordinator.state_log.owner import Owner
 from coordinator.state_log.placement import state_partition_of
 
@@ -113,6 +114,7 @@ class KafkaState:
             self._topic,
             lambda: list(self._stores.values()),
             interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
+            wake=self._wake if advertised else None,
         )
 
     def find(self, group_id: str) -> str:
@@ -135,6 +137,9 @@ class KafkaState:
         store = KafkaStore(self._topic, partition, self._ownership, updates_per_snapshot=updates)
         self._stores[partition] = store
         return _shard(store, self._config, self._on_change)
+
+    def _wake(self, group_id: str) -> None:
+        self._engines.call(group_id, _only_load)
 
     def _join_fleet(self, advertised: str) -> Fleet:
         return Fleet(
@@ -161,6 +166,10 @@ def _shard(store: Store, config: CoordinatorConfig, on_change: OnChange) -> Shar
         cold_after_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
         on_change=on_change,
     )
+
+
+def _only_load(group: ShareGroup) -> Steps[None]:
+    yield from ()
 
 
 def _gained(partitions: frozenset[int]) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.commands import CreateGroup
 from coordinator.errors import GroupTakenOver
+from coordinator.records import GroupCreated, encode_records
 from coordinator.service.cluster import EARLIEST, LATEST
 from coordinator.service.kafka_store.group_writer import GroupWriter
 from coordinator.service.kafka_store.pruning import FAR_BACK, Pruning
@@ -32,9 +33,9 @@ def prune(topic):
     """`prune(store)`: once, now."""
     made = {}
 
-    def prune_once(*stores, waits=True):
+    def prune_once(*stores, waits=True, wake=None):
         if stores not in made:
-            made[stores] = Pruning(topic, lambda: list(stores), interval_ms=NEVER_MS)
+            made[stores] = Pruning(topic, lambda: list(stores), interval_ms=NEVER_MS, wake=wake)
         # A commit is answered before its marker is written: until then nothing behind it counts.
         if waits:
             wait_until(lambda: end(topic, read_committed=True) == end(topic), what="all is committed")
@@ -163,12 +164,35 @@ def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, pr
     other.append({"busy": [b"%d" % number for number in range(FAR_BACK)]})
     other.replace_with_snapshot("busy", [b"s"])
     prune(store)
-    assert store.holding_back == {group_id}, "of those that are far back, the ones that this process serves"
+    assert store.holding_back == {group_id, foreign}
     shard.step(1_000_001)
-    assert store.holding_back == frozenset()
+    assert store.holding_back == {foreign}, "it is served elsewhere, and is not this process's to write"
     assert needed(store, group_id) > before + FAR_BACK
     assert prune(store) <= needed(other, foreign)
     other.replace_with_snapshot(foreign, [b"y"])
     assert prune(store) == needed(other, "busy")
     assert shard.groups[group_id].exists
     assert as_loaded(open_at("one").peek(group_id))
+
+
+def test_a_fleet_s_owner_wakes_a_group_that_nobody_asks_for(open_at, prune):
+    before, store = open_at(), open_at()
+    taken(before, "abandoned")
+    before.append({"abandoned": encode_records([GroupCreated(incarnation="i", topic_ids=True)])})
+    taken(store, "busy")
+    store.append({"busy": [b"%d" % number for number in range(FAR_BACK)]})
+    store.replace_with_snapshot("busy", [b"s"])
+    shard = Shard(store)
+
+    def load(group_id):
+        answer = shard.submit(group_id, only_load)
+        shard.step(1_000_000)
+        return answer.result(0)
+
+    def only_load(group):
+        assert group.exists
+        yield from ()
+
+    prune(store, wake=load)
+    assert needed(store, "abandoned") > needed(store, "busy"), "a new snapshot, written when it was woken"
+    assert prune(store) == needed(store, "busy")

@@ -28,10 +28,19 @@ _log = logging.getLogger(__name__)
 
 
 class Pruning:
-    """A thread of its own; :meth:`prune` is one look at all partitions."""
+    """A thread of its own; :meth:`prune` is one look at all partitions. ``wake`` loads a group that nobody has asked
+    for since the partition came here, so that it gets a new snapshot: a fleet's owner has all groups of its partitions,
+    a coordinator on demand only those that it was asked for."""
 
-    def __init__(self, topic: StateTopic, stores: Callable[[], list[KafkaStore]], *, interval_ms: int) -> None:
-        self._topic, self._stores = topic, stores
+    def __init__(
+        self,
+        topic: StateTopic,
+        stores: Callable[[], list[KafkaStore]],
+        *,
+        interval_ms: int,
+        wake: Callable[[str], object] | None = None,
+    ) -> None:
+        self._topic, self._stores, self._wake = topic, stores, wake
         self._interval_s = interval_ms / 1000
         self._seen: dict[int, Needed] = {}
         self._admin: AdminClient | None = None
@@ -73,7 +82,10 @@ class Pruning:
         if lowest > self._topic.cluster.offsets([where], EARLIEST)[where]:
             self._delete_below(store.partition, lowest)
         if needed.read_to - lowest > FAR_BACK:
-            store.holding_back = store.served & needed.first_groups(lowest + FAR_BACK)
+            store.holding_back = needed.first_groups(lowest + FAR_BACK)
+            for group_id in store.holding_back - store.served:
+                if self._wake is not None:
+                    self._wake(group_id)
 
     def _delete_below(self, partition: int, offset: int) -> None:
         if self._admin is None:
