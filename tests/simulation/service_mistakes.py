@@ -83,6 +83,11 @@ def answer_at_once_what_appends_nothing(patch: Patch) -> None:
     patch.setattr(Shard, "_run", run)
 
 
+def answer_from_memory_without_a_proof(patch: Patch) -> None:
+    """An owner that was replaced still says what it remembers."""
+    patch.setattr(OwnedStore, "must_prove", lambda *a: False)
+
+
 def keep_memory_when_an_append_fails(patch: Patch) -> None:
     """The append is lost, and what it said is still believed."""
     patch.setattr(Shard, "_drop", lambda *a: None)
@@ -169,6 +174,7 @@ SWITCHES: list[Switch] = [
     skip_the_fence,
     reply_before_the_append,
     answer_at_once_what_appends_nothing,
+    answer_from_memory_without_a_proof,
     keep_memory_when_an_append_fails,
     believe_that_doubt_means_not_written,
     tear_an_append,

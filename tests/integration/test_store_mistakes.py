@@ -1,0 +1,160 @@
+"""Rules of the Kafka store, each switched off: a scenario that passes with the rule has to fail without it (design ◆).
+
+The scenarios are those of test_kafka_store.py and test_kafka_store_faults.py, told in a few lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.errors import GroupTakenOver, StateRecordUnreadable
+from coordinator.service.kafka_store import kafka_store
+from coordinator.service.kafka_store.group_writer import GroupWriter
+from coordinator.service.kafka_store.kafka_store import KafkaStore
+from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.store import StoreDoubtful, StoreFenced
+from tests.support.state_topics import Hosts, state_topic, taken
+
+pytestmark = pytest.mark.broker
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def topic(kafka):
+    topic = state_topic(kafka)
+    topic.ensure()
+    return topic
+
+
+# --- the scenarios
+
+
+def the_newest_taker_wins(hosts: Hosts) -> None:
+    """Design §1: the fenced one says so by name, and never takes the group back by itself."""
+    old, new = hosts("one"), hosts("two")
+    taken(old)
+    old.append({"billing": [b"a"]})
+    assert taken(new) == [b"a"]
+    with pytest.raises(StoreFenced):
+        old.append({"billing": [b"late"]})
+    with pytest.raises(GroupTakenOver):
+        taken(old, claim=False)
+    new.append({"billing": [b"b"]})
+    assert taken(new) == [b"a", b"b"]
+
+
+def no_answer_comes_from_memory(hosts: Hosts) -> None:
+    """Design §1: an owner that was replaced stops answering, heartbeats too."""
+    old, new = hosts("one"), hosts("two")
+    taken(old)
+    old.append({"billing": [b"a"]})
+    taken(new)
+    old._open["billing"].proved_s -= 60.0
+    assert old.must_prove("billing")
+    with pytest.raises(StoreFenced):
+        old.append({"billing": []})
+
+
+def what_is_in_doubt_is_settled_by_the_load(hosts: Hosts) -> None:
+    """Design §2: a doubtful append drops the group and loads it behind a new fence."""
+    store = hosts("one")
+    taken(store)
+    store.append({"billing": [b"a"]})
+    writer = store._open["billing"].writer
+    writer._producer.begin_transaction()
+    writer._produce(*store._open["billing"].log.keyed([b"in doubt"], 1)[0])
+    assert writer._producer.flush(30) == 0
+    assert taken(store) == [b"a"]
+    store.append({"billing": [b"b"]})
+    assert taken(store) == [b"a", b"b"]
+
+
+def a_load_reads_committed_records_only(hosts: Hosts) -> None:
+    """Issue 5: load read_committed."""
+    store = hosts("one")
+    taken(store)
+    store.append({"billing": [b"a"]})
+    writer = store._open["billing"].writer
+    writer._producer.begin_transaction()
+    writer._produce(*store._open["billing"].log.keyed([b"aborted"], 1)[0])
+    assert writer._producer.flush(30) == 0
+    writer._producer.abort_transaction(30)
+    store.append({"billing": [b"b"]})
+    assert taken(store) == [b"a", b"b"]
+
+
+SCENARIOS = [
+    the_newest_taker_wins,
+    no_answer_comes_from_memory,
+    what_is_in_doubt_is_settled_by_the_load,
+    a_load_reads_committed_records_only,
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_the_scenario_holds(scenario, open_at):
+    scenario(open_at)
+
+
+# --- the mistakes
+
+
+def skip_the_fence(patch: Patch) -> None:
+    """A new owner writes under an id of its own: nobody is fenced."""
+    right = GroupWriter.__init__
+
+    def init(self, topic, partition, group_id):
+        right(self, topic, partition, f"{group_id}-{id(self)}")
+
+    patch.setattr(GroupWriter, "__init__", init)
+
+
+def take_it_back_by_itself(patch: Patch) -> None:
+    patch.setattr(NewestTaker, "check", lambda *a, **k: None)
+
+
+def do_not_say_who_owns_it(patch: Patch) -> None:
+    patch.setattr(kafka_store.KafkaStore, "_newest_owner", lambda *a: None)
+
+
+def believe_memory(patch: Patch) -> None:
+    patch.setattr(KafkaStore, "must_prove", lambda *a: False)
+
+
+def prove_nothing(patch: Patch) -> None:
+    right = KafkaStore._append
+
+    def append(self, group_id, records, shown):
+        if records:
+            right(self, group_id, records, shown)
+
+    patch.setattr(KafkaStore, "_append", append)
+
+
+def read_what_is_not_committed(patch: Patch) -> None:
+    right = kafka_store.LogReader
+
+    def reader(topic, partition, **options):
+        return right(topic, partition, **{**options, "committed": False})
+
+    patch.setattr(kafka_store, "LogReader", reader)
+
+
+MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Hosts], None]]] = [
+    (skip_the_fence, the_newest_taker_wins),
+    (take_it_back_by_itself, the_newest_taker_wins),
+    (do_not_say_who_owns_it, the_newest_taker_wins),
+    (believe_memory, no_answer_comes_from_memory),
+    (prove_nothing, no_answer_comes_from_memory),
+    (read_what_is_not_committed, a_load_reads_committed_records_only),
+]
+
+
+@pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda each: each.__name__)
+def test_the_mistake_is_found(mistake, scenario, open_at, monkeypatch):
+    mistake(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception, StateRecordUnreadable, StoreDoubtful)):
+        scenario(open_at)
