@@ -55,6 +55,10 @@ def test_a_move_is_in_the_table_or_refused(state: RecordState, event: Event) -> 
             move(state, event)
 
 
+def test_the_states_have_the_bytes_that_the_kips_give_them() -> None:
+    assert [int(state) for state in RecordState] == [0, 1, 2, 3, 4, 5]
+
+
 def acknowledged(group: GroupDriver, *batches: AckBatch, member: str = "c1", partition: int = 0) -> dict[str, str]:
     acks = (PartitionAcks(topic_id=TOPIC_ID, partition=partition, batches=batches),)
     epoch = group.epochs[member]
