@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from typing import get_args
 
+import msgspec
 import pytest
 
 from coordinator.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
@@ -32,7 +34,7 @@ from coordinator.messages import (
     PartitionAcks,
 )
 from coordinator.record_state import TRANSITIONS, Event, RecordState, move
-from coordinator.records import PlanCompleted, RunsChanged, UnreadableRecord, decode_record, encode_record
+from coordinator.records import PlanCompleted, Record, RunsChanged, UnreadableRecord, decode_record, encode_record
 from coordinator.runs import Run
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
@@ -364,3 +366,42 @@ def test_a_record_that_cannot_be_read_says_whose_and_why() -> None:
     with pytest.raises(UnreadableRecord) as unreadable:
         decode_record(encode_record(PlanCompleted(number=1, member_id="m1", records=2))[:-1], "billing")
     assert unreadable.value.fields == {"group_id": "billing", "reason": "Input data was truncated"}
+
+
+def test_a_record_of_a_newer_version_is_not_read_in_part() -> None:
+    """What it says beside what is known may be what matters."""
+    newer = msgspec.msgpack.encode({"type": "SessionEnded", "member_id": "m1", "why": "moved"})
+    with pytest.raises(UnreadableRecord, match="unknown field `why`"):
+        decode_record(newer)
+
+
+def defaults(record: type[Record]) -> dict[str, object]:
+    return {field.name: field.default for field in msgspec.structs.fields(record) if not field.required}
+
+
+def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> None:
+    """A value that is the default is not written: the default can't change while records are stored."""
+    assert {record.__name__: left_out for record in get_args(Record) if (left_out := defaults(record))} == {
+        "PartitionInitialized": {"log_start": 0, "archived_total": 0, "end_offset": None},
+        "MemberJoined": {
+            "fenced_processes": (),
+            "query": True,
+            "topics": (),
+            "topic_pattern": None,
+            "assign": None,
+            "starting_offsets": None,
+            "client_id": "",
+            "client_host": "",
+        },
+        "PlanAcquired": {"trial": False, "ranges": (), "untold": ()},
+        "PlanTakenUp": {"data_loss": (), "left_out": (), "untold": ()},
+        "EvidenceCleared": {"member_id": None},
+        "PlanKept": {"data_loss": (), "untold": (), "left_out": (), "ranges": ()},
+        "ProgressKept": {"member_id": None, "evidence": False},
+    }
+    assert [record.__name__ for record in get_args(Record) if not record.durable] == [
+        "SessionRenewed",
+        "SessionEnded",
+        "LocksRenewed",
+        "DeadlinesPassed",
+    ]
