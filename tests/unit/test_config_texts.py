@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.config import NEVER_MS, CoordinatorConfig, GroupConfig, ServerConfig
 from coordinator.config_key import ConfigKey, Value, show
 from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
@@ -100,3 +101,36 @@ def test_bounds_are_said_where_there_are_two() -> None:
 
 def test_never_is_longer_than_anything_runs() -> None:
     assert NEVER_MS > 1_000 * 365 * 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("host:1", ("host", 1)),
+        (" a-b.c_d:65535 ", ("a-b.c_d", 65_535)),
+        ("[::1]:0", ("::1", 0)),
+        ("host:65536", None),
+        ("host:", None),
+        ("host", None),
+        ("::1:1", None),
+        ("a:1,b:2", None),
+    ],
+)
+def test_an_endpoint_is_a_host_and_a_port(text: str, endpoint: tuple[str, int] | None) -> None:
+    assert parse_endpoint(text) == endpoint
+    if endpoint is not None:
+        assert parse_endpoint(show_address(*endpoint)) == endpoint
+
+
+def test_endpoints_are_all_right_or_none_is() -> None:
+    assert parse_endpoints("a:1") == (("a", 1),)
+    assert parse_endpoints("a:1, [::2]:3") == (("a", 1), ("::2", 3))
+    assert show_address("a", 1) == "a:1"
+    assert show_address("::2", 3) == "[::2]:3"
+    for wrong in ("", "a:1,", "a:1,b", "a:1,b:0", "a:0"):
+        assert parse_endpoints(wrong) is None
+
+
+def test_only_an_address_of_this_host_is_its_own() -> None:
+    own = ("localhost", "127.0.0.1", "127.1.2.3", "::1")
+    assert [is_loopback(host) for host in (*own, "10.0.0.1", "::2", "host", "0.0.0.0")] == [True] * 4 + [False] * 4

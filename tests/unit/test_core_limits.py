@@ -229,6 +229,7 @@ def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
 
 
 def test_a_record_with_very_many_runs_becomes_several_that_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert records.MOST_RUNS == 20_000, "some megabyte"
     monkeypatch.setattr(records, "MOST_RUNS", 3)
     runs = tuple((offset, offset, Run(RecordState.ACQUIRED, 1 + offset % 2)) for offset in range(7))
     for count, parts in ((0, 1), (1, 1), (3, 1), (4, 2), (6, 2), (7, 3)):
