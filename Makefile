@@ -5,6 +5,7 @@
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
 #   make check             ruff, mypy, the import rules, the tidy test
+#   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
 #   make clean             removes what setup made
 
@@ -19,7 +20,7 @@ export PATH := $(VENV_BIN):$(PATH)
 export PYSPARK_PYTHON := $(VENV_BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python
 
-.PHONY: demo test test-unit sim check bench clean setup
+.PHONY: demo test test-unit sim check mutants bench clean setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -48,9 +49,14 @@ check: setup
 	python -m mypy
 	python -m pytest -q tests/test_layering.py tests/test_tidy.py
 
+mutants: setup
+	@python -m pip install --quiet mutmut==3.8.1
+	@python tools/mutants.py $(ARGS)
+	@python -m mutmut results
+
 bench: setup
 	@$(PYTHON) tools/bootstrap.py --bench
 	@python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf .venv .build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf .venv .build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis mutants spark-warehouse
