@@ -104,7 +104,7 @@ class CoordinatorService:
 
     def _join(self, request: JoinGroup) -> Joined:
         new = request.member_epoch is None
-        view = self._engine.call(request.group_id, scripts.look_before_join(request), claim=new)
+        view = self._engine.call(request.group_id, scripts.look_before_join(request), peek=new)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
         try:
             starts = self._starts(request, view, topic_ids=topic_ids)

@@ -61,6 +61,7 @@ class Engine:
         try:
             return answer.result(ANSWER_TIMEOUT_S)
         except FutureTimeoutError:
+            answer.cancel()
             raise CoordinatorNotAvailable(group_id=group_id, reason="its state store does not answer") from None
 
     def may_rest(self) -> bool:

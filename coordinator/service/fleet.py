@@ -31,6 +31,8 @@ MIN_REBALANCE_TIMEOUT_MS = 30_000
 LEAVE_TIMEOUT_S = 5.0
 POLL_S = 0.02
 """A proof begins so much later at most."""
+RELEASE_TIMEOUT_S = 60.0
+"""For ``on_lost`` at the end."""
 
 # The group does not know the member that asked: it was taken for dead. ILLEGAL_GENERATION is not among them: a member
 # that lives gets it as well, between the group's new generation and the answer that tells it.
@@ -132,7 +134,7 @@ class Fleet:
         the session timeout."""
         self._closing.set()
         self._proofs.end()
-        self._released.wait()
+        self._released.wait(RELEASE_TIMEOUT_S)
         self._thread.join(LEAVE_TIMEOUT_S)
         if self._thread.is_alive():
             _log.warning("fleet: leaving Kafka's group takes too long; it ends with the session timeout")

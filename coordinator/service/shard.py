@@ -39,6 +39,11 @@ raised), and returns the answer. All of it happens in one round."""
 
 MAX_ROUND = 1_000
 RELOAD_AFTER_MS = 1_000
+RELOAD_AT_MOST_MS = 60_000
+RELOAD_PER_TRY = 5
+"""A group that takes long not to load leaves the others this many times as long."""
+STALLED_MS = 1_000
+"""After so long a round, what came meanwhile is heard before anything runs out."""
 SNAPSHOT_AFTER = 500
 COLD_AFTER_MS = 300_000
 REST_AFTER_MS = 300_000
@@ -95,8 +100,12 @@ class Shard:
         snapshot_after: int = SNAPSHOT_AFTER,
         cold_after_ms: int = COLD_AFTER_MS,
         on_change: Callable[[set[str]], None] = lambda groups: None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
+        """``clock``: what ``step`` is given, asked again after a load, which may take long; None: it takes no time."""
         self.store = store
+        self._clock = clock
+        self._stalled = False
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
         self.on_change = on_change
@@ -121,12 +130,16 @@ class Shard:
     def step(self, now_ms: int) -> int:
         """One round: what is due, then what waits. How many requests it answered."""
         round_ = _Round(now_ms=now_ms)
-        self._load_again(now_ms)
-        self._expire(round_)
-        while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
-            self._run(round_, self._waiting.popleft())
-        self._finish(round_, self._commit(round_))
-        self._keep_up(now_ms)
+        try:
+            self._load_again(round_)
+            self._decide_all(round_)
+            self._finish(round_, self._commit(round_))
+        except Exception:
+            for group_id in round_.touched:  # nobody knows how much of it is durable
+                self._drop(group_id, now_ms)
+            raise
+        self._keep_up(round_.now_ms)
+        self._stalled = self._now(now_ms) - now_ms > STALLED_MS
         return len(round_.outcomes)
 
     def serve(self, group: ShareGroup, now_ms: int, *, updates: int = 0) -> None:
@@ -153,6 +166,17 @@ class Shard:
 
     # --- a round
 
+    def _decide_all(self, round_: _Round) -> None:
+        if not self._stalled:
+            self._expire(round_)
+        while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
+            self._run(round_, self._waiting.popleft())
+        if self._stalled:
+            self._expire(round_)
+
+    def _now(self, now_ms: int) -> int:
+        return now_ms if self._clock is None else self._clock()
+
     def _expire(self, round_: _Round) -> None:
         for group in list(self.groups.values()):
             due_ms = group.next_deadline_ms()
@@ -166,9 +190,11 @@ class Shard:
     def _run(self, round_: _Round, submission: _Submission) -> None:
         outcome, error = None, None
         group_id = submission.group_id
+        if submission.answer.cancelled():
+            return  # nobody waits for it, and it may be old
         try:
             group = self._peeked(group_id) if submission.peek else None
-            outcome = self._play(round_, group or self._group(submission, round_.now_ms), submission.script)
+            outcome = self._play(round_, group or self._group(submission, round_), submission.script)
         except ShareGroupError as failed:
             error = failed
         except _FAILURES as failed:
@@ -268,18 +294,19 @@ class Shard:
 
     # --- groups and the store
 
-    def _group(self, submission: _Submission, now_ms: int) -> ShareGroup:
+    def _group(self, submission: _Submission, round_: _Round) -> ShareGroup:
         group_id = submission.group_id
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or (submission.claim and not group.exists):
             if submission.claim:
                 self.store.claim(group_id)
             group, count = self._read(group_id, self.store.load(group_id))
-            group.loaded(now_ms)
+            round_.now_ms = self._now(round_.now_ms)  # its members' time, and everybody's, begins after the load
+            group.loaded(round_.now_ms)
             self._reload_ms.pop(group_id, None)
             # About so many transactions; a wrong guess only moves a snapshot.
-            self.serve(group, now_ms, updates=count // 4)
-        self._logs[group_id].asked_ms = now_ms
+            self.serve(group, round_.now_ms, updates=count // 4)
+        self._logs[group_id].asked_ms = round_.now_ms
         return group
 
     def _peeked(self, group_id: str) -> ShareGroup | None:
@@ -311,19 +338,25 @@ class Shard:
     def _forget(self, group_id: str) -> None:
         self.groups.pop(group_id, None)
         self._logs.pop(group_id, None)
-        self.store.release(group_id)
+        try:
+            self.store.release(group_id)
+        except Exception:  # noqa: BLE001 - it is forgotten, whatever the store has to say
+            _log.exception("letting go of %s", group_id)
 
-    def _load_again(self, now_ms: int) -> None:
+    def _load_again(self, round_: _Round) -> None:
         """Dropped groups come back by themselves: their deadlines must go on."""
-        for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= now_ms]:
+        for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
+            begun_ms = self._now(round_.now_ms)
             try:
-                self._group(_Submission(group_id=group_id, script=one(Expire()), answer=Future()), now_ms)
+                self._group(_Submission(group_id=group_id, script=one(Expire()), answer=Future()), round_)
             except _ELSEWHERE as error:
                 _log.warning("left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
             except Exception as error:  # noqa: BLE001 - what one group's state is like must not end the others' service
                 _log.warning("loading failed: group=%s %r", group_id, error)
-                self._reload_ms[group_id] = now_ms + RELOAD_AFTER_MS
+                round_.now_ms = self._now(round_.now_ms)
+                took_ms = RELOAD_PER_TRY * (round_.now_ms - begun_ms)
+                self._reload_ms[group_id] = round_.now_ms + min(max(took_ms, RELOAD_AFTER_MS), RELOAD_AT_MOST_MS)
 
     # --- upkeep
 
@@ -362,7 +395,7 @@ class Shard:
 
 def _said(submission: _Submission, reason: Exception) -> ShareGroupError:
     """What the asker is told whose round did not become durable. A new member that found the group taken asks again,
-    and takes it."""
-    if isinstance(reason, StoreFenced) and not submission.claim:
+    and takes it; who only looks asks again, and looks into the log."""
+    if isinstance(reason, StoreFenced) and not (submission.claim or submission.peek):
         return reason.error
     return CoordinatorNotAvailable(group_id=submission.group_id, reason=f"its state could not be written: {reason}")

@@ -60,7 +60,8 @@ class SqliteState:
     def __init__(self, path: str, config: CoordinatorConfig, on_change: OnChange) -> None:
         store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
         try:
-            self.engine: Engined = Engine(_shard(store, config, on_change))
+            clock = Clock()
+            self.engine: Engined = Engine(_shard(store, config, on_change, clock), clock)
         except BaseException:
             store.close()
             raise
@@ -136,7 +137,7 @@ class KafkaState:
         updates = self._config.share_coordinator_snapshot_update_records_per_snapshot
         store = KafkaStore(self._topic, partition, self._ownership, updates_per_snapshot=updates)
         self._stores[partition] = store
-        return _shard(store, self._config, self._on_change)
+        return _shard(store, self._config, self._on_change, self._engines.clock)
 
     def _wake(self, group_id: str) -> None:
         self._engines.call(group_id, _only_load)
@@ -154,14 +155,15 @@ class KafkaState:
         )
 
     def _lost(self, partitions: frozenset[int]) -> None:
-        self._engines.end(partitions)
-        for partition in partitions:
+        for partition in partitions:  # first: a request that comes meanwhile makes a new one
             self._stores.pop(partition, None)
+        self._engines.end(partitions)
 
 
-def _shard(store: Store, config: CoordinatorConfig, on_change: OnChange) -> Shard:
+def _shard(store: Store, config: CoordinatorConfig, on_change: OnChange, clock: Clock) -> Shard:
     return Shard(
         store,
+        clock=clock.now_ms,
         snapshot_after=config.share_coordinator_snapshot_update_records_per_snapshot,
         cold_after_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
         on_change=on_change,

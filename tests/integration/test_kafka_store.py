@@ -3,10 +3,12 @@
 import uuid
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from coordinator.errors import GroupTakenOver, StateRecordUnreadable, StateTopicUnfit
-from coordinator.service.store import StoreFenced
+from coordinator.errors import GroupTakenOver, NotCoordinator, StateRecordUnreadable, StateTopicUnfit
+from coordinator.service.kafka_store.group_writer import GroupWriter
+from coordinator.service.kafka_store.log_reader import LogReader
+from coordinator.service.store import StoreFenced, StoreRefused
 from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, encode_key
 from tests.support.state_topics import state_topic, taken
 from tests.unit.store_contract import StoreContract
@@ -158,3 +160,60 @@ def test_a_topic_with_another_number_of_partitions_is_refused(kafka, partitions)
     name = kafka.create_topic(f"state-{uuid.uuid4().hex[:8]}", partitions, retention_ms=-1)
     with pytest.raises(StateTopicUnfit, match=rf"has {partitions} partitions.* among 3"):
         state_topic(kafka, name, partitions=3).ensure()
+
+
+def test_who_had_the_group_leaves_it_to_a_newer_process_of_its_own_place(open_at):
+    """The first was taken for dead: a second one was started on the same host."""
+    first, second = open_at("one"), open_at("one")
+    taken(first)
+    first.append({"billing": [b"a"]})
+    assert taken(second, claim=False) == [b"a"]
+    with pytest.raises(StoreFenced) as fenced:
+        first.append({"billing": []})
+    assert isinstance(fenced.value.error, NotCoordinator), "its client looks for the newer one"
+    with pytest.raises(NotCoordinator):
+        taken(first, claim=False)
+    second.append({"billing": [b"b"]})
+
+
+def test_a_claim_between_the_look_and_the_fence_of_another_is_respected(open_at, monkeypatch):
+    first, second = open_at("one"), open_at("two")
+    taken(first)
+    first.append({"billing": [b"a"]})
+    first.release("billing")
+    fence = GroupWriter.fence
+
+    def claimed_just_before(writer):
+        monkeypatch.setattr(GroupWriter, "fence", fence)
+        assert taken(second) == [b"a"]
+        fence(writer)
+
+    monkeypatch.setattr(GroupWriter, "fence", claimed_just_before)
+    with pytest.raises(GroupTakenOver, match="the coordinator on two"):
+        taken(first, claim=False)
+    assert taken(second, claim=False) == [b"a"], "it was fenced for a moment, and goes on"
+
+
+def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, topic, open_at, monkeypatch):
+    store, other = open_at("one"), open_at("one")
+    taken(store)
+    for data in (b"a", b"b", b"c"):
+        store.append({"billing": [data]})
+    right = LogReader.read_to
+
+    def pruned_meanwhile(reader, end):
+        kafka.delete_records(topic.name, store._open["billing"].log.needed_offset + 2)  # between two of its records
+        reader._consumer.seek(TopicPartition(topic.name, 0, reader.end() - 3))
+        return right(reader, end)
+
+    monkeypatch.setattr(LogReader, "read_to", pruned_meanwhile)
+    with pytest.raises(StoreRefused, match="was pruned while it was read"):
+        list(other.peek("billing"))
+
+
+def test_what_was_known_of_a_longer_log_is_forgotten_when_it_is_shorter_now(topic, open_at):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    store._needed["billing"] = 1_000_000
+    assert taken(store, claim=False) == [b"a"]

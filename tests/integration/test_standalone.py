@@ -355,7 +355,7 @@ def test_a_stopped_process_is_given_up_and_taken_up_again(own):
             )
         )
 
-    with client(retry_timeout_s=1) as hasty, client(retry_timeout_s=60) as patient:
+    with client(retry_timeout_s=5) as hasty, client(retry_timeout_s=60) as patient:
         assert answers(hasty)
         assert answers(patient)
         stopped.process.send_signal(signal.SIGSTOP)

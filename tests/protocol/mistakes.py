@@ -56,7 +56,7 @@ def skip_the_fence(patch: Patch) -> None:
 def reply_before_the_append(patch: Patch) -> None:
     def step(self: Shard, now_ms: int) -> int:
         round_ = shard._Round(now_ms=now_ms)
-        self._load_again(now_ms)
+        self._load_again(round_)
         self._expire(round_)
         while self._waiting:
             self._run(round_, self._waiting.popleft())

@@ -1,4 +1,7 @@
-"""The broker's data path is cut while a query is restarted again and again: an outage is no poison."""
+"""The broker's data path is cut while a query is restarted again and again: an outage is no poison.
+
+The group's state is in a file: its path to the broker would be cut as well, and no plan would come to a reader.
+"""
 
 import time
 
@@ -25,7 +28,11 @@ def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
         orders,
         bootstrap=kafka.records_proxied_bootstrap,
         maxOffsetsPerTrigger=500,
-        **{"share.session.timeout.ms": 3_000, "kafkaConsumer.pollTimeoutMs": 1_000},
+        **{
+            "share.state.store": "sqlite",
+            "share.session.timeout.ms": 3_000,
+            "kafkaConsumer.pollTimeoutMs": 1_000,
+        },
     )
     held = start(queue.query("a", hold=("700",))).wait_held("700")
     assert queue.written() == 500

@@ -7,7 +7,8 @@ from coordinator.errors import GroupIdNotFound
 from coordinator.messages import DescribeGroup, GroupDescription
 from tests.support.share_job import ShareJob
 
-_clients: dict[str, CoordinatorClient] = {}
+_clients: dict[tuple[str, str], CoordinatorClient] = {}
+"""By address and state store."""
 
 
 class GroupState:
@@ -46,9 +47,10 @@ class GroupState:
 
 def describe(job: ShareJob) -> GroupState:
     """The job's group now. Through the direct address: a proxy that is cut does not matter."""
-    client = _clients.get(job.admin_bootstrap)
+    key = job.admin_bootstrap, job.options.get("share.state.store", "kafka")
+    client = _clients.get(key)
     if client is None:
-        client = _clients[job.admin_bootstrap] = CoordinatorClient.connect(job.admin_bootstrap)
+        client = _clients[key] = CoordinatorClient.connect(key[0], state_store=key[1])
     try:
         reply = client.call(DescribeGroup(group_id=job.group))
     except GroupIdNotFound:

@@ -346,6 +346,72 @@ def test_a_group_that_was_only_looked_for_is_not_kept(service):
     assert "nothing" not in service.shard.groups
 
 
+class SlowStore(FaultyStore):
+    """A store whose loads take as long as `load_ms` says on the shard's clock."""
+
+    load_ms = 0
+
+    def load(self, group_id):
+        self.clock_ms += self.load_ms
+        return super().load(group_id)
+
+
+@pytest.fixture
+def slow(tmp_path):
+    service = Service(tmp_path / "state.db")
+    service.store.close()
+    store = service.store = SlowStore(SqliteStore(service.path))
+    store.clock_ms = service.now_ms
+    service.shard = Shard(store, clock=lambda: store.clock_ms)
+    service.create()
+    yield service
+    store.close()
+
+
+def test_after_a_load_that_took_longer_than_a_session_each_holder_has_its_session_still(slow):
+    number = slow.ask(acquire()).plan.number
+    slow.ask(use(number))
+    slow.store.load_ms = 60_000
+    slow.store.fault = "refuse"
+    with pytest.raises(CoordinatorNotAvailable):
+        slow.ask(join("m2", "p2"))
+    slow.shard.step(slow.store.clock_ms)
+    slow.shard.step(slow.store.clock_ms)
+    assert slow.group.partitions["T", 0].acquired_count == 100
+    assert slow.shard.next_deadline_ms() > slow.store.clock_ms + 44_000
+
+
+def test_heartbeats_that_came_while_another_group_was_loaded_for_long_are_heard_before_sessions_end(slow):
+    slow.ask(use(slow.ask(acquire()).plan.number))
+    slow.store.load_ms = 60_000
+    other = slow.shard.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
+    slow.shard.step(slow.store.clock_ms)
+    assert other.exception() is not None
+    beat = slow.shard.submit("billing", one(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)))
+    slow.shard.step(slow.store.clock_ms)
+    assert beat.result(0)
+    assert slow.group.partitions["T", 0].acquired_count == 100
+
+
+def test_an_exception_after_the_replay_leaves_no_group_with_more_in_memory_than_in_the_log(service, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(service.shard, "_commit", lambda round_: 1 / 0)
+        service.shard.submit("billing", one(acquire()))
+        with pytest.raises(ZeroDivisionError):
+            service.shard.step(service.now_ms)
+    assert "billing" not in service.shard.groups
+    service.shard.step(service.now_ms)
+    service.ask(join(epoch=1))
+    assert service.ask(acquire()).plan.number == "i.1"
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(service):
+    answer = service.shard.submit("billing", one(acquire()))
+    assert answer.cancel()
+    service.shard.step(service.now_ms)
+    assert service.group.last_number == 0
+
+
 def test_who_is_told_of_a_change_is_told_after_it_is_durable(service):
     told = []
     service.shard.on_change = lambda groups: told.append((groups, service.store.appends))

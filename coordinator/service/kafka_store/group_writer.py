@@ -6,6 +6,7 @@ has its place. All else is in doubt until the next fence, which ends whatever wa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -75,7 +76,8 @@ class GroupWriter:
     def close(self) -> None:
         """Let go of it; a thread of its own does it, since librdkafka may take its time."""
         producer, name = self._producer, self.transactional_id
-        threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no thread to be had: it goes when nobody refers to it
+            threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
 
     # --- inside
 

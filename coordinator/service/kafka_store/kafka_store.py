@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from coordinator.errors import StateRecordUnreadable
 from coordinator.records import Record, UnreadableRecord
@@ -46,9 +47,15 @@ class _Open:
 
     __slots__ = ("loaded_to", "log", "proved_s", "writer")
 
-    def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int) -> None:
-        self.log, self.writer, self.loaded_to = log, writer, loaded_to
-        self.proved_s = time.monotonic()
+    def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, proved_s: float) -> None:
+        self.log, self.writer, self.loaded_to, self.proved_s = log, writer, loaded_to, proved_s
+
+
+class _Seen(NamedTuple):
+    """A look at a group's log: whether there was nothing, and how far it went."""
+
+    is_empty: bool
+    position: int
 
 
 class KafkaStore:
@@ -62,6 +69,7 @@ class KafkaStore:
         self._open: dict[str, _Open] = {}
         self._claimed: set[str] = set()
         self._needed: dict[str, int] = {}
+        self._had: set[str] = set()
         self._at_once: ThreadPoolExecutor | None = None
 
     def __repr__(self) -> str:
@@ -85,21 +93,27 @@ class KafkaStore:
         self.release(group_id)
         claimed = group_id in self._claimed
         self._claimed.discard(group_id)
-        if claimed:
-            self._ownership.confirm(self.partition)
-        elif not self._exists(group_id):
+        self._ownership.confirm(self.partition)
+        seen = None if claimed else self._look(group_id)
+        if seen is not None and seen.is_empty:
             return  # nobody has made it
         log = self._new_log(group_id)
         writer = GroupWriter(self._topic, self.partition, group_id)
         try:
             writer.fence()
             self._ownership.confirm(self.partition)  # stopped before the fence, it would have taken another's group
+            if seen is not None:
+                self._look(group_id, seen)  # somebody may have claimed it meanwhile
+            begun_s = time.monotonic()
             self._write(writer, [self._said_by(self._ownership.me, group_id)])
             loaded_to = yield from self._read(log)
+            if log.owner is not None and log.owner.process != self._ownership.me.process:
+                raise self._ownership.lost(group_id, log.owner)  # taken while it was being read
         except BaseException:
             writer.close()
             raise
-        self._open[group_id] = _Open(log, writer, loaded_to)
+        self._open[group_id] = _Open(log, writer, loaded_to, begun_s)
+        self._had.add(group_id)
         if log.needed_offset is not None:
             self._needed[group_id] = log.needed_offset
         _log.info("loaded: group=%s %s to %d", group_id, self.name, loaded_to)
@@ -144,7 +158,7 @@ class KafkaStore:
     def must_prove(self, group_id: str) -> bool:
         open_ = self._open.get(group_id)
         if open_ is None:
-            return False
+            return True
         return time.monotonic() - open_.proved_s > PROOF_S or not self._ownership.is_current
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
@@ -179,29 +193,34 @@ class KafkaStore:
                     try:
                         entry = read(message.key(), message.value(), message.offset())
                     except UnreadableRecord as error:
-                        raise self._unreadable(log, f"at offset {message.offset()}", error) from error
+                        raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
                     if entry is not None:
                         yield StoredRecord(message.offset(), entry.data)
             try:
                 log.end()
             except UnreadableRecord as error:
-                raise self._unreadable(log, "at its beginning", error) from error
+                raise self._unreadable(log, "at its beginning", error, reader) from error
             return reader.position
 
-    def _exists(self, group_id: str) -> bool:
-        """Whether it has a log that this process may take: GroupTakenOver, NotCoordinator. What is not committed yet
-        counts, too: who wrote it has fenced everybody before."""
+    def _look(self, group_id: str, seen: _Seen | None = None) -> _Seen:
+        """Whether there is a log that this process may take: GroupTakenOver, NotCoordinator; with ``seen``, whether
+        that is so still. What is not committed yet counts, too: who wrote it has fenced everybody before."""
         log = self._new_log(group_id)
-        found = False
-        with LogReader(self._topic, self.partition, start=self._needed.get(group_id), committed=False) as reader:
+        is_empty = seen is None or seen.is_empty
+        start = self._needed.get(group_id) if seen is None else seen.position
+        with LogReader(self._topic, self.partition, start=start, committed=False) as reader:
             for messages in reader.read_to(reader.end()):
                 for message in messages:
-                    found = log.look(message.key(), message.value()) or found
-        if found:
-            self._ownership.check(group_id, self.partition, log.owner)
-        return found
+                    is_empty = not log.look(message.key(), message.value()) and is_empty
+            if log.owner is not None or (seen is None and not is_empty):
+                self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._had)
+            return _Seen(is_empty, reader.position)
 
-    def _unreadable(self, log: GroupLog, where: str, error: UnreadableRecord) -> StateRecordUnreadable:
+    def _unreadable(
+        self, log: GroupLog, where: str, error: UnreadableRecord, reader: LogReader
+    ) -> StateRecordUnreadable | StoreRefused:
+        if reader.was_pruned:
+            return StoreRefused(f"{self.name} was pruned while it was read")
         return StateRecordUnreadable(
             sequence=where, group_id=log.group_id, path=self.name, reason=error.fields.get("reason")
         )

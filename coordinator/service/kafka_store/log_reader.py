@@ -42,11 +42,11 @@ class LogReader:
 
     def __init__(self, topic: StateTopic, partition: int, *, start: int | None = None, committed: bool = True) -> None:
         self._topic, self.partition = topic, partition
-        where = (topic.name, partition)
-        self.position = topic.cluster.offsets([where], EARLIEST)[where]
+        self._began = self._earliest()
+        if start is not None and start <= self.end():  # else the topic is not the one that it was
+            self._began = max(self._began, start)
+        self.position = self._began
         """Everything below it was read."""
-        if start is not None:
-            self.position = max(self.position, start)
         self._consumer = Consumer(
             topic.client_config(
                 group_id="sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
@@ -74,6 +74,15 @@ class LogReader:
 
     def close(self) -> None:
         self._consumer.close()
+
+    @property
+    def was_pruned(self) -> bool:
+        """Records that this reader was to read have been deleted meanwhile."""
+        return self._earliest() > self._began
+
+    def _earliest(self) -> int:
+        where = (self._topic.name, self.partition)
+        return self._topic.cluster.offsets([where], EARLIEST)[where]
 
     def end(self) -> int:
         """Where the partition ends now, open transactions included."""

@@ -22,8 +22,9 @@ class Ownership(Protocol):
     def may_peek(self) -> bool:
         """Whether a group may be looked at that is another's."""
 
-    def check(self, group_id: str, partition: int, owner: Owner | None) -> None:
-        """This process may take the group, which ``owner`` had last; GroupTakenOver or NotCoordinator if not."""
+    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
+        """This process may take the group, which ``owner`` had last; GroupTakenOver or NotCoordinator if not. ``had``:
+        it was this process's before."""
 
     def confirm(self, partition: int) -> None:
         """The partition is still this process's to take groups of: NotCoordinator."""
@@ -47,8 +48,10 @@ class NewestTaker:
     def __repr__(self) -> str:
         return f"<NewestTaker {self.me}>"
 
-    def check(self, group_id: str, partition: int, owner: Owner | None) -> None:
-        if owner is not None and owner.place != self.me.place:
+    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
+        if owner is None or owner.process == self.me.process:
+            return
+        if had or owner.place != self.me.place:
             raise self.lost(group_id, owner)
 
     def confirm(self, partition: int) -> None:
@@ -57,6 +60,8 @@ class NewestTaker:
     is_current = True
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
+        if owner is not None and owner.place == self.me.place:
+            return NotCoordinator(what=f"share group {group_id}")  # it was taken for dead: the newer one is found
         return GroupTakenOver(group_id=group_id, owner="another coordinator" if owner is None else str(owner))
 
 
@@ -71,8 +76,8 @@ class FleetMember:
     def __repr__(self) -> str:
         return f"<FleetMember {self.me}>"
 
-    def check(self, group_id: str, partition: int, owner: Owner | None) -> None:
-        self._fleet.verify(partition)
+    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
+        """Kafka's group has said so already."""
 
     def confirm(self, partition: int) -> None:
         self._fleet.verify(partition)

@@ -10,15 +10,13 @@ import logging
 import threading
 from collections.abc import Callable
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from coordinator.errors import ShareGroupError
 from coordinator.service.cluster import EARLIEST, LATEST
 from coordinator.service.kafka_store.kafka_store import KafkaStore
 from coordinator.service.kafka_store.log_reader import LogReader
 from coordinator.service.kafka_store.state_topic import StateTopic
-from coordinator.service.store import StoreRefused
 from coordinator.state_log.needed import Needed
 
 FAR_BACK = 1_000
@@ -60,8 +58,8 @@ class Pruning:
         for store in self._stores():
             try:
                 self._prune(store)
-            except (StoreRefused, ShareGroupError, KafkaException) as error:
-                _log.warning("not pruned: %s %s", store.name, error)
+            except Exception as error:  # noqa: BLE001 - the others, and the next time, have nothing to do with it
+                _log.warning("not pruned: %s %r", store.name, error)
 
     # --- inside
 
@@ -73,6 +71,8 @@ class Pruning:
         where = (self._topic.name, store.partition)
         needed = self._seen.setdefault(store.partition, Needed())
         committed = self._topic.cluster.offsets([where], LATEST, read_committed=True)[where]
+        if committed < needed.read_to:  # the topic is not the one that it was
+            needed = self._seen[store.partition] = Needed()
         with LogReader(self._topic, store.partition, start=needed.read_to) as reader:
             for messages in reader.read_to(committed):
                 for message in messages:
