@@ -4,6 +4,7 @@
 #   make test              everything that is tested; ARGS goes to pytest: make test ARGS="-k compacted"
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
+#   make chaos MINUTES=30  coordinators, members and the broker killed and stopped at random; SEED repeats the choices
 #   make check             ruff, mypy, the import rules, the tidy test
 #   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
@@ -13,6 +14,7 @@ PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 1000
 SEED ?= 1
+MINUTES ?= 3
 
 VENV_BIN := $(CURDIR)/.venv/bin
 export PATH := $(VENV_BIN):$(PATH)
@@ -20,7 +22,7 @@ export PATH := $(VENV_BIN):$(PATH)
 export PYSPARK_PYTHON := $(VENV_BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python
 
-.PHONY: demo test test-unit sim check mutants bench clean setup
+.PHONY: demo test test-unit sim chaos check mutants bench clean setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -43,6 +45,9 @@ test-unit: setup
 
 sim: setup
 	python -m tests.simulation service --seeds $(SEEDS) --seed $(SEED)
+
+chaos: setup
+	python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 
 check: setup
 	python -m ruff check .
