@@ -31,6 +31,7 @@ MIN_REBALANCE_TIMEOUT_MS = 30_000
 LEAVE_TIMEOUT_S = 5.0
 POLL_S = 0.02
 """A proof begins so much later at most."""
+POLL_AGAIN_S = 1.0
 RELEASE_TIMEOUT_S = 60.0
 """For ``on_lost`` at the end."""
 
@@ -143,15 +144,22 @@ class Fleet:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            self._attempt()
-            message = self._consumer.poll(POLL_S)
-            error = None if message is None else message.error()
-            if error is not None:
-                self._failed(error)
+            try:
+                self._poll()
+            except Exception:  # noqa: BLE001 - a thread that ends would leave its partitions to nobody
+                _log.exception("fleet: polling failed")
+                self._closing.wait(POLL_AGAIN_S)
         self._take(self._owned, "given up: this process is leaving")
         self._released.set()
         self._consumer.close()
         self._proofs.void()
+
+    def _poll(self) -> None:
+        self._attempt()
+        message = self._consumer.poll(POLL_S)
+        error = None if message is None else message.error()
+        if error is not None:
+            self._failed(error)
 
     def _assigned(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         # With an offset, so that no committed one is asked for.

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ NO_OFFSET = -1
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 _log = logging.getLogger(__name__)
+
+# A producer that was fenced, or whose write is in doubt, is closed in the middle of its transaction: that was said.
+warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
 
 
 class Fenced(Exception):
