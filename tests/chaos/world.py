@@ -62,7 +62,11 @@ class Reckoning:
         appends = sum(audit.appends for audit in self.audits.values())
         owners = sum(len(audit.owners) for audit in self.audits.values())
         longest_ms = max(self.takeovers_ms, default=0)
-        p95 = statistics.quantiles(self.takeovers_ms, n=20)[-1] if len(self.takeovers_ms) > 1 else longest_ms
+        p95 = (
+            statistics.quantiles(self.takeovers_ms, n=20, method="inclusive")[-1]
+            if len(self.takeovers_ms) > 1
+            else longest_ms
+        )
         parts = [
             f"seed {self.seed}: {self.produced} records, {self.kills}",
             f"{appends} appends, {owners} takings",

@@ -246,7 +246,9 @@ class Ledger:
         elif plan.query:
             if not (plan.trial and plan.used and before.set_aside_ms is not None):
                 return "is archived, and was not on trial"
-            if key not in self.broker.poison and not self.evidence.trial_broke_off(plan.number):
+            # A second trial that is lost is judged as it ends, whatever became of its batch (docs/guarantees.md).
+            broke_off = before.lost_trials > 0 or self.evidence.trial_broke_off(plan.number)
+            if key not in self.broker.poison and not broke_off:
                 return "is archived, is no poison, and its trial was not broken off"
             self.archived[key] = "a failed trial"
         elif self.evidence.asked_for(key, before.delivery_count, REJECT, GAP):
