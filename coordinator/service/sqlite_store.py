@@ -17,7 +17,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from coordinator.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
-from coordinator.service.store import NOTHING, KeyValue, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.state_log.partition_log import KeyValue
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files

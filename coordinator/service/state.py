@@ -66,10 +66,6 @@ class SqliteState:
             store.close()
             raise
 
-    def find(self, group_id: str) -> str:
-        """The process that serves the group: this one."""
-        return ""
-
     def close(self) -> None:
         self.engine.close()
 

@@ -12,11 +12,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 from coordinator.errors import ShareGroupError
 from coordinator.records import Record
 from coordinator.share_group import ShareGroup
-
-KeyValue: TypeAlias = tuple[bytes, bytes]
-"""A record of the state log that is not ours, as Kafka's tools read it."""
+from coordinator.state_log.partition_log import KeyValue
 
 Shown: TypeAlias = Mapping[str, Sequence[KeyValue]]
+"""By group, records of the state log that are not ours, as Kafka's tools read them."""
 NOTHING: Shown = MappingProxyType({})
 
 

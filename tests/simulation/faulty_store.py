@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.service.store import NOTHING, KeyValue, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.state_log.partition_log import KeyValue
 from tests.simulation.world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]

@@ -18,7 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.errors import ShareGroupError
 from coordinator.service.kafka_store.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
-from coordinator.service.store import KeyValue, StoreDoubtful, StoreRefused
+from coordinator.service.store import StoreDoubtful, StoreRefused
+from coordinator.state_log.partition_log import KeyValue
 
 TRANSACTION_TIMEOUT_FACTOR = 2
 NO_OFFSET = -1

@@ -20,7 +20,6 @@ from coordinator.service.kafka_store.ownership import Ownership
 from coordinator.service.kafka_store.state_topic import StateTopic
 from coordinator.service.store import (
     NOTHING,
-    KeyValue,
     Shown,
     StoreDoubtful,
     StoredRecord,
@@ -31,6 +30,7 @@ from coordinator.service.store import (
 from coordinator.share_group import ShareGroup
 from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.owner import Owner, encode_owner
+from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_of
 
 PROOF_S = 5.0
