@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from coordinator.values import AcquiredRange
+from coordinator.values import AcquiredRange, OutcomeRun
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -78,6 +78,14 @@ class PartitionAcks(Message, frozen=True, tag=False):
     topic_id: str
     partition: int
     batches: tuple[AckBatch, ...]
+
+
+class PartitionOutcomes(Message, frozen=True, tag=False):
+    """What a sink decided of one partition's records; ``runs`` ascending and disjoint."""
+
+    topic: str
+    partition: int
+    runs: tuple[OutcomeRun, ...]
 
 
 # --- requests of members, over RPC
@@ -199,7 +207,59 @@ class AcknowledgeRows(Message, frozen=True):
     member_epoch: int
 
 
+# --- requests of sinks
+
+
+class OpenSink(Message, frozen=True):
+    """A query's sink begins: set group configs, and learn what its staging is pinned to. A group that does not exist
+    yet (its source joins later) is answered with an empty incarnation; what can be wrong with the dead letter queue is
+    found here either way."""
+
+    group_id: str
+    configs: dict[str, str] = {}
+
+
+class StageOutcomes(Message, frozen=True):
+    """Stage what the rows of a batch said, durably, on the plans that carry them (design §5): it takes effect when the
+    plan completes. Rows whose receipt matches no live plan are stale: they are counted, and with ``fail_on_stale``
+    the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that the sink was opened with; empty:
+    not pinned. ``rows`` is how many the batch had. ``lost_replacements``: rejected rows whose own key, value or
+    headers could not be written, so that the coordinator writes the original."""
+
+    group_id: str
+    incarnation: str = ""
+    topic_ids: dict[str, str] = {}
+    query_id: str = ""
+    batch_id: int = -1
+    rows: int = 0
+    lost_replacements: int = 0
+    fail_on_stale: bool = False
+    partitions: tuple[PartitionOutcomes, ...] = ()
+
+
 # --- replies
+
+
+class SinkOpened(Message, frozen=True):
+    """What the sink works with. ``topic_ids`` by name, of the group's topics. ``acknowledgement_mode`` is what becomes
+    of rows that it does not mention; ``dead_letter_topic`` empty: none is wanted; ``dead_letter_partitions``: how many
+    that topic has; ``copy_record``: whether a letter holds the record."""
+
+    incarnation: str = ""
+    topic_ids: dict[str, str] = {}
+    acknowledgement_mode: str = "implicit"
+    dead_letter_topic: str = ""
+    dead_letter_partitions: int = 0
+    copy_record: bool = True
+
+
+class OutcomesStaged(Message, frozen=True):
+    """How many of the rows' records were staged, and how many were stale; some of those as
+    ``topic-partition@offset (delivery count)``."""
+
+    staged: int = 0
+    stale: int = 0
+    stale_sample: tuple[str, ...] = ()
 
 
 class Done(Message, frozen=True):
@@ -295,5 +355,17 @@ Request: TypeAlias = (
     | AcquireRecords
     | Acknowledge
     | AcknowledgeRows
+    | OpenSink
+    | StageOutcomes
 )
-Reply: TypeAlias = Done | Joined | PlanReply | OffsetsReply | AcquiredReply | AcknowledgeReply | GroupDescription
+Reply: TypeAlias = (
+    Done
+    | Joined
+    | PlanReply
+    | OffsetsReply
+    | AcquiredReply
+    | AcknowledgeReply
+    | GroupDescription
+    | SinkOpened
+    | OutcomesStaged
+)

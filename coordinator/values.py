@@ -32,3 +32,19 @@ class AcknowledgeType(IntEnum):
     RELEASE = 2
     REJECT = 3
     RENEW = 4
+
+
+class OutcomeRun(NamedTuple):
+    """What a sink decided of offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
+
+    outcome: ACCEPT, RELEASE or REJECT. delay_ms: a release's, from its staging; None: the group's backoff. letter: the
+    dead letter of each of them is written. reason: the row's, kept only where it is not.
+    """
+
+    first: int
+    last: int
+    delivery_count: int
+    outcome: AcknowledgeType
+    delay_ms: int | None = None
+    letter: bool = False
+    reason: str = ""
