@@ -16,7 +16,8 @@ class AcquiredPlan:
     ``ranges``: what it still holds; taking it up leaves out what it lost. ``member_epoch``: the epoch that acquired it,
     or came back to it last. ``used``: that delivery has begun. ``vouches``: it began after the group last set a record
     aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was taken up;
-    ``untold``: lost while nobody read it, to be told when it is taken up next.
+    ``untold``: lost while nobody read it, to be told when it is taken up next. ``since``: the first of the plans that
+    were given up for it, one after the other, since nothing of them was left to read; 0 for none.
     """
 
     number: int
@@ -31,6 +32,7 @@ class AcquiredPlan:
     data_loss: tuple[LeftOut, ...] = ()
     untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    since: int = 0
 
     @property
     def records(self) -> int:
@@ -66,3 +68,8 @@ class Member:
     def pending(self) -> AcquiredPlan | None:
         """The newest plan, as long as it is not completed."""
         return self.newest if self.newest is not None and self.newest.number != self.completed else None
+
+    def gave_up(self, number: int) -> bool:
+        """Whether this plan was given up for the newest one, and no process ever began to read either of them."""
+        plan = self.pending
+        return plan is not None and not (plan.used or plan.data_loss) and 0 < plan.since <= number < plan.number

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -116,9 +117,10 @@ class ShareGroup:
     def initialized(self, topic_id: str, partition: int) -> bool:
         return TopicIdPartition(topic_id, partition) in self.partitions
 
-    def plan_topic_ids(self, number: str) -> set[tuple[str, int]]:
-        """Share partitions of a live plan; empty if there is none of this number."""
-        plan = self.plans.get(self.number(number))
+    def plan_topic_ids(self, member: Member, number: str) -> set[tuple[str, int]]:
+        """Share partitions of the live plan that taking up this number is about; empty if there is none."""
+        named = self.number(number)
+        plan = member.newest if member.gave_up(named) else self.plans.get(named)
         return set() if plan is None else {(topic_id, index) for topic_id, index, _ in plan.ranges}
 
     def next_deadline_ms(self) -> int | None:
@@ -207,6 +209,7 @@ class ShareGroup:
             untold=plan.untold,
             left_out=plan.left_out,
             ranges=plan.ranges,
+            since=plan.since,
         )
 
     # --- one method a record
@@ -281,12 +284,16 @@ class ShareGroup:
         if member.query:
             given_up = member.pending
             plan.untold = (*(() if given_up is None else (*given_up.untold, *given_up.data_loss)), *record.untold)
+            plan.since = 0 if given_up is None else given_up.since or given_up.number
             self.untold = tuple(lost for lost in self.untold if lost not in record.untold)
             member.newest = plan
 
     def _plan_taken_up(self, record: PlanTakenUp) -> None:
-        plan = self.members[record.member_id].newest
-        assert plan is not None and plan.number == record.number
+        member = self.members[record.member_id]
+        plan = member.newest
+        assert plan is not None
+        if plan.number != record.number:
+            plan = member.newest = replace(plan, number=record.number, trial=False, since=0)
         plan.member_epoch, plan.used = record.member_epoch, record.used
         plan.vouches = record.used
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
@@ -334,6 +341,7 @@ class ShareGroup:
         plan = _plan_of(record, member)
         plan.used, plan.vouches = record.used, record.vouches
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
+        plan.since = record.since
         if record.carried:
             self.plans[record.number] = plan
         if record.newest:

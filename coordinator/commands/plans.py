@@ -58,14 +58,17 @@ def stale(group: ShareGroup, member: Member, number: int, reason: str) -> StaleP
 
 def take_up_plan(group: ShareGroup, command: TakeUpPlan, now_ms: int) -> Decision:
     """``partitions(end)``: durably mark the plan used before anyone reads it; reclaim it first if this process did not
-    acquire it. Asked again in the same epoch it changes nothing."""
+    acquire it. Asked again in the same epoch it changes nothing. StalePlan for any other than the newest, or one that
+    was given up for it and is in Spark's log none the less, if nobody used either."""
     member = group.member(command.member_id, command.member_epoch)
-    plan = newest_plan(group, member, group.number(command.number))
+    number = group.number(command.number)
+    if member.gave_up(number):
+        return _take_up_empty(group, command, member, number, now_ms)
+    plan = newest_plan(group, member, number)
     if plan.used and plan.member_epoch == member.member_epoch:
         return Decision((), _reply(group, plan, plan_as_held(group, plan), plan.left_out, plan.data_loss))
-    reclaim = Reclaim(group, member, plan, now_ms)
-    reclaim.log_starts = {TopicIdPartition(b.topic_id, b.partition): b.log_start for b in command.bounds}
-    reclaim.gone, reclaim.unsubscribed = command.gone_topic_ids, command.unsubscribed_topic_ids
+    reclaim = _reclaim(group, command, member, plan, now_ms)
+    reclaim.unsubscribed = command.unsubscribed_topic_ids
     reclaim.decide()
     data_loss = (*(plan.data_loss if _told_now(plan, member) else ()), *plan.untold, *reclaim.data_loss)
     failing = bool(data_loss) and command.fail_on_data_loss
@@ -79,6 +82,31 @@ def take_up_plan(group: ShareGroup, command: TakeUpPlan, now_ms: int) -> Decisio
     )
     records = (*reclaim.records(), taken_up)
     return Decision(records, _reply(group, plan, reclaim.kept_plan(), tuple(reclaim.left_out), data_loss))
+
+
+def _take_up_empty(group: ShareGroup, command: TakeUpPlan, member: Member, number: int, now_ms: int) -> Decision:
+    """A driver that had been stopped logged this plan after its successor had acquired the newest one, and Spark goes
+    on from its log. Nothing of this plan is left, and nobody read the newest one: this one is the newest again, empty,
+    and what the other one held goes back to the group, its count unchanged."""
+    assert member.newest is not None
+    back = _reclaim(group, command, member, member.newest, now_ms)
+    back.unsubscribed = frozenset(topic_id for topic_id, _, _ in member.newest.ranges)
+    back.decide()
+    data_loss = (*member.newest.untold, *back.data_loss)
+    taken_up = PlanTakenUp(
+        number=number,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        used=not (data_loss and command.fail_on_data_loss),
+        data_loss=data_loss,
+    )
+    reply = PlanReply(plan=Plan(number=command.number, partitions=()), data_loss=data_loss)
+    return Decision((*back.records(), taken_up), reply)
+
+
+def _reclaim(group: ShareGroup, command: TakeUpPlan, member: Member, plan: AcquiredPlan, now_ms: int) -> Reclaim:
+    log_starts = {TopicIdPartition(b.topic_id, b.partition): b.log_start for b in command.bounds}
+    return Reclaim(group, member, plan, now_ms, log_starts=log_starts, gone=command.gone_topic_ids)
 
 
 def _told_now(plan: AcquiredPlan, member: Member) -> bool:

@@ -99,7 +99,7 @@ def look(group_id: str, member_id: str, member_epoch: int, *, number: str = "") 
         if not group.exists:
             raise GroupIdNotFound(group_id=group_id)
         member = group.member(member_id, member_epoch)
-        held = group.plan_topic_ids(number) if number else set()
+        held = group.plan_topic_ids(member, number) if number else set()
         return view(group, member, frozenset((group.topic_names[t], t, p) for t, p in held))
 
     return script

@@ -1,0 +1,139 @@
+"""◆ A plan that was given up and then found in Spark's log is taken up empty: a driver that had been stopped logged it
+after its successor had asked for the next one. What nobody ever read is in nobody's way."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.errors import FencedMemberEpoch, ForeignPlan, StalePlan
+from tests.unit.group_driver import SESSION_MS, GroupDriver, ranges
+from tests.unit.rules.test_plans import from_snapshot
+
+
+def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:
+    """m1 completed i.1; its driver was given i.2 and stopped. Its successors were given others, and used none."""
+    group = GroupDriver(records=100)
+    group.join()
+    first = group.acquire(limit=60).plan.number
+    group.use(first)
+    logged = group.next(first).plan.number
+    newest = logged
+    for _ in range(plans):
+        take_records_away(group)
+        group.join()
+        newest = group.acquire(first, limit=30).plan.number
+    assert (first, logged) == ("i.1", "i.2") and group.group.members["m1"].newest is not None
+    return group, logged, newest
+
+
+def take_records_away(group: GroupDriver) -> None:
+    """m1's session ends; another member acquires what it held, and leaves it to whoever comes."""
+    group.pass_time(SESSION_MS + 1)
+    group.join("other")
+    group.acquire(member="other", limit=None)
+    group.pass_time(SESSION_MS + 1)
+
+
+def test_it_is_taken_up_empty_and_what_took_its_place_goes_back() -> None:
+    group, logged, newest = successor_with_another_plan()
+    assert newest == "i.4" and group.dump() == ["[60..99] ACQUIRED 3 0 4"], "at most what was asked for, in whole runs"
+    group.join()
+    taken = group.use(logged)
+    assert (taken.plan.number, taken.plan.partitions, taken.data_loss) == (logged, (), ())
+    assert group.dump() == ["[60..99] AVAILABLE 3 0 -"], "its count unchanged, no failure"
+    assert not {2, 4} & set(group.group.plans), "nobody carries either"
+    assert ranges(group.next(logged, limit=None)) == [(60, 99, 4)]
+    assert group.group.last_number == 5, "numbers never fall"
+
+
+def test_asked_again_it_changes_nothing() -> None:
+    group, logged, _ = successor_with_another_plan()
+    taken = group.use(logged)
+    before = group.dump()
+    assert group.use(logged) == taken
+    assert ranges(group.restart(logged)) == [], "nor in a later process"
+    assert group.dump() == before
+
+
+def test_its_state_outlives_the_coordinator() -> None:
+    group, logged, _ = successor_with_another_plan(plans=2)
+    from_snapshot(group)
+    group.restart(logged)
+    from_snapshot(group)
+    group.crash()
+    assert ranges(group.restart(logged)) == []
+    assert ranges(group.next(logged, limit=None)) == [(60, 99, 6)]
+
+
+def test_any_of_those_that_were_given_up_may_have_been_logged() -> None:
+    group, logged, newest = successor_with_another_plan(plans=3)
+    assert newest == "i.8"
+    group.use("i.4")
+    for refused in (logged, "i.6", newest):
+        with pytest.raises(StalePlan):
+            group.use(refused)
+
+
+def test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins() -> None:
+    group, logged, newest = successor_with_another_plan()
+    group.use(newest)
+    with pytest.raises(StalePlan):
+        group.use(logged)
+    group, logged, newest = successor_with_another_plan()
+    group.use(logged)
+    with pytest.raises(StalePlan):
+        group.use(newest)
+    following = group.next(logged).plan.number
+    for refused in (logged, newest):
+        with pytest.raises(StalePlan):
+            group.use(refused)
+    group.use(following)
+
+
+def test_one_that_was_told_its_loss_was_in_sparks_log() -> None:
+    """Nobody read it, since its query failed by name: but it was about to."""
+    group, logged, newest = successor_with_another_plan()
+    group.move_log_start(70)
+    assert group.use(newest, fail_on_data_loss=True).data_loss
+    with pytest.raises(StalePlan):
+        group.use(logged)
+
+
+def test_old_processes_plans_and_incarnations_are_refused_as_ever() -> None:
+    group, logged, newest = successor_with_another_plan()
+    for refused in ("i.1", "i.5"):
+        with pytest.raises(StalePlan):
+            group.use(refused)
+    with pytest.raises(ForeignPlan):
+        group.use("other-life.2")
+    with pytest.raises(StalePlan):
+        group.complete(logged)
+    group.epochs["m1"] -= 1
+    for fenced in (logged, newest):
+        with pytest.raises(FencedMemberEpoch):
+            group.use(fenced)
+
+
+def test_what_the_log_lost_meanwhile_is_told_once() -> None:
+    """Of what took its place, held or not."""
+    for lapsed in (False, True):
+        group, logged, _ = successor_with_another_plan()
+        if lapsed:
+            group.pass_time(SESSION_MS + 1)
+        group.move_log_start(70)
+        group.join()
+        told = group.use(logged, fail_on_data_loss=True)
+        assert [(o.first, o.last, o.reason) for o in told.data_loss] == [(60, 69, "data_loss")]
+        assert group.use(logged, fail_on_data_loss=True) == told, "to whoever asks in this epoch"
+        after = group.restart(logged, fail_on_data_loss=True)
+        assert (after.data_loss, after.plan.partitions) == ((), ())
+        assert ranges(group.next(logged, limit=None)) == [(70, 99, 4)]
+
+
+def test_a_topic_that_is_gone_is_the_logs_loss() -> None:
+    group, logged, _ = successor_with_another_plan()
+    member = group.group.members["m1"]
+    assert group.group.plan_topic_ids(member, logged) == {("T", 0)}, "what the service has to ask the broker for"
+    told = group.use(logged, gone_topic_ids=frozenset({"T"}))
+    assert [(o.first, o.last) for o in told.data_loss] == [(60, 99)]
+    assert group.partition().archived_total == 40
