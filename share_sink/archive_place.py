@@ -1,0 +1,89 @@
+"""Where an archive lies: a path or a URI, as pyarrow's file systems reach it.
+
+Rule: a URI may hold secrets (a user's part, a query), so no error and no ``repr`` shows them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from share_sink.errors import ArchiveNotWritable
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# Hadoop's names for what pyarrow calls s3.
+_S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
+# What stands before the @ is a user's or a container's name there; elsewhere it may be a key.
+_NAMES_BEFORE_AT = frozenset({"hdfs", "viewfs", "abfs", "abfss"})
+_REASON_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of a file system. Paths of its files are relative to it, with slashes."""
+
+    location: str = field(repr=False)
+    """The path, absolute, or the URI: what another process finds the same folder by."""
+    files: FileSystem = field(repr=False)
+    root: str
+
+    def at(self, path: str) -> str:
+        """The file system's own path of a file of the archive."""
+        return f"{self.root.rstrip('/')}/{path}"
+
+    def list(self, folder: str, *, recursive: bool = False) -> list[str]:
+        """The files below a folder, in order; none if there is no such folder."""
+        selector = FileSelector(self.at(folder), recursive=recursive, allow_not_found=True)
+        begins = len(self.at(""))
+        return sorted(info.path[begins:] for info in self.files.get_file_info(selector) if info.type == FileType.File)
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """What the file system says, as ArchiveNotWritable."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise _not_writable(self.location, error) from None
+
+
+def place_of(path: str) -> Place:
+    """The place that ``archive.path`` names; nothing is made there. ArchiveNotWritable, if it can't be one."""
+    location = _S3.sub("s3://", path) if _URI.match(path) else os.path.abspath(path)
+    try:
+        files, root = FileSystem.from_uri(location)
+    except (OSError, pa.ArrowException) as error:
+        raise _not_writable(location, error) from None
+    return Place(location, files, root)
+
+
+def shown(location: str) -> str:
+    """The location as a person may see it."""
+    if not _URI.match(location):
+        return location
+    parts = urlsplit(location)
+    name = parts.netloc.rpartition("@")[2]
+    if parts.scheme in _NAMES_BEFORE_AT and parts.password is None:
+        name = parts.netloc
+    return f"{parts.scheme}://{name}{parts.path}"
+
+
+def _not_writable(location: str, error: Exception) -> ArchiveNotWritable:
+    reason = str(error).strip().partition("\n")[0]
+    if _URI.match(location):
+        reason = reason.replace(location, shown(location))
+        for secret in sorted(_secrets(urlsplit(location)), key=len, reverse=True):
+            reason = reason.replace(secret, "***")
+    return ArchiveNotWritable(path=shown(location), reason=reason[:_REASON_LENGTH].rstrip("."))
+
+
+def _secrets(parts: SplitResult) -> set[str]:
+    before_at = parts.netloc.rpartition("@")[0]
+    texts = {parts.query, before_at, *before_at.split(":"), *(value for _, value in parse_qsl(parts.query))}
+    return {form for text in texts for form in (text, unquote(text)) if len(form) > 3}

@@ -1,0 +1,374 @@
+"""The archive of rejected rows: what a stranger reads of it after batches, replays, lost attempts and crashes."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow.fs import FileSystemHandler, LocalFileSystem, PyFileSystem
+
+from share_sink import archive
+from share_sink.archive import ArchiveWriter, archive_dataset, check_archive, discard_batch, finish_batch
+from share_sink.archive_place import Place, place_of
+from share_sink.archive_rows import SCHEMA
+from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
+
+QUERY = {"group_id": "billing", "query_id": "q-1"}
+
+
+def rejected(topic: str, *offsets: int, **columns: list) -> pa.Table:
+    """Rows as a sink rejects them."""
+    count = len(offsets)
+    return pa.table(
+        {
+            "topic": pa.array([topic] * count, pa.string()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "deliveryCount": pa.array([1] * count, pa.int32()),
+            "reason": pa.array(["broken"] * count, pa.string()),
+            **columns,
+        }
+    )
+
+
+def attempt(path, batch_id: int, task_id: int, *tables: pa.Table, **query) -> list[str]:
+    query = {**QUERY, **query}
+    writer = ArchiveWriter(str(path), query["group_id"], query["query_id"], batch_id, task_id)
+    for table in tables:
+        writer.write(table)
+    return writer.close()
+
+
+def batch(path, batch_id: int, *tables: pa.Table, **query) -> list[str]:
+    """A batch of a task for each table."""
+    files = [file for task, table in enumerate(tables) for file in attempt(path, batch_id, task, table, **query)]
+    return finish_batch(str(path), files, **{**QUERY, **query}, batch_id=batch_id)
+
+
+def read(path) -> list[tuple[str, int]]:
+    """Topic and offset of all rows, as somebody reads them who knows nothing of us."""
+    if not list(Path(path).glob("date=*/*/*")):
+        return []
+    table = ds.dataset(str(path), partitioning="hive").to_table(columns=["topic", "offset"])
+    return sorted((str(row["topic"]), row["offset"]) for row in table.to_pylist())
+
+
+def leftovers(path) -> list[Path]:
+    return [file for file in Path(path).rglob("*") if file.is_file() and "_staging" in file.parts]
+
+
+# --- what is read
+
+
+def test_rows_are_read_with_their_columns(tmp_path):
+    rows = rejected(
+        "orders",
+        7,
+        key=pa.array([b"k"]),
+        value=pa.array(["text"]),
+        headers=pa.array([[{"key": "h", "value": b"\x00"}, {"key": "h", "value": None}]], SCHEMA.field("headers").type),
+        timestamp=pa.array([1_000], pa.timestamp("ms", tz="UTC")),
+        score=[0.5],
+    )
+    before = dt.datetime.now(dt.timezone.utc)
+    batch(tmp_path, 3, rows)
+    (row,) = archive_dataset(str(tmp_path)).to_table().to_pylist()
+    assert before <= row.pop("time") <= dt.datetime.now(dt.timezone.utc)
+    assert before.date() <= row.pop("date") <= dt.datetime.now(dt.timezone.utc).date()
+    assert row == {
+        "key": b"k",
+        "value": b"text",
+        "headers": [{"key": "h", "value": b"\x00"}, {"key": "h", "value": None}],
+        "topic": "orders",
+        "partition": 0,
+        "offset": 7,
+        "timestamp": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc),
+        "deliveryCount": 1,
+        "group": "billing",
+        "reason": "broken",
+    }
+
+
+@pytest.mark.parametrize("columns", [{}, {"value": [b"x"]}, {"value": [None], "key": ["k"]}])
+def test_every_file_has_the_same_columns_whatever_the_rows_had(tmp_path, columns):
+    (file,) = batch(tmp_path, 0, rejected("orders", 1, **columns))
+    assert pq.read_schema(tmp_path / file).equals(SCHEMA)
+
+
+@pytest.mark.parametrize("topic", ["orders", "007", "a.b-c_d", "__odd"])
+def test_a_topic_keeps_its_name(tmp_path, topic):
+    batch(tmp_path, 0, rejected(topic, 1))
+    (row,) = archive_dataset(str(tmp_path)).to_table().to_pylist()
+    assert row["topic"] == topic
+
+
+def test_an_archive_without_rows_can_be_read(tmp_path):
+    check_archive(str(tmp_path / "new"))
+    assert archive_dataset(str(tmp_path / "new")).count_rows() == 0
+
+
+# --- files
+
+
+def test_a_batch_makes_one_file_for_each_topic(tmp_path):
+    files = batch(tmp_path, 0, *[pa.concat_tables([rejected("a", n), rejected("b", n)]) for n in range(8)])
+    assert sorted(file.split("/")[1] for file in files) == ["topic=a", "topic=b"]
+    assert read(tmp_path) == [(topic, n) for topic in "ab" for n in range(8)]
+    assert not leftovers(tmp_path)
+
+
+def test_large_files_of_tasks_stay_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "MERGE_BYTES", 1)
+    assert len(batch(tmp_path, 0, *[rejected("a", n) for n in range(3)])) == 3
+    assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def test_rows_of_many_small_tables_are_one_row_group(tmp_path):
+    files = attempt(tmp_path, 0, 0, *[rejected("a", n) for n in range(50)])
+    (file,) = finish_batch(str(tmp_path), files, **QUERY, batch_id=0)
+    assert pq.ParquetFile(tmp_path / file).num_row_groups == 1
+
+
+def test_a_batch_that_rejects_nothing_writes_nothing(tmp_path):
+    assert batch(tmp_path, 0, rejected("a")) == []
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+
+
+def test_queries_groups_and_writes_of_a_batch_keep_their_files_apart(tmp_path):
+    for number, query in enumerate([{}, {"group_id": "other"}, {"query_id": "q-2"}, {"write": 1}]):
+        writer = ArchiveWriter(
+            str(tmp_path), *({**QUERY, **query}[k] for k in QUERY), 0, 0, write=query.get("write", 0)
+        )
+        writer.write(rejected("a", number))
+        finish_batch(str(tmp_path), writer.close(), **{**QUERY, **query}, batch_id=0)
+    assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
+
+
+# --- attempts
+
+
+def test_nothing_is_seen_before_the_batch_is_finished(tmp_path):
+    files = attempt(tmp_path, 0, 0, rejected("a", 1))
+    assert files
+    assert read(tmp_path) == []
+
+
+def test_a_lost_attempt_is_never_seen(tmp_path):
+    attempt(tmp_path, 0, 0, rejected("a", 1), rejected("b", 1))
+    files = attempt(tmp_path, 0, 0, rejected("a", 1))
+    finish_batch(str(tmp_path), files, **QUERY, batch_id=0)
+    assert read(tmp_path) == [("a", 1)]
+    assert not leftovers(tmp_path)
+
+
+def test_an_attempt_that_aborts_leaves_nothing(tmp_path):
+    writer = ArchiveWriter(str(tmp_path), "billing", "q-1", 0, 0)
+    writer.write(rejected("a", 1))
+    writer.abort()
+    assert not leftovers(tmp_path)
+
+
+def test_a_failed_batch_leaves_nothing(tmp_path):
+    attempt(tmp_path, 0, 0, rejected("a", 1))
+    discard_batch(str(tmp_path), **QUERY, batch_id=0)
+    discard_batch(str(tmp_path), **QUERY, batch_id=0)
+    assert not leftovers(tmp_path)
+
+
+def test_an_attempt_that_writes_on_after_its_batch_was_finished_is_never_seen(tmp_path):
+    late = ArchiveWriter(str(tmp_path), "billing", "q-1", 0, 0)
+    late.write(rejected("a", 1))
+    batch(tmp_path, 0, rejected("a", 1))
+    late.write(rejected("a", 2))
+    late.close()
+    assert read(tmp_path) == [("a", 1)]
+
+
+def test_a_replayed_batch_replaces_its_rows(tmp_path):
+    batch(tmp_path, 4, rejected("a", 1, 2), rejected("b", 3))
+    batch(tmp_path, 4, rejected("a", 2, 5))
+    assert read(tmp_path) == [("a", 2), ("a", 5)]
+    batch(tmp_path, 4)
+    assert read(tmp_path) == []
+
+
+def test_a_batch_that_is_replayed_on_another_day_stands_there_alone(tmp_path, monkeypatch):
+    batch(tmp_path, 4, rejected("a", 1))
+    monkeypatch.setattr(archive, "datetime", Tomorrow)
+    (file,) = batch(tmp_path, 4, rejected("a", 1))
+    assert file.startswith(f"date={Tomorrow.now(dt.timezone.utc).date()}/")
+    assert read(tmp_path) == [("a", 1)]
+
+
+def test_later_batches_leave_earlier_ones_alone(tmp_path):
+    for number in range(3):
+        batch(tmp_path, number, rejected("a", number))
+    assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2)]
+
+
+class Tomorrow(dt.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return dt.datetime.now(tz) + dt.timedelta(days=1)
+
+
+OUTCOMES = st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(0, 9), max_size=4, unique=True))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.lists(OUTCOMES, min_size=1, max_size=3)), max_size=6))
+def test_whatever_is_replayed_the_last_attempt_of_each_batch_is_read(tmp_path_factory, story):
+    path, expected, number = tmp_path_factory.mktemp("archive"), {}, 0
+    for replayed, tasks in story:
+        number += not replayed
+        tables = [pa.concat_tables([rejected(t, *offsets) for t, offsets in task.items()]) for task in tasks if task]
+        batch(path, number, *tables)
+        expected[number] = [(t, offset) for task in tasks for t, offsets in task.items() for offset in offsets]
+    assert read(path) == sorted(row for rows in expected.values() for row in rows)
+    assert not leftovers(path)
+
+
+# --- crashes
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Mortal(FileSystemHandler):
+    """A local file system whose process is killed at its n-th change."""
+
+    def __init__(self, lives: int) -> None:
+        self.lives, self._local = lives, LocalFileSystem()
+
+    def _change(self) -> None:
+        self.lives -= 1
+        if self.lives < 0:
+            raise Killed
+
+    def __eq__(self, other):
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def get_type_name(self):
+        return "mortal"
+
+    def normalize_path(self, path):
+        return path
+
+    def get_file_info(self, paths):
+        return self._local.get_file_info(paths)
+
+    def get_file_info_selector(self, selector):
+        return self._local.get_file_info(selector)
+
+    def create_dir(self, path, recursive):
+        self._local.create_dir(path, recursive=recursive)
+
+    def delete_dir(self, path):
+        self._change()
+        self._local.delete_dir(path)
+
+    def delete_dir_contents(self, path, missing_dir_ok=False):
+        raise NotImplementedError
+
+    def delete_root_dir_contents(self):
+        raise NotImplementedError
+
+    def delete_file(self, path):
+        self._change()
+        self._local.delete_file(path)
+
+    def move(self, src, dest):
+        self._change()
+        self._local.move(src, dest)
+
+    def copy_file(self, src, dest):
+        raise NotImplementedError
+
+    def open_input_stream(self, path):
+        return self._local.open_input_stream(path)
+
+    def open_input_file(self, path):
+        return self._local.open_input_file(path)
+
+    def open_output_stream(self, path, metadata):
+        self._change()
+        return self._local.open_output_stream(path)
+
+    def open_append_stream(self, path, metadata):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("lives", range(12))
+def test_a_driver_killed_at_any_step_leaves_no_half_and_its_replay_no_doubles(tmp_path, monkeypatch, lives):
+    batch(tmp_path, 0, rejected("a", 0))
+    batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
+    second = [(0, rejected("a", 1)), (1, rejected("a", 2)), (2, rejected("c", 4))]
+    files = [file for task, table in second for file in attempt(tmp_path, 1, task, table)]
+    mortal = Mortal(lives)
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "place_of", lambda path: Place(path, PyFileSystem(mortal), str(path)))
+        with contextlib.suppress(Killed):
+            finish_batch(str(tmp_path), files, **QUERY, batch_id=1)
+    seen = Counter(read(tmp_path))
+    assert seen[("a", 0)] == 1
+    assert set(seen.values()) == {1}
+    batch(tmp_path, 1, *[table for _, table in second])
+    assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2), ("c", 4)]
+    assert not leftovers(tmp_path)
+
+
+def test_the_driver_can_be_killed_at_each_of_its_steps(tmp_path, monkeypatch):
+    """So many lives are enough: the test above reaches the end."""
+    mortal = Mortal(1_000)
+    batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
+    files = [file for task in (0, 1) for file in attempt(tmp_path, 1, task, rejected("a", task))]
+    monkeypatch.setattr(archive, "place_of", lambda path: Place(path, PyFileSystem(mortal), str(path)))
+    finish_batch(str(tmp_path), files + attempt(tmp_path, 1, 2, rejected("c", 4)), **QUERY, batch_id=1)
+    assert 6 <= 1_000 - mortal.lives < 12
+
+
+# --- what can't be written
+
+
+def test_a_path_is_made_and_left_as_it_was_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert check_archive("not/yet") == str(tmp_path / "not" / "yet")
+    assert list((tmp_path / "not" / "yet").iterdir()) == []
+    assert check_archive(f"file://{tmp_path}/uri") == f"file://{tmp_path}/uri"
+
+
+def test_a_path_below_a_file_is_refused_by_name(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArchiveNotWritable, match=r"file/archive can't be written: .*archive\.path"):
+        check_archive(str(tmp_path / "file" / "archive"))
+
+
+@pytest.mark.parametrize("uri", ["nosuch://user:geheim@host/p?key=geheim", "s3://AKIA:geheim@b/p?nosuch=geheim"])
+def test_a_location_that_pyarrow_does_not_know_is_refused_without_its_secrets(uri):
+    with pytest.raises(ArchiveNotWritable) as refused:
+        check_archive(uri)
+    assert "geheim" not in str(refused.value)
+    assert "AKIA" not in str(refused.value)
+    assert refused.value.fields["path"] in ("nosuch://host/p", "s3://b/p")
+
+
+def test_a_place_shows_no_secret(tmp_path):
+    assert "geheim" not in repr(Place("s3://AKIA:geheim@b/p", LocalFileSystem(), str(tmp_path)))
+    assert place_of(str(tmp_path)).root == str(tmp_path)
+
+
+def test_a_task_that_wrote_to_another_hosts_disk_is_named(tmp_path):
+    files = attempt(tmp_path / "executors", 0, 0, rejected("a", 1))
+    with pytest.raises(ArchiveRowsMissing, match=r"1 file\(s\).*archive\.path"):
+        finish_batch(str(tmp_path / "drivers"), files, **QUERY, batch_id=0)
