@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from coordinator.config import GroupConfig
 from coordinator.record_state import TERMINAL, Event, move
 from coordinator.records import RunsChanged
 from coordinator.runs import Run, Segment
-from coordinator.values import TopicIdPartition
+from coordinator.values import Disposition, TopicIdPartition
 
 
 class Changes:
@@ -41,6 +42,18 @@ def moved(run: Run, event: Event, **fields: Any) -> Run:
     if state in TERMINAL:
         return Run(state, run.delivery_count)
     return run._replace(state=state, **fields)
+
+
+def archived(run: Run, event: Event, config: GroupConfig, disposition: Disposition, reason: str = "") -> Run:
+    """The run given up by ``event``: ARCHIVING, with what its dead letter is to say, or ARCHIVED at once where the
+    group wants none. Its delivery count is all else that it keeps."""
+    archiving = Run(move(run.state, event), run.delivery_count, disposition=disposition, reason=reason)
+    return archiving if config.errors_deadletterqueue_topic_name else filed(archiving)
+
+
+def filed(run: Run) -> Run:
+    """An ARCHIVING run whose dead letter is written, or not wanted."""
+    return moved(run, Event.FILE)
 
 
 def acquired(run: Run, number: int, now_ms: int, deadline_ms: int | None = None) -> Run:

@@ -24,7 +24,6 @@ class ConfigKey:
     ``low``, ``high`` are inclusive. ``takes`` says what a text must look like, ``is_valid`` checks it. ``ours``: Kafka
     has no such key. ``why``: why the default or the bounds are not Kafka's. ``room``: the part of sharegroup that
     gives the key its meaning and is not built yet; until then only the default can be set.
-    ``room_of``: the same, for some of the values only.
     """
 
     name: str
@@ -39,7 +38,6 @@ class ConfigKey:
     ours: bool = False
     why: str = ""
     room: str = ""
-    room_of: Mapping[str, str] | None = None
 
     @property
     def type(self) -> type:
@@ -85,9 +83,10 @@ class ConfigKey:
             raise ConfigOutOfBounds(key=self.name, value=value, bounds=self.bounds)
 
     def _check_available(self, value: Value) -> None:
-        room = (self.room_of or {}).get(str(value), self.room)
-        if room and value != self.default:
-            raise ConfigNotAvailable(key=self.name, value=show(value), room=room, default=show(self.default) or '""')
+        if self.room and value != self.default:
+            raise ConfigNotAvailable(
+                key=self.name, value=show(value), room=self.room, default=show(self.default) or '""'
+            )
 
 
 def show(value: Value) -> str:

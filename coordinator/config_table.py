@@ -8,6 +8,7 @@ where a broker narrows the bounds for its tenants; a sharegroup coordinator serv
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from coordinator.addresses import parse_endpoints
@@ -17,11 +18,9 @@ from coordinator.server_table import SERVER_KEYS
 
 __all__ = ["COORDINATOR_KEYS", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
 
-DEAD_LETTERS = "dead letter queues"
-EXPLICIT_MODE = "the sink (acknowledgements by row)"
-RETRY_POLICY = "retry policies"
 ASSIGNMENT = "the assignment of partitions to members"
 
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -140,7 +139,6 @@ _GROUP_ROWS = (
         low=0,
         high=_DAY_MS,
         ours=True,
-        room=RETRY_POLICY,
         doc="How long a released record stays away before it is delivered again; 0: not at all.",
         why="Kafka delivers a released record again at once.",
     ),
@@ -150,7 +148,6 @@ _GROUP_ROWS = (
         low=1.0,
         high=10.0,
         ours=True,
-        room=RETRY_POLICY,
         doc="By how much the release backoff grows with each release.",
         why="Kafka has no backoff of releases.",
     ),
@@ -160,7 +157,6 @@ _GROUP_ROWS = (
         low=0,
         high=_DAY_MS,
         ours=True,
-        room=RETRY_POLICY,
         doc="The longest release backoff.",
         why="Kafka has no backoff of releases.",
     ),
@@ -170,7 +166,6 @@ _GROUP_ROWS = (
         low=0.0,
         high=1.0,
         ours=True,
-        room=RETRY_POLICY,
         doc="The part of a release backoff that is drawn at random, so that retries do not come in step.",
         why="Kafka has no backoff of releases.",
     ),
@@ -203,7 +198,6 @@ _GROUP_ROWS = (
         name="share.acknowledgement.mode",
         default="implicit",
         choices=("implicit", "explicit"),
-        room_of={"explicit": EXPLICIT_MODE},
         kip="KIP-932",
         doc="What becomes of the records of a completed batch that no sink decided: implicit accepts them, explicit "
         "releases them.",
@@ -223,16 +217,14 @@ _GROUP_ROWS = (
         name="errors.deadletterqueue.topic.name",
         default="",
         takes="a topic's name that does not begin with __",
-        is_valid=lambda text: not text.startswith("__"),
+        is_valid=lambda text: not text or (_TOPIC.fullmatch(text) is not None and not text.startswith("__")),
         kip="KIP-1191",
-        room=DEAD_LETTERS,
         doc="The topic that archived records are written to; empty: none.",
     ),
     ConfigKey(
         name="errors.deadletterqueue.copy.record.enable",
         default=True,
         kip="KIP-1191",
-        room=DEAD_LETTERS,
         doc="Whether a dead letter holds the record's key, value and headers, or only headers that say where it was.",
         why="Kafka: false. A dead letter without its record can't be redriven once the log has moved on.",
     ),
@@ -240,7 +232,6 @@ _GROUP_ROWS = (
         name="errors.deadletterqueue.auto.create.topics.enable",
         default=False,
         kip="KIP-1191",
-        room=DEAD_LETTERS,
         doc="Whether the dead letter topic is created when it is missing.",
         why="Kafka has it as a setting of the broker.",
     ),
@@ -249,7 +240,6 @@ _GROUP_ROWS = (
         default="hold",
         choices=("hold", "archive"),
         ours=True,
-        room=DEAD_LETTERS,
         doc="When a dead letter can't be written: hold keeps the record until it can, archive archives it without.",
         why="Kafka archives without a dead letter, which loses the record.",
     ),
@@ -259,9 +249,8 @@ _GROUP_ROWS = (
         low=0.0,
         high=1.0,
         ours=True,
-        room=DEAD_LETTERS,
-        doc="A query stops when more than this part of its records is rejected, before a bad deploy empties the topic "
-        "into the dead letter queue; 1: never.",
+        doc="A query stops when its sinks reject more than this part of the group's last 10,000 records (judged from "
+        "100 on), before a bad deploy empties the topic into the dead letter queue; 1: never.",
         why="Kafka has no breaker.",
     ),
 )

@@ -17,18 +17,29 @@ from coordinator.commands import (
     CreateGroup,
     Decision,
     Expire,
+    FileLetters,
     InitializePartitions,
     MoveLogStarts,
     TakeUpPlan,
 )
 from coordinator.commands.acknowledge import acknowledge
 from coordinator.commands.acquire import acquire_plan
+from coordinator.commands.complete import complete_plan
 from coordinator.commands.fetch import acquire_records
 from coordinator.commands.membership import alter_configs, create_group, expire, heartbeat, join, leave
 from coordinator.commands.partitions import archive_gaps, initialize_partitions, move_log_starts
-from coordinator.commands.plans import complete_plan, take_up_plan
+from coordinator.commands.plans import take_up_plan
+from coordinator.commands.stage import file_letters, stage_outcomes
 from coordinator.describe import describe_group
-from coordinator.messages import Acknowledge, AcquireRecords, DescribeGroup, Heartbeat, JoinGroup, LeaveGroup
+from coordinator.messages import (
+    Acknowledge,
+    AcquireRecords,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    StageOutcomes,
+)
 from coordinator.share_group import ShareGroup
 
 
@@ -47,7 +58,9 @@ _DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
     ArchiveGaps: archive_gaps,
     AcquirePlan: acquire_plan,
     TakeUpPlan: take_up_plan,
+    StageOutcomes: stage_outcomes,
     CompletePlan: complete_plan,
+    FileLetters: file_letters,
     AcquireRecords: acquire_records,
     Acknowledge: acknowledge,
     Expire: expire,

@@ -106,6 +106,47 @@ class ForeignPlan(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+# --- sinks
+
+
+class NoPlanToDecide(ShareGroupError):
+    """No query of share group {group_id} has a batch that a sink could decide: the rows do not come from a query of
+    this group that runs now, or kafka.group.id of the sink is not that of the source. Write the rows of a batch inside
+    its query (writeStream, or foreachBatch)."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class SinkOutdated(ShareGroupError):
+    """The sink of share group {group_id} began before {what}: the receipts of its rows say nothing any more. Nothing
+    was staged; start the query again."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class StaleReceipts(ShareGroupError):
+    """{count} row(s) of the batch have a receipt that share group {group_id} does not hold any more, for example
+    {sample}: the records were delivered again, or decided, since. Nothing was staged, since onStaleReceipt is fail."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class TooManyRejects(ShareGroupError):
+    """Share group {group_id}: {rejected} of the last {decided} records were rejected, more than
+    errors.deadletterqueue.max.reject.ratio = {ratio} allows. The batch is not committed, and its records stay with the
+    group: mend the query and start it again, or raise the ratio if the records are that bad."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class NothingDecided(ShareGroupError):
+    """Share group {group_id} has share.acknowledgement.mode=explicit, and no sink has decided any record of this query:
+    its batch was given back as it was. Write the rows with format("sharegroup") or share_sink.acknowledge, with
+    kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the query again."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 class DataLoss(ShareGroupError):
     """Share group {group_id} lost {count} record(s) before they were read: {ranges}. They were removed from the log
     (retention, delete-records, or the topic was deleted) and are now archived. Restart the query to go on without them,

@@ -1,39 +1,43 @@
 """What becomes of records when a delivery ends without an outcome: a lost lock, a replay, a failed trial.
 
-A ShareConsumer's record is AVAILABLE again, or ARCHIVED at the limit, as in Kafka. A query's record is never archived
-by a failure alone: at the limit it is set aside, to be delivered alone (design §2, "Poison isolation").
+A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
+for a failure alone: at the limit it is set aside, to be delivered alone (design §2, "Poison isolation"). What is given
+up is ARCHIVING until its dead letter is filed, or ARCHIVED at once in a group that has no dead letter queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.changes import moved
+from coordinator.changes import archived, moved
 from coordinator.config import GroupConfig
 from coordinator.isolation import solo_backoff_ms
 from coordinator.members import AcquiredPlan
 from coordinator.messages import LeftOut
-from coordinator.record_state import Event
+from coordinator.record_state import Event, RecordState
 from coordinator.records import DataLost
 from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
-from coordinator.values import TopicIdPartition
+from coordinator.values import Disposition, TopicIdPartition
 
 
 def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
     """A ShareConsumer's lock ran out: one failed delivery; its number stays, in case its holder comes back."""
     failed = run._replace(failures=run.failures + 1, deadline_ms=None)
     if failed.tries >= config.share_delivery_count_limit:
-        return moved(failed, Event.LIMIT)
+        return archived(failed, Event.LIMIT, config, Disposition.EXPIRED)
     return moved(failed, Event.LOSE_LOCK)
 
 
-def released(run: Run, config: GroupConfig) -> Run:
-    """Given back by its holder: a try, no failure; nobody may come back to it."""
+def released(run: Run, config: GroupConfig, not_before_ms: int | None = None) -> Run:
+    """Given back by its holder: a try, no failure; nobody may come back to it. With ``not_before_ms`` it is not
+    acquired again earlier. One whose lock was lost meanwhile had its try counted then."""
+    if run.state == RecordState.AVAILABLE:
+        return moved(run, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms or run.not_before_ms)
     given = run._replace(releases=run.releases + 1, deadline_ms=None)
     if given.tries >= config.share_delivery_count_limit:
-        return moved(given, Event.LIMIT)
-    return moved(given, Event.RELEASE, acquisition=None)
+        return archived(given, Event.LIMIT, config, Disposition.DELIVERY_LIMIT)
+    return moved(given, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms)
 
 
 def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:
@@ -47,9 +51,14 @@ def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: i
         if not plan.trial:
             return failed_alone(failed, config, now_ms)
         if run.lost_trials:
-            return moved(failed, Event.FAIL_TRIAL)
+            return trial_failed(failed, config)
         failed = failed._replace(lost_trials=1)
     return moved(failed, Event.LOSE_LOCK)
+
+
+def trial_failed(run: Run, config: GroupConfig) -> Run:
+    """It failed alone, and others did not: it is given up."""
+    return archived(run, Event.FAIL_TRIAL, config, Disposition.DELIVERY_LIMIT)
 
 
 def set_aside(run: Run, plan: AcquiredPlan, now_ms: int) -> Run:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coordinator.messages import LeftOut
+from coordinator.staging import StagedRun
+from coordinator.values import TopicIdPartition
 
 PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
@@ -17,7 +19,8 @@ class AcquiredPlan:
     or came back to it last. ``used``: that delivery has begun. ``vouches``: it began after the group last set a record
     aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was taken up;
     ``untold``: lost while nobody read it, to be told when it is taken up next. ``since``: the first of the plans that
-    were given up for it, one after the other, since nothing of them was left to read; 0 for none.
+    were given up for it, one after the other, since nothing of them was left to read; 0 for none. ``staged``: what
+    sinks said of its records; it takes effect when the plan is completed.
     """
 
     number: int
@@ -33,6 +36,7 @@ class AcquiredPlan:
     untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     since: int = 0
+    staged: dict[TopicIdPartition, list[StagedRun]] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -42,7 +46,8 @@ class AcquiredPlan:
 
 @dataclass(slots=True)
 class Member:
-    """A Spark query or a ShareConsumer. All but ``session_deadline_ms`` (None: no live session) is durable."""
+    """A Spark query or a ShareConsumer. All but ``session_deadline_ms`` (None: no live session) is durable.
+    ``decides``: a sink has staged outcomes for it."""
 
     member_id: str
     member_epoch: int
@@ -58,6 +63,7 @@ class Member:
     newest: AcquiredPlan | None = None
     completed: int = 0
     evidence: bool = False
+    decides: bool = False
     session_deadline_ms: int | None = None
 
     @property

@@ -3,11 +3,13 @@
 A record of a share partition is AVAILABLE until a member acquires it. While ACQUIRED, one member holds it, under a lock
 that lives for a while (a ShareConsumer's) or as long as its member's session (a query's). It leaves ACQUIRED by an
 outcome (accept, release, reject, gap), by losing its lock, or by isolation, which returns records of a batch that keeps
-failing. ACKNOWLEDGED and ARCHIVED are terminal. With a dead letter queue a record is ARCHIVING until its dead letter is
-written (KIP-1191). IN_PROGRESS is reserved.
+failing. ACKNOWLEDGED and ARCHIVED are terminal. A record that is given up is ARCHIVING until its dead letter is filed:
+written, or, without a dead letter queue, found not to be wanted, which is in the same step (KIP-1191). IN_PROGRESS is
+reserved.
 
-A run that lost its lock keeps its acquisition number: the member that comes back to its plan may still complete or
-archive it from AVAILABLE, which is why those moves start there too; whoever lost the number can't.
+A run that lost its lock keeps its acquisition number: the member that comes back to its plan may still complete it,
+with whatever outcome, or archive it from AVAILABLE, which is why those moves start there too; whoever lost the number
+can't.
 
 Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing.
 """
@@ -48,6 +50,7 @@ class Event(Enum):
     COMPLETE = "complete"
     LOG_START = "log start moved"
     MISSING = "not in the log"
+    FILE = "letter filed"
 
 
 S, E = RecordState, Event
@@ -58,12 +61,12 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     # its holder decides
     (S.ACQUIRED, E.ACCEPT): S.ACKNOWLEDGED,
     (S.ACQUIRED, E.RELEASE): S.AVAILABLE,
-    (S.ACQUIRED, E.REJECT): S.ARCHIVED,
+    (S.ACQUIRED, E.REJECT): S.ARCHIVING,
     (S.ACQUIRED, E.GAP): S.ARCHIVED,
     (S.ACQUIRED, E.RENEW): S.ACQUIRED,
     # its holder is gone
     (S.ACQUIRED, E.LOSE_LOCK): S.AVAILABLE,
-    (S.ACQUIRED, E.LIMIT): S.ARCHIVED,
+    (S.ACQUIRED, E.LIMIT): S.ARCHIVING,
     # a query comes back to its plan, within its session or after it
     (S.ACQUIRED, E.RECLAIM): S.ACQUIRED,
     (S.AVAILABLE, E.RECLAIM): S.ACQUIRED,
@@ -71,10 +74,14 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     (S.AVAILABLE, E.CUT): S.AVAILABLE,
     (S.ACQUIRED, E.SET_ASIDE): S.AVAILABLE,
     (S.AVAILABLE, E.SET_ASIDE): S.AVAILABLE,
-    (S.ACQUIRED, E.FAIL_TRIAL): S.ARCHIVED,
-    (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVED,
+    (S.ACQUIRED, E.FAIL_TRIAL): S.ARCHIVING,
+    (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVING,
     (S.ACQUIRED, E.COMPLETE): S.ACKNOWLEDGED,
     (S.AVAILABLE, E.COMPLETE): S.ACKNOWLEDGED,
+    (S.AVAILABLE, E.RELEASE): S.AVAILABLE,
+    (S.AVAILABLE, E.REJECT): S.ARCHIVING,
+    # its dead letter
+    (S.ARCHIVING, E.FILE): S.ARCHIVED,
     # the log never had it, or moved away under it
     (S.AVAILABLE, E.MISSING): S.ARCHIVED,
     (S.AVAILABLE, E.LOG_START): S.ARCHIVED,

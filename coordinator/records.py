@@ -14,6 +14,7 @@ import msgspec
 from coordinator.errors import ShareGroupError
 from coordinator.messages import LeftOut
 from coordinator.runs import Run
+from coordinator.staging import StagedRun
 
 
 class UnreadableRecord(ShareGroupError):
@@ -138,6 +139,17 @@ class PlanTakenUp(_Record, frozen=True):
     untold: tuple[LeftOut, ...] = ()
 
 
+class PlanStaged(_Record, frozen=True):
+    """What sinks said of the plan's records, by (topic id, partition); it is laid over what was staged before.
+    ``decided`` and ``rejected`` add to the window of the reject ratio."""
+
+    number: int
+    member_id: str
+    partitions: tuple[tuple[str, int, tuple[StagedRun, ...]], ...] = ()
+    decided: int = 0
+    rejected: int = 0
+
+
 class PlanCompleted(_Record, frozen=True):
     """``records`` were accepted by it; with at least one, the member has evidence that processing works, if the plan's
     delivery began after the group last set a record aside."""
@@ -190,11 +202,15 @@ class PlanKept(_Record, frozen=True):
 
 
 class ProgressKept(_Record, frozen=True):
-    """A snapshot's numbers: the group's last one (member_id None), a member's last completed one and its evidence."""
+    """A snapshot's numbers: the group's last one and its window of the reject ratio (member_id None), or a member's
+    last completed one, its evidence, and whether a sink decided for it."""
 
     number: int
     member_id: str | None = None
     evidence: bool = False
+    decides: bool = False
+    decided: int = 0
+    rejected: int = 0
 
 
 Record: TypeAlias = (
@@ -210,6 +226,7 @@ Record: TypeAlias = (
     | DeadlinesPassed
     | PlanAcquired
     | PlanTakenUp
+    | PlanStaged
     | PlanCompleted
     | EvidenceCleared
     | LogStartMoved
@@ -237,11 +254,23 @@ def encode_records(records: Iterable[Record]) -> list[bytes]:
 
 
 def _parts(record: Record) -> Iterator[Record]:
-    if not isinstance(record, RunsChanged) or len(record.runs) <= MOST_RUNS:
+    if isinstance(record, RunsChanged) and len(record.runs) > MOST_RUNS:
+        for at in range(0, len(record.runs), MOST_RUNS):
+            yield msgspec.structs.replace(record, runs=record.runs[at : at + MOST_RUNS])
+    elif isinstance(record, PlanStaged) and sum(len(runs) for _, _, runs in record.partitions) > MOST_RUNS:
+        yield from _staged_parts(record)
+    else:
         yield record
-        return
-    for at in range(0, len(record.runs), MOST_RUNS):
-        yield msgspec.structs.replace(record, runs=record.runs[at : at + MOST_RUNS])
+
+
+def _staged_parts(record: PlanStaged) -> Iterator[Record]:
+    """Staging twice is staging both; the window counts with the first."""
+    decided, rejected = record.decided, record.rejected
+    for topic_id, partition, runs in record.partitions:
+        for at in range(0, len(runs), MOST_RUNS):
+            part = ((topic_id, partition, runs[at : at + MOST_RUNS]),)
+            yield msgspec.structs.replace(record, partitions=part, decided=decided, rejected=rejected)
+            decided = rejected = 0
 
 
 def decode_record(data: bytes, group_id: str = "?") -> Record:

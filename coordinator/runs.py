@@ -13,6 +13,7 @@ from typing import NamedTuple
 from sortedcontainers import SortedDict, SortedList
 
 from coordinator.record_state import TERMINAL, RecordState
+from coordinator.values import Disposition
 
 
 class Run(NamedTuple):
@@ -22,7 +23,8 @@ class Run(NamedTuple):
     that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a ShareConsumer's lock;
     None for a query's, which lives as long as its session. not_before_ms: not acquired earlier. set_aside_ms: None, or
     when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered alone. lost_trials:
-    trials that ended in a lost lock and were not judged then.
+    trials that ended in a lost lock and were not judged then. disposition, reason: what the dead letter of an ARCHIVING
+    one says.
     """
 
     state: RecordState
@@ -35,6 +37,8 @@ class Run(NamedTuple):
     set_aside_ms: int | None = None
     last_tried_ms: int | None = None
     lost_trials: int = 0
+    disposition: Disposition = Disposition.NONE
+    reason: str = ""
 
     @property
     def tries(self) -> int:
@@ -59,11 +63,22 @@ class RunMap:
 
     ``counts``: records by state. ``carried``: records by acquisition number. ``ready``: first offsets of AVAILABLE runs
     that may be acquired at once; ``delayed``: (not before, first) of those that may be later; ``set_aside``:
-    (last tried, first) of those that are delivered alone. ``changed_numbers``: numbers that came or went since the
-    group last looked (it drops plans that nobody carries).
+    (last tried, first) of those that are delivered alone; ``archiving``: first offsets of runs whose dead letters are
+    to be written. ``changed_numbers``: numbers that came or went since the group last looked (it drops plans that
+    nobody carries).
     """
 
-    __slots__ = ("_firsts", "_runs", "carried", "changed_numbers", "counts", "delayed", "ready", "set_aside")
+    __slots__ = (
+        "_firsts",
+        "_runs",
+        "archiving",
+        "carried",
+        "changed_numbers",
+        "counts",
+        "delayed",
+        "ready",
+        "set_aside",
+    )
 
     def __init__(self) -> None:
         self._runs: SortedDict[int, tuple[int, Run]] = SortedDict()
@@ -74,6 +89,7 @@ class RunMap:
         self.ready: SortedList[int] = SortedList()
         self.delayed: SortedList[tuple[int, int]] = SortedList()
         self.set_aside: SortedList[tuple[int, int]] = SortedList()
+        self.archiving: SortedList[int] = SortedList()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -177,6 +193,8 @@ class RunMap:
                     self.delayed.add((run.not_before_ms, first))
                 else:
                     ready.append(first)
+            elif run.state == RecordState.ARCHIVING:
+                self.archiving.add(first)
         if ready:
             self.ready.update(ready)
 
@@ -197,6 +215,8 @@ class RunMap:
                 self.delayed.remove((run.not_before_ms, first))
             else:
                 self.ready.remove(first)
+        elif run.state == RecordState.ARCHIVING:
+            self.archiving.remove(first)
 
     def terminal_count(self) -> int:
         """Records of the map in a terminal state."""

@@ -31,6 +31,7 @@ from coordinator.records import (
     PlanAcquired,
     PlanCompleted,
     PlanKept,
+    PlanStaged,
     PlanTakenUp,
     ProgressKept,
     Record,
@@ -41,7 +42,11 @@ from coordinator.records import (
 )
 from coordinator.runs import Segment
 from coordinator.share_partition import SharePartition
+from coordinator.staging import staged_with
 from coordinator.values import TopicIdPartition
+
+REJECT_WINDOW = 10_000
+"""About so many decided records, the last ones, tell which part of them was rejected."""
 
 
 class ShareGroup:
@@ -61,6 +66,9 @@ class ShareGroup:
         self.last_number = 0
         self.untold: tuple[LeftOut, ...] = ()
         """What the logs lost of records that nobody held: the query that acquires next is told."""
+        self.decided = 0
+        self.rejected = 0
+        """By sinks, of about the last REJECT_WINDOW records."""
         self._holders: dict[int, set[TopicIdPartition]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -180,15 +188,27 @@ class ShareGroup:
             yield TopicRegistered(topic=topic, topic_id=topic_id)
         for member in self.members.values():
             yield _member_record(member)
-        yield ProgressKept(number=self.last_number)
+        yield ProgressKept(number=self.last_number, decided=self.decided, rejected=self.rejected)
         for plan in self._kept_plans():
             yield self._plan_record(plan)
+        yield from self._staged_records()
         for member in self.members.values():
-            yield ProgressKept(number=member.completed, member_id=member.member_id, evidence=member.evidence)
+            yield ProgressKept(
+                number=member.completed,
+                member_id=member.member_id,
+                evidence=member.evidence,
+                decides=member.decides,
+            )
         for key, partition in self.partitions.items():
             yield from _partition_records(key, partition)
         if self.untold:
             yield DataLost(number=0, member_id="", lost=self.untold)
+
+    def _staged_records(self) -> Iterator[PlanStaged]:
+        for plan in self.plans.values():
+            if plan.staged:
+                partitions = tuple((*key, tuple(runs)) for key, runs in plan.staged.items())
+                yield PlanStaged(number=plan.number, member_id=plan.member_id, partitions=partitions)
 
     def _kept_plans(self) -> list[AcquiredPlan]:
         newest = [m.newest for m in self.members.values() if m.newest is not None]
@@ -310,10 +330,23 @@ class ShareGroup:
             held.append((partition.key.topic_id, partition.key.partition, tuple(ranges)))
         return tuple(held)
 
+    def _plan_staged(self, record: PlanStaged) -> None:
+        self.members[record.member_id].decides = True
+        plan = self.plans.get(record.number)
+        for topic_id, index, runs in record.partitions if plan is not None else ():
+            assert plan is not None
+            key = TopicIdPartition(topic_id, index)
+            plan.staged[key] = staged_with(plan.staged.get(key, []), list(runs))
+        self.decided += record.decided
+        self.rejected += record.rejected
+        while self.decided > REJECT_WINDOW:
+            self.decided, self.rejected = self.decided // 2, self.rejected // 2
+
     def _plan_completed(self, record: PlanCompleted) -> None:
         member = self.members[record.member_id]
         member.completed = record.number
         assert member.newest is not None
+        member.newest.staged = {}
         member.evidence = member.evidence or (record.records > 0 and member.newest.vouches)
 
     def _evidence_cleared(self, record: EvidenceCleared) -> None:
@@ -350,9 +383,10 @@ class ShareGroup:
     def _progress_kept(self, record: ProgressKept) -> None:
         if record.member_id is None:
             self.last_number = max(self.last_number, record.number)
+            self.decided, self.rejected = record.decided, record.rejected
         else:
             member = self.members[record.member_id]
-            member.completed, member.evidence = record.number, record.evidence
+            member.completed, member.evidence, member.decides = record.number, record.evidence, record.decides
 
 
 def _joined(lost: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
@@ -410,6 +444,7 @@ _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     DeadlinesPassed: ShareGroup._deadlines_passed,
     PlanAcquired: ShareGroup._plan_acquired,
     PlanTakenUp: ShareGroup._plan_taken_up,
+    PlanStaged: ShareGroup._plan_staged,
     PlanCompleted: ShareGroup._plan_completed,
     EvidenceCleared: ShareGroup._evidence_cleared,
     LogStartMoved: ShareGroup._log_start_moved,

@@ -2,8 +2,8 @@
 
 ``start_offset`` (SPSO) is the first offset not yet delivered to completion, ``end_offset`` (SPEO + 1, exclusive) the
 first that was never acquired. The start offset moves over leading terminal runs, and to the log start when that
-overtakes it; records that are still ACQUIRED below it stay until their holder is done with them (KIP-932, "Share
-partition in-flight records"; ``kafka-engine-facts.md`` 24-28).
+overtakes it; records that are still ACQUIRED below it stay until their holder is done with them, and ARCHIVING ones
+until their dead letter is filed (KIP-932, "Share partition in-flight records"; ``kafka-engine-facts.md`` 24-28).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from coordinator.record_state import TERMINAL, RecordState
 from coordinator.runs import Run, RunMap, Segment
 from coordinator.values import TopicIdPartition
+
+_STAYS = frozenset({RecordState.ACQUIRED, RecordState.ARCHIVING})
 
 
 class SharePartition:
@@ -37,6 +39,11 @@ class SharePartition:
     @property
     def acquired_count(self) -> int:
         return self.runs.counts[RecordState.ACQUIRED]
+
+    @property
+    def archiving_count(self) -> int:
+        """Records whose dead letters are to be written."""
+        return self.runs.counts[RecordState.ARCHIVING]
 
     @property
     def delivery_complete_count(self) -> int:
@@ -102,9 +109,10 @@ class SharePartition:
             at = self.runs.starting_at(self.start_offset)
 
     def _drop_below_start(self, lowest: int) -> None:
-        """Below the log start only what is still held stays, until its holder is done with it."""
+        """Below the log start only what is still held stays, until its holder is done with it, and what has yet to
+        become a dead letter."""
         for segment in list(self.runs.between(lowest, self.start_offset)):
-            if segment.first >= self.start_offset or segment.run.state == RecordState.ACQUIRED:
+            if segment.first >= self.start_offset or segment.run.state in _STAYS:
                 continue
             whole = self.runs.starting_at(segment.first)
             assert whole is not None

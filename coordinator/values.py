@@ -34,6 +34,16 @@ class AcknowledgeType(IntEnum):
     RENEW = 4
 
 
+class Disposition(IntEnum):
+    """Why a record is a dead letter (KIP-1317's idea; the numbers are ours): its holder rejected it; it was given back,
+    or failed its trial, when its tries were used up; or its lock ran out then."""
+
+    NONE = 0
+    REJECTED = 1
+    DELIVERY_LIMIT = 2
+    EXPIRED = 3
+
+
 class OutcomeRun(NamedTuple):
     """What a sink decided of offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
 

@@ -84,7 +84,13 @@ class Picture:
 
 S = RecordState
 BOX_WIDTH, BOX_HEIGHT = 156, 52
-PLACES = {S.AVAILABLE: (210, 235), S.ACQUIRED: (500, 235), S.ACKNOWLEDGED: (840, 85), S.ARCHIVED: (840, 395)}
+PLACES = {
+    S.AVAILABLE: (210, 235),
+    S.ACQUIRED: (500, 235),
+    S.ACKNOWLEDGED: (880, 85),
+    S.ARCHIVING: (880, 275),
+    S.ARCHIVED: (880, 495),
+}
 
 
 @dataclass(frozen=True)
@@ -101,18 +107,21 @@ class Edge:
 EDGES = {
     (S.AVAILABLE, S.ACQUIRED): Edge("M288,224 H420", 355, 214, in_one_line=True),
     (S.ACQUIRED, S.AVAILABLE): Edge("M422,246 H290", 355, 266),
-    (S.ACQUIRED, S.ACKNOWLEDGED): Edge("M578,222 L762,98", 690, 172, "start"),
-    (S.ACQUIRED, S.ARCHIVED): Edge("M578,248 L762,378", 618, 306, "end"),
+    (S.ACQUIRED, S.ACKNOWLEDGED): Edge("M578,222 L802,98", 664, 140, "end"),
+    (S.ACQUIRED, S.ARCHIVING): Edge("M578,240 L800,272", 690, 202, "start"),
+    (S.ACQUIRED, S.ARCHIVED): Edge("M560,261 L800,478", 768, 425, "start"),
     (S.ACQUIRED, S.ACQUIRED): Edge("M480,209 C470,150 530,150 520,207", 500, 152, in_one_line=True),
     (S.AVAILABLE, S.AVAILABLE): Edge("M132,224 C80,215 80,255 130,246", 82, 231, "end"),
-    (S.AVAILABLE, S.ACKNOWLEDGED): Edge("M210,209 V75 H760", 480, 65, in_one_line=True),
-    (S.AVAILABLE, S.ARCHIVED): Edge("M210,261 V405 H760", 480, 425, in_one_line=True),
+    (S.AVAILABLE, S.ACKNOWLEDGED): Edge("M210,209 V75 H800", 480, 65, in_one_line=True),
+    (S.AVAILABLE, S.ARCHIVING): Edge("M250,261 V420 H640 L830,303", 440, 410, in_one_line=True),
+    (S.AVAILABLE, S.ARCHIVED): Edge("M210,261 V505 H800", 480, 525, in_one_line=True),
+    (S.ARCHIVING, S.ARCHIVED): Edge("M900,301 V467", 910, 375, "start"),
 }
 
 
 def states() -> Picture:
     """The state diagram, from the transition table."""
-    picture = Picture(960, 500, "The states of a record and what moves it from one to another")
+    picture = Picture(1080, 590, "The states of a record and what moves it from one to another")
     reached = {state for (before, _), after in TRANSITIONS.items() for state in (before, after)}
     for state in RecordState:
         if state in reached:
@@ -126,7 +135,7 @@ def states() -> Picture:
         picture.lines(edge.x, edge.y, [", ".join(names)] if edge.in_one_line else names, edge.anchor)
     waiting = ", ".join(state.name for state in RecordState if state not in reached)
     if waiting:
-        picture.text(480, 475, f"KIP-932 and KIP-1191 have them, no move reaches them yet: {waiting}", style="faint")
+        picture.text(480, 565, f"KIP-932 and KIP-1191 have them, no move reaches them yet: {waiting}", style="faint")
     return picture
 
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
 from coordinator.config_key import ConfigKey, show  # noqa: E402
-from share_source.kafka_options import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
+from coordinator.client.kafka_options import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
 from share_source.option_table import OPTIONS, REFUSED  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
@@ -67,9 +67,7 @@ def paragraphs(key: ConfigKey) -> list[str]:
 
 
 def not_built(key: ConfigKey) -> list[str]:
-    if key.room:
-        return [f"Not built yet, so only the default can be set: {key.room}."]
-    return [f"Not built yet: {value} ({room})." for value, room in (key.room_of or {}).items()]
+    return [f"Not built yet, so only the default can be set: {key.room}."] if key.room else []
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -61,12 +61,21 @@ class InitializePartitions(Message, frozen=True):
 
 class CompletePlan(Message, frozen=True):
     """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless.
-    ``processed`` false: the log holds none of its offsets, so that its completion says nothing of the processing."""
+    ``processed`` false: the log holds none of its offsets, so that its completion says nothing of the processing.
+    ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released."""
 
     member_id: str
     member_epoch: int
     number: str
     processed: bool = True
+    gaps: tuple[Gap, ...] = ()
+
+
+class PlanDone(Message, frozen=True):
+    """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
+    that all of the plan was given back, with no try counted."""
+
+    undecided: bool = False
 
 
 class AcquirePlan(Message, frozen=True):
@@ -100,6 +109,22 @@ class MoveLogStarts(Message, frozen=True):
     """The log start of these partitions moved (retention, delete-records)."""
 
     starts: tuple[PartitionStart, ...]
+
+
+class LettersFiled(Message, frozen=True, tag=False):
+    """Offsets ``first..last``, given up at ``delivery_count``, whose dead letter is filed."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    delivery_count: int
+
+
+class FileLetters(Message, frozen=True):
+    """The dead letters of these records are written, or never will be: they are ARCHIVED."""
+
+    letters: tuple[LettersFiled, ...]
 
 
 class ArchiveGaps(Message, frozen=True):

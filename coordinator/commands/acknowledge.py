@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 
-from coordinator.changes import Changes, Outcomes, moved, split_at
+from coordinator.changes import Changes, Outcomes, archived, moved, split_at
 from coordinator.commands import Decision
 from coordinator.config import GroupConfig
 from coordinator.errors import InvalidRecordState, InvalidRequest, ShareGroupError
@@ -19,10 +19,11 @@ from coordinator.losing import released
 from coordinator.messages import AckBatch, Acknowledge, AcknowledgeReply
 from coordinator.record_state import Event, RecordState
 from coordinator.records import LocksRenewed, Record
+from coordinator.retry_policy import not_before_ms
 from coordinator.runs import FRESH, Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
-from coordinator.values import AcknowledgeType, TopicIdPartition
+from coordinator.values import AcknowledgeType, Disposition, TopicIdPartition
 
 Piece = tuple[int, int, AcknowledgeType]
 _TYPES = {kind.value: kind for kind in AcknowledgeType}
@@ -67,7 +68,11 @@ def _partition_records(
                         changes.put(partition.key, part.first, part.last, moved(part.run, Event.LOG_START))
                     continue
                 _check_held(group, member_id, batch, part)
-                target.put(partition.key, part.first, part.last, outcomes[kind](part.run))
+                if kind == AcknowledgeType.RELEASE and group.config.share_release_backoff_ms:
+                    after = _delayed(group, part, now_ms)
+                else:
+                    after = outcomes[kind](part.run)
+                target.put(partition.key, part.first, part.last, after)
     renewed = [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in renewals.records()]
     return [*renewed, *changes.records()]
 
@@ -167,7 +172,14 @@ def _outcome(group: ShareGroup, kind: AcknowledgeType, now_ms: int, run: Run) ->
         return released(run, group.config)
     if kind == AcknowledgeType.RENEW:
         return _renewed(group, run, group.config, now_ms)
-    return moved(run, Event.REJECT if kind == AcknowledgeType.REJECT else Event.GAP)
+    if kind == AcknowledgeType.REJECT:
+        return archived(run, Event.REJECT, group.config, Disposition.REJECTED)
+    return moved(run, Event.GAP)
+
+
+def _delayed(group: ShareGroup, part: Segment, now_ms: int) -> Run:
+    at_ms = not_before_ms(group.config, part.run.releases + 1, part.first, now_ms)
+    return released(part.run, group.config, at_ms)
 
 
 def _renewed(group: ShareGroup, run: Run, config: GroupConfig, now_ms: int) -> Run:

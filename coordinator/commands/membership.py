@@ -156,7 +156,7 @@ def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) 
             elif plan.query:
                 after = query_lost_lock(run, plan, group.config, now_ms)
                 evidence_is_old = evidence_is_old or is_news(run, after)
-                trial_failed = trial_failed or after.state == RecordState.ARCHIVED
+                trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
             else:
                 after = released(run, group.config) if left else consumer_lost_lock(run, group.config)
             changes.put(partition.key, first, last, after)

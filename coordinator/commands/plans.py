@@ -1,4 +1,4 @@
-"""A query's plan after it was acquired: complete it, take it up in ``partitions()``, reclaim it in a later process.
+"""A query's plan after it was acquired: take it up in ``partitions()``, reclaim it in a later process.
 
 Whoever comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its number (design §2); a plan
 that is completed, or not the member's newest, is refused by name.
@@ -9,35 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from coordinator.changes import Changes, count_records, moved, split_at
-from coordinator.commands import CompletePlan, Decision, TakeUpPlan
+from coordinator.changes import Changes, moved, split_at
+from coordinator.commands import Decision, TakeUpPlan
 from coordinator.errors import StalePlan
 from coordinator.isolation import isolation_class, slice_size
-from coordinator.losing import at_limit, failed_alone, is_news, set_aside
+from coordinator.losing import at_limit, failed_alone, is_news, set_aside, trial_failed
 from coordinator.members import AcquiredPlan, Member
-from coordinator.messages import Done, LeftOut, PartitionPlan, Plan, PlanReply
+from coordinator.messages import LeftOut, PartitionPlan, Plan, PlanReply
 from coordinator.record_state import Event, RecordState
-from coordinator.records import EvidenceCleared, PlanCompleted, PlanTakenUp, Record
+from coordinator.records import EvidenceCleared, PlanTakenUp, Record
 from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.values import AcquiredRange, TopicIdPartition
-
-
-def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
-    """Spark has committed the plan's batch: what still carries its number is accepted, an hour later too. Twice is
-    harmless. StalePlan for any other than the newest."""
-    member = group.member(command.member_id, command.member_epoch)
-    number = group.number(command.number)
-    if number == member.completed:
-        return Decision((), Done())
-    plan = newest_plan(group, member, number)
-    changes, records = Changes(), 0
-    for partition, segments in group.carrying(plan):
-        for first, last, run in segments:
-            changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
-        records += count_records(segments)
-    done = PlanCompleted(number=number, member_id=member.member_id, records=records if command.processed else 0)
-    return Decision((*changes.records(), done), Done())
 
 
 def newest_plan(group: ShareGroup, member: Member, number: int) -> AcquiredPlan:
@@ -228,7 +211,7 @@ class Reclaim:
         failed = run._replace(failures=run.failures + (used and run.state == RecordState.ACQUIRED))
         if used and self.plan.trial:
             self.trial_failed = True
-            self._leave_out(key, segment, moved(failed, Event.FAIL_TRIAL), "archived")
+            self._leave_out(key, segment, trial_failed(failed, config), "archived")
         elif used and run.set_aside_ms is not None:
             self._set_aside(key, segment, failed_alone(failed, config, self.now_ms))
         elif used and at_limit(failed, config):

@@ -164,11 +164,6 @@ def test_a_value_that_is_not_allowed_says_what_is(name: str, text: str, bounds: 
 @pytest.mark.parametrize(
     ("name", "text", "room"),
     [
-        ("share.acknowledgement.mode", "explicit", "the sink"),
-        ("share.release.backoff.ms", "1000", "retry policies"),
-        ("errors.deadletterqueue.topic.name", "dlq.billing", "dead letter queues"),
-        ("errors.deadletterqueue.on.failure", "archive", "dead letter queues"),
-        ("errors.deadletterqueue.copy.record.enable", "false", "dead letter queues"),
         ("share.assignment.interval.ms", "5", "assignment"),
     ],
 )

@@ -397,7 +397,8 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
         "PlanTakenUp": {"data_loss": (), "left_out": (), "untold": ()},
         "EvidenceCleared": {"member_id": None},
         "PlanKept": {"data_loss": (), "untold": (), "left_out": (), "ranges": (), "since": 0},
-        "ProgressKept": {"member_id": None, "evidence": False},
+        "ProgressKept": {"member_id": None, "evidence": False, "decides": False, "decided": 0, "rejected": 0},
+        "PlanStaged": {"partitions": (), "decided": 0, "rejected": 0},
     }
     assert [record.__name__ for record in get_args(Record) if not record.durable] == [
         "SessionRenewed",
