@@ -18,8 +18,8 @@ class AcquiredPlan:
     ``ranges``: what it still holds; taking it up leaves out what it lost. ``member_epoch``: the epoch that acquired it,
     or came back to it last. ``used``: that delivery has begun. ``vouches``: it began after the group last set a record
     aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was taken up;
-    ``untold``: lost while nobody read it, to be told when it is taken up next. ``since``: the first of the plans that
-    were given up for it, one after the other, since nothing of them was left to read; 0 for none. ``staged``: what
+    ``untold``: lost while nobody read it, to be told when it is taken up next. ``gave_up``: the plans that were
+    given up for it, one after the other, since nothing of them was left to read (the last hundred). ``staged``: what
     sinks said of its records; it takes effect when the plan is completed.
     """
 
@@ -35,7 +35,7 @@ class AcquiredPlan:
     data_loss: tuple[LeftOut, ...] = ()
     untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    since: int = 0
+    gave_up: tuple[int, ...] = ()
     staged: dict[TopicIdPartition, list[StagedRun]] = field(default_factory=dict)
 
     @property
@@ -78,4 +78,4 @@ class Member:
     def gave_up(self, number: int) -> bool:
         """Whether this plan was given up for the newest one, and no process ever began to read either of them."""
         plan = self.pending
-        return plan is not None and not (plan.used or plan.data_loss) and 0 < plan.since <= number < plan.number
+        return plan is not None and number in plan.gave_up and not (plan.used or plan.data_loss)

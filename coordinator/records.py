@@ -127,8 +127,8 @@ class PlanAcquired(_Record, frozen=True):
 
 class PlanTakenUp(_Record, frozen=True):
     """The plan's delivery in this epoch: used (a replay of it then counts as a failure), or only reclaimed.
-    ``data_loss`` is told with it; ``untold`` still has to be. A number below the newest plan's is one that was given up
-    for it: it is the newest again, empty."""
+    ``data_loss`` is told with it; ``untold`` still has to be. Another number than the newest plan's is one that was
+    given up for it: it is the newest again, empty."""
 
     number: int
     member_id: str
@@ -198,7 +198,7 @@ class PlanKept(_Record, frozen=True):
     untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
-    since: int = 0
+    gave_up: tuple[int, ...] = ()
 
 
 class ProgressKept(_Record, frozen=True):

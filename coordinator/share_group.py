@@ -48,6 +48,8 @@ from coordinator.values import TopicIdPartition
 REJECT_WINDOW = 10_000
 """About so many decided records, the last ones, tell which part of them was rejected."""
 
+GIVEN_UP_KEPT = 100
+
 
 class ShareGroup:
     """State of one group. ``numbers`` in here are ints; on the wire they carry the group's incarnation."""
@@ -229,7 +231,7 @@ class ShareGroup:
             untold=plan.untold,
             left_out=plan.left_out,
             ranges=plan.ranges,
-            since=plan.since,
+            gave_up=plan.gave_up,
         )
 
     # --- one method a record
@@ -303,8 +305,10 @@ class ShareGroup:
         self.last_number = max(self.last_number, record.number)
         if member.query:
             given_up = member.pending
-            plan.untold = (*(() if given_up is None else (*given_up.untold, *given_up.data_loss)), *record.untold)
-            plan.since = 0 if given_up is None else given_up.since or given_up.number
+            plan.untold = record.untold
+            if given_up is not None:
+                plan.untold = (*given_up.untold, *given_up.data_loss, *record.untold)
+                plan.gave_up = (*given_up.gave_up, given_up.number)[-GIVEN_UP_KEPT:]
             self.untold = tuple(lost for lost in self.untold if lost not in record.untold)
             member.newest = plan
 
@@ -313,7 +317,7 @@ class ShareGroup:
         plan = member.newest
         assert plan is not None
         if plan.number != record.number:
-            plan = member.newest = replace(plan, number=record.number, trial=False, since=0)
+            plan = member.newest = replace(plan, number=record.number, trial=False, gave_up=(), staged={})
         plan.member_epoch, plan.used = record.member_epoch, record.used
         plan.vouches = record.used
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
@@ -374,7 +378,7 @@ class ShareGroup:
         plan = _plan_of(record, member)
         plan.used, plan.vouches = record.used, record.vouches
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
-        plan.since = record.since
+        plan.gave_up = record.gave_up
         if record.carried:
             self.plans[record.number] = plan
         if record.newest:

@@ -137,6 +137,7 @@ class ChoiceModel(PlansModel):
         if member.query:
             given_up = member.pending
             plan.untold = [*(() if given_up is None else (*given_up.untold, *given_up.told)), *self.untold]
+            plan.gave_up = [] if given_up is None else [*given_up.gave_up, given_up.number][-100:]
             self.untold = []
             member.newest = plan
         self.settle()

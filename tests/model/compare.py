@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from coordinator.messages import LeftOut
 from coordinator.record_state import RecordState
 from coordinator.share_group import ShareGroup
+from coordinator.values import Disposition
 from tests.model.choice import ChoiceModel
 from tests.model.naive import ACQUIRED, AVAILABLE, KNOWN, Key, Plan
 from tests.unit.group_driver import GroupDriver
@@ -58,7 +59,7 @@ class Comparison:
             for offset in range(first, last + 1):
                 record = records.get(offset)
                 assert record is not None, f"{index}:{offset} should not be known"
-                assert run == KNOWN(record), f"{index}:{offset} {run} {record}"
+                assert run == (*KNOWN(record), Disposition.NONE, ""), f"{index}:{offset} {run} {record}"
             known += last - first + 1
             if first < start:
                 below += min(last + 1, start) - first

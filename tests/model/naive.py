@@ -68,6 +68,8 @@ class Plan:
     acquired_ms: int = 0
     untold: list[Key] = field(default_factory=list)
     told: list[Key] = field(default_factory=list)
+    gave_up: list[int] = field(default_factory=list)
+    """Plans that it took the place of, and that nobody used."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,11 @@ class Member:
     @property
     def pending(self) -> Plan | None:
         return self.newest if self.newest is not None and self.newest.number != self.completed else None
+
+    def gave_up(self, number: int) -> bool:
+        """Whether nobody used this plan, nor the one that is there instead."""
+        plan = self.pending
+        return plan is not None and not plan.used and not plan.told and number in plan.gave_up
 
 
 @dataclass(slots=True)

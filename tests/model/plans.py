@@ -116,6 +116,8 @@ class PlansModel(Naive):
         """partitions(end): what was lost is told, and if that fails the query, nobody reads the plan."""
         member = self.member(name, epoch)
         plan = member.newest
+        if member.gave_up(number):
+            return self.take_up_empty(member, number, log_starts, fail)
         if plan is None or plan.number != number or member.completed == number:
             raise Refused("not the newest")
         if plan.used and plan.epoch == member.epoch:
@@ -125,6 +127,21 @@ class PlansModel(Naive):
         plan.told, plan.untold = [*told, *plan.untold, *gone], []
         plan.epoch, plan.used = member.epoch, not (plan.told and fail)
         plan.vouches = plan.used
+        return plan
+
+    def take_up_empty(self, member: Member, number: int, log_starts: dict[int, int], fail: bool) -> Plan:
+        """Spark logged a plan that was given up: nothing is in it, and what took its place goes back."""
+        newest = member.newest
+        assert newest is not None
+        plan = member.newest = Plan(number, member.name, member.epoch, True, [], told=newest.untold)
+        for key, record in list(self.held(newest)):
+            if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
+                plan.told.append(key)
+                self.archive(key, record)
+            else:
+                record.state, record.number = AVAILABLE, None
+        plan.used = plan.vouches = not (plan.told and fail)
+        self.settle()
         return plan
 
     def complete(self, name: str, epoch: int, number: int, processed: bool) -> None:

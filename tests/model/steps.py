@@ -195,6 +195,11 @@ class Steps:
         member = self.model.members.get(name)
         return member.newest.number if member is not None and member.newest is not None else 0
 
+    def given_up(self, name: str) -> list[int]:
+        """Plans that a driver of the query may still have logged."""
+        member = self.model.members.get(name)
+        return member.newest.gave_up if member is not None and member.newest is not None else []
+
     def completed(self, name: str) -> int:
         member = self.model.members.get(name)
         return member.completed if member is not None else 0
@@ -236,9 +241,11 @@ class Steps:
         now_ms = self.engine.now_ms
         bounds = self.bounds() if looks else ()
         log_starts = {b.partition: b.log_start for b in bounds}
-        plan = self.model.members[name].newest if name in self.model.members else None
+        member = self.model.members.get(name)
+        plan = member.newest if member is not None else None
         before = list(plan.offsets) if plan is not None else []
-        anew = plan is not None and not (plan.used and plan.epoch == epoch)
+        empty = member is not None and member.gave_up(number)
+        anew = not empty and plan is not None and not (plan.used and plan.epoch == epoch)
         command = TakeUpPlan(
             member_id=name,
             member_epoch=epoch,
@@ -253,12 +260,14 @@ class Steps:
         )
         if reply is None:
             return
+        plan = self.model.members[name].newest
         assert plan is not None
         chosen = self.keys(reply)
         assert chosen == {k: r.count for k, r in self.model.held(plan)}
         told = sorted((o.partition, offset) for o in reply.data_loss for offset in range(o.first, o.last + 1))
         assert told == sorted(plan.told), "what was lost is told"
         self.seen["loss told"] += bool(told)
+        self.seen["given up, and logged"] += empty
         if anew:
             check_taken_up(before, plan, chosen, reply.left_out)
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.number))
@@ -267,6 +276,18 @@ class Steps:
         """The query's process dies, and a new one takes the batch up."""
         self.join_anew(name)
         self.use(name, self.epochs[name], number, **how)
+
+    def another_plan(self, name: str, consumer: str, most: int) -> None:
+        """The query's driver is given a plan and stopped, others take the records, its successor is given the next."""
+        self.join_again(name)
+        self.complete(name, self.epochs[name], self.newest(name))
+        self.acquire(name, self.epochs[name], self.completed(name), most)
+        self.leave(name, self.epochs[name])
+        self.join_again(consumer)
+        self.fetch(consumer, self.epochs[consumer], 40)
+        self.comparison.compare()
+        self.join_anew(name)
+        self.acquire(name, self.epochs[name], self.completed(name), most)
 
     def complete(self, name: str, epoch: int, number: int, *, processed: bool = True) -> None:
         text = self.engine.group.number_text(number)

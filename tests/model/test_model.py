@@ -34,3 +34,4 @@ def test_a_walk_meets_everything() -> None:
     assert seen.seen["fetch"]
     assert seen.seen["loss told"]
     assert seen.seen["lost, and held by nobody"]
+    assert seen.seen["given up, and logged"]

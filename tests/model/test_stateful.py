@@ -133,6 +133,15 @@ class EngineAndModel(RuleBasedStateMachine):
         elif ends == "gone":
             self.steps.leave(name, self.epoch(name, 0))
 
+    @rule(name=queries, consumer=consumers, most=st.integers(1, 40), times=st.integers(1, 3), looks=booleans)
+    def a_driver_logs_a_plan_that_was_given_up(
+        self, name: str, consumer: str, most: int, times: int, looks: bool
+    ) -> None:
+        for _ in range(times):
+            self.steps.another_plan(name, consumer, most)
+        if given_up := self.steps.given_up(name):
+            self.steps.replay(name, given_up[most % len(given_up)], looks=looks)
+
     @rule(name=queries, behind=behind, rolled_back=behind, processed=booleans)
     def complete(self, name: str, behind: int, rolled_back: int, processed: bool) -> None:
         number = max(0, self.steps.newest(name) - rolled_back)

@@ -87,6 +87,8 @@ class Walk:
         """A number that a query may name: its newest, mostly."""
         if self.chance.random() < 0.05:
             return self.chance.randint(0, self.steps.model.last_number)
+        if (given_up := self.steps.given_up(name)) and self.chance.random() < 0.5:
+            return self.chance.choice(given_up)
         return self.steps.newest(name)
 
     def _partitions(self) -> int:
@@ -113,6 +115,9 @@ class Walk:
     def complete(self) -> None:
         name = self._any(QUERIES)
         self.steps.complete(name, self._epoch(name), self._number(name), processed=self.chance.random() < 0.9)
+
+    def another_plan(self) -> None:
+        self.steps.another_plan(self._any(QUERIES), self._any(CONSUMERS), self.chance.choice((1, 3, 8, 40)))
 
     # --- ShareConsumers
 
@@ -157,6 +162,7 @@ ACTIONS = {
     "use": 14,
     "replay": 10,
     "complete": 10,
+    "another_plan": 2,
     "fetch": 12,
     "acknowledge": 14,
 }

@@ -99,6 +99,20 @@ def test_one_that_was_told_its_loss_was_in_sparks_log() -> None:
         group.use(logged)
 
 
+def test_another_members_number_is_refused() -> None:
+    group, _, newest = successor_with_another_plan()
+    assert newest == "i.4"
+    with pytest.raises(StalePlan):
+        group.use("i.3")
+
+
+def test_the_last_hundred_are_known() -> None:
+    group, logged, _ = successor_with_another_plan(plans=101)
+    with pytest.raises(StalePlan):
+        group.use(logged)
+    group.use("i.4")
+
+
 def test_old_processes_plans_and_incarnations_are_refused_as_ever() -> None:
     group, logged, newest = successor_with_another_plan()
     for refused in ("i.1", "i.5"):
