@@ -1,0 +1,228 @@
+"""The dead letters' room on a real broker: originals are found as the log has them, and letters are said to be written
+only when they are."""
+
+import contextlib
+import random
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from coordinator.dead_letters.letter import Origin, letter, origin_of
+from coordinator.dead_letters.originals import Absent, Original, Originals, Why
+from coordinator.dead_letters.writer import Fate, LetterWriter
+from coordinator.errors import BrokerNotReachable
+from coordinator.values import Disposition
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def originals(kafka):
+    with contextlib.closing(Originals(kafka.bootstrap, {})) as opened:
+        yield opened
+
+
+@pytest.fixture
+def writer(kafka):
+    with contextlib.closing(LetterWriter(kafka.bootstrap, {})) as opened:
+        yield opened
+
+
+def letters_of(offsets, value=b"v", *, partition=0):
+    return [
+        letter(Origin("orders", partition, n, "billing", 5), Disposition.REJECTED, key=b"k", value=value)
+        for n in offsets
+    ]
+
+
+def read_all(kafka, topic):
+    """All records of a topic, as they lie in their partitions."""
+    partitions = sorted(kafka.admin.list_topics(topic).topics[topic].partitions)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    found, ended = [], 0
+    while ended < len(partitions):
+        for message in consumer.consume(10_000, 0.5):
+            if message.error() is None:
+                found.append(message)
+            else:
+                ended += 1
+    consumer.close()
+    return found
+
+
+# --- originals
+
+
+def test_each_original_comes_back_as_it_was(kafka, topic, originals):
+    name = topic()
+    kafka.produce(name, [b"a", None, b""], keys=[b"1", None, b""], headers=[("h", b"x"), ("h", b"y"), ("n", None)])
+
+    found = list(originals.read(name, 0, [0, 1, 2]))
+
+    assert [(o.offset, o.key, o.value) for o in found] == [(0, b"1", b"a"), (1, None, None), (2, b"", b"")]
+    assert {o.headers for o in found} == {(("h", b"x"), ("h", b"y"), ("n", None))}
+    assert all(o.timestamp_ms > 0 for o in found)
+
+
+@pytest.mark.parametrize("wanted", ["all", "tenth", "ends", "scattered"])
+def test_offsets_are_found_however_they_lie(kafka, topic, originals, wanted):
+    name, count = topic(), 60_000
+    kafka.produce(name, [str(n) for n in range(count)])
+    offsets = {
+        "all": range(count),
+        "tenth": sorted(random.Random(7).sample(range(count), count // 10)),
+        "ends": [0, 1, count - 2, count - 1],
+        "scattered": [5, 15_100, 30_300, 45_700, 59_999],
+    }[wanted]
+
+    found = list(originals.read(name, 0, list(offsets)))
+
+    assert [o.offset for o in found] == list(offsets)
+    assert all(isinstance(o, Original) and o.value == str(o.offset).encode() for o in found)
+    # The same reader goes on in another place.
+    assert [o.offset for o in originals.read(name, 0, [3, 4])] == [3, 4]
+
+
+def test_what_is_gone_is_told_from_what_never_was(kafka, topic, originals):
+    name = topic()
+    kafka.produce(name, ["x"] * 10)
+    kafka.produce_transaction(name, ["t"] * 5)  # its marker is offset 15
+    kafka.produce(name, ["y"] * 4)
+    kafka.delete_records(name, 3)
+
+    found = list(originals.read(name, 0, [0, 2, 3, 14, 15, 16, 19, 20, 500]))
+
+    assert [(a.offset, a.why) for a in found if isinstance(a, Absent)] == [
+        (0, Why.GONE),
+        (2, Why.GONE),
+        (15, Why.NEVER),
+        (20, Why.PAST_END),
+        (500, Why.PAST_END),
+    ]
+    assert [o.offset for o in found] == [0, 2, 3, 14, 15, 16, 19, 20, 500]
+    assert [a.why for a in originals.read(name, 0, [0, 1])] == [Why.GONE] * 2
+    assert [a.why for a in originals.read(name, 0, [700])] == [Why.PAST_END]
+
+
+def test_a_marker_at_the_logs_end_is_no_record(kafka, topic, originals):
+    name = topic()
+    kafka.produce_transaction(name, ["t"] * 5)
+
+    assert list(originals.read(name, 0, [5])) == [Absent(5, Why.NEVER)]
+
+
+def test_an_aborted_record_is_none_for_a_group_that_reads_committed(kafka, topic):
+    name = topic()
+    kafka.produce_transaction(name, ["no"] * 3, commit=False)
+    kafka.produce(name, ["yes"])
+
+    with contextlib.closing(Originals(kafka.bootstrap, {}, read_committed=True)) as committed:
+        found = list(committed.read(name, 0, [0, 2, 4]))
+    with contextlib.closing(Originals(kafka.bootstrap, {})) as uncommitted:
+        seen = list(uncommitted.read(name, 0, [0, 2, 4]))
+
+    assert found[:2] == [Absent(0, Why.NEVER), Absent(2, Why.NEVER)]
+    assert found[2].value == b"yes"
+    assert [o.value for o in seen] == [b"no", b"no", b"yes"]
+
+
+def test_a_compacted_record_is_not_in_the_log(kafka, topic, originals):
+    name = topic(cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01, segment_bytes=1048576)
+    kafka.produce(name, [str(n) for n in range(6)], keys=["a"] * 6)
+
+    def compacted():
+        kafka.produce(name, ["roll"], keys=["b"])
+        return list(originals.read(name, 0, [0, 1])) == [Absent(0, Why.NEVER), Absent(1, Why.NEVER)]
+
+    wait_until(compacted, what="the log is compacted", interval_s=0.3)
+
+
+def test_a_topic_that_is_not_there_has_no_originals(kafka, unique):
+    with contextlib.closing(Originals(kafka.bootstrap, {}, stall_s=2.0)) as originals:
+        found = list(originals.read(unique("nowhere"), 0, [0, 1]))
+
+    assert found == [Absent(0, Why.GONE), Absent(1, Why.GONE)]
+
+
+def test_a_broker_that_is_away_says_nothing_of_its_records(kafka, topic):
+    name = topic()
+    kafka.produce(name, ["x"] * 3)
+    with contextlib.closing(Originals(kafka.proxied_bootstrap, {}, stall_s=2.0)) as cut_off:
+        assert len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3
+        kafka.proxy.cut()
+        try:
+            with pytest.raises(BrokerNotReachable):
+                list(cut_off.read(name, 0, [0, 1, 2]))
+        finally:
+            kafka.proxy.heal()
+        wait_until(lambda: len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3, what="it is read again")
+
+
+# --- letters
+
+
+def test_letters_are_written_with_their_headers_into_their_partition(kafka, topic, writer):
+    dlq = topic("dlq", partitions=3)
+    letters = letters_of(range(10), partition=4)
+
+    assert [w.fate for w in writer.write(dlq, 3, letters)] == [Fate.WRITTEN] * 10
+
+    found = read_all(kafka, dlq)
+    assert [m.partition() for m in found] == [1] * 10
+    assert [origin_of(m.headers()) for m in found] == [each.origin for each in letters]
+    assert [(m.key(), m.value()) for m in found] == [(b"k", b"v")] * 10
+    assert [tuple(m.headers()) for m in found] == [each.headers for each in letters]
+
+
+def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka, topic, writer):
+    dlq = topic("dlq", max_message_bytes=20_000)
+    letters = letters_of(range(100), b"x" * 500)
+    letters[50] = letters_of([50], b"x" * 50_000)[0]
+
+    written = writer.write(dlq, 1, letters)
+
+    assert [w.fate for w in written] == [Fate.WRITTEN] * 100
+    assert [n for n, w in enumerate(written) if w.headers_only] == [50]
+    assert written[50].reason == "MSG_SIZE_TOO_LARGE"
+    found = {origin_of(m.headers()).offset: m.value() for m in read_all(kafka, dlq)}
+    assert sorted(found) == list(range(100))
+    assert found.pop(50) is None
+    assert set(found.values()) == {b"x" * 500}
+
+
+def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
+    dlq = topic("dlq")
+    with contextlib.closing(LetterWriter(kafka.bootstrap, {})) as writer:
+        (written,) = writer.write(unique("nowhere"), 1, letters_of([1]))
+        assert written.fate is Fate.CANT_HEAL
+        assert "UNKNOWN" in written.reason
+    with contextlib.closing(LetterWriter(kafka.proxied_bootstrap, {}, timeout_s=2.0)) as writer:
+        assert writer.write(dlq, 1, letters_of([1]))[0].fate is Fate.WRITTEN
+        kafka.proxy.cut()
+        try:
+            assert {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {Fate.PASSING}
+        finally:
+            kafka.proxy.heal()
+        wait_until(
+            lambda: {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {Fate.WRITTEN},
+            what="the letters are written",
+        )
+    assert {origin_of(m.headers()).offset for m in read_all(kafka, dlq)} == set(range(5))
+
+
+def test_more_letters_than_the_clients_queue_holds(kafka, topic):
+    dlq = topic("dlq")
+    config = {"queue.buffering.max.messages": "1000"}
+    with contextlib.closing(LetterWriter(kafka.bootstrap, config)) as writer:
+        assert {w.fate for w in writer.write(dlq, 1, letters_of(range(30_000)))} == {Fate.WRITTEN}
+    assert len(read_all(kafka, dlq)) == 30_000

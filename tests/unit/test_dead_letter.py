@@ -1,0 +1,115 @@
+"""The dead letter, as KIP-1191 has it and Kafka 4.4 writes it; and what ours adds."""
+
+import pytest
+
+from coordinator.dead_letters.letter import (
+    LONGEST_MESSAGE_BYTES,
+    Origin,
+    letter,
+    letter_partition,
+    origin_of,
+)
+from coordinator.values import Disposition
+
+ORIGIN = Origin("orders", 3, 4_294_967_297, "billing", 5)
+
+# What a Kafka 4.4 DLQ writes, name by name and in its order; every value is text.
+KAFKAS = [
+    ("__dlq.errors.topic", b"orders"),
+    ("__dlq.errors.partition", b"3"),
+    ("__dlq.errors.offset", b"4294967297"),
+    ("__dlq.errors.group", b"billing"),
+    ("__dlq.errors.delivery.count", b"5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("disposition", "name", "message"),
+    [
+        (Disposition.REJECTED, b"rejected", b"Offset rejected by client."),
+        (Disposition.DELIVERY_LIMIT, b"delivery_limit", b"Offset delivery count exceeded the threshold."),
+        (Disposition.EXPIRED, b"expired", b"Offset delivery count exceeded the threshold."),
+    ],
+)
+@pytest.mark.parametrize("copy", [True, False])
+def test_headers_are_kafkas_in_kafkas_order_and_the_disposition(disposition, name, message, copy):
+    written = letter(ORIGIN, disposition, copy=copy)
+
+    assert list(written.headers) == [
+        *KAFKAS,
+        ("__dlq.errors.message", message),
+        ("__dlq.errors.disposition", name),
+    ]
+
+
+def test_a_rows_reason_takes_the_messages_place():
+    headers = dict(letter(ORIGIN, Disposition.REJECTED, message="ungültig: {").headers)
+
+    assert headers["__dlq.errors.message"] == "ungültig: {".encode()
+
+
+def test_a_reason_of_any_length_or_content_fits():
+    long = dict(letter(ORIGIN, Disposition.REJECTED, message="ä" * 100_000).headers)["__dlq.errors.message"]
+    assert len(long) <= LONGEST_MESSAGE_BYTES
+    assert set(long.decode()) == {"ä"}
+    assert dict(letter(ORIGIN, Disposition.REJECTED, message="\ud800").headers)["__dlq.errors.message"] == b"?"
+
+
+def test_the_record_is_copied_with_its_headers_in_order_before_ours():
+    headers = [("trace", b"1"), ("trace", b"2"), ("empty", b""), ("null", None)]
+
+    written = letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=headers)
+
+    assert (written.key, written.value) == (b"k", b"v")
+    assert list(written.headers[:4]) == headers
+    assert [name for name, _ in written.headers[4:9]] == [name for name, _ in KAFKAS]
+
+
+def test_absent_keys_and_values_stay_absent_and_empty_ones_empty():
+    assert letter(ORIGIN, Disposition.REJECTED, key=None, value=b"")[1:3] == (None, b"")
+
+
+def test_headers_of_an_earlier_dead_letter_are_replaced():
+    first = letter(ORIGIN._replace(topic="older"), Disposition.EXPIRED, headers=[("trace", b"1")])
+
+    second = letter(ORIGIN, Disposition.REJECTED, headers=[*first.headers, ("__dlq.errors.unheard.of", b"x")])
+
+    names = [name for name, _ in second.headers]
+    assert len(names) == len(set(names)) == 8
+    assert origin_of(second.headers) == ORIGIN
+
+
+def test_without_copying_nothing_of_the_record_is_there():
+    written = letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=[("h", b"x")], copy=False)
+
+    assert (written.key, written.value) == (None, None)
+    assert all(name.startswith("__dlq.errors.") for name, _ in written.headers)
+    assert written.is_headers_only
+
+
+def test_headers_only_keeps_the_place_and_the_reason():
+    whole = letter(ORIGIN, Disposition.REJECTED, message="why", key=b"k", value=b"v", headers=[("h", b"x")])
+
+    bare = whole.headers_only()
+
+    assert not whole.is_headers_only
+    assert bare == letter(ORIGIN, Disposition.REJECTED, message="why", copy=False)
+
+
+@pytest.mark.parametrize(("source", "partitions", "there"), [(0, 1, 0), (5, 1, 0), (5, 3, 2), (2, 3, 2), (3, 3, 0)])
+def test_the_partition_is_the_sources_modulo_the_queues(source, partitions, there):
+    assert letter_partition(source, partitions) == there
+
+
+def test_the_origin_is_read_from_the_headers():
+    assert origin_of(letter(ORIGIN, Disposition.REJECTED, headers=[("h", b"x")]).headers) == ORIGIN
+    assert origin_of(KAFKAS) == ORIGIN
+    assert origin_of(KAFKAS[:4]) == ORIGIN._replace(delivery_count=0)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [None, [], [("h", b"x")], KAFKAS[:3], KAFKAS[1:], [*KAFKAS, ("__dlq.errors.offset", b"many")]],
+)
+def test_what_is_no_dead_letter_has_no_origin(headers):
+    assert origin_of(headers) is None
