@@ -32,8 +32,6 @@ Value = bytes | str | None
 
 # What a test can't wait for with Kafka's defaults, or what needs more than one broker with them.
 BROKER_CONFIG = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
     "auto.create.topics.enable": "false",
     "num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -76,11 +74,16 @@ class BrokerError(RuntimeError):
 class KafkaBroker:
     """One broker. `bootstrap` is its address; `proxied_bootstrap` the one through `proxy`, which a test can cut."""
 
-    def __init__(self, *, heap: str = "1g", **config: str) -> None:
-        """Start it and wait until it answers; `config` is broker configuration, with _ for the dots."""
+    def __init__(self, *, heap: str = "1g", joins: "KafkaBroker | None" = None, **config: str) -> None:
+        """Start it and wait until it answers; `config` is broker configuration, with _ for the dots. `joins`: as the
+        second broker of that one's cluster, whose controller it has; the one it joins ends after it."""
         require_jars()
         self.directory = Path(tempfile.mkdtemp(prefix="sharegroup-kafka-"))
         self._port, self._controller_port, self._proxied_port = free_ports(3)
+        self.node_id = 1 if joins is None else 2
+        self.cluster_id = new_cluster_id() if joins is None else joins.cluster_id
+        if joins is not None:
+            self._controller_port = joins._controller_port
         self.proxy = TcpProxy(("127.0.0.1", self._proxied_port))
         self._config = config
         self._heap = heap
@@ -188,11 +191,17 @@ class KafkaBroker:
 
     # -- topics --------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str | None = None, partitions: int = 1, **configs: object) -> str:
-        """Create a topic and return its name; `configs` are topic configs with _ for the dots."""
+    def create_topic(
+        self, name: str | None = None, partitions: int = 1, *, node: int | None = None, **configs: object
+    ) -> str:
+        """Create a topic and return its name; `configs` are topic configs with _ for the dots. `node`: the one broker
+        that has all of it."""
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        if node is None:
+            new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        else:
+            new = NewTopic(name, partitions, replica_assignment=[[node]] * partitions, config=config)
         self.admin.create_topics([new])[name].result(REQUEST_TIMEOUT_S)
         self._wait_for_leaders(name, partitions)
         return name
@@ -293,29 +302,34 @@ class KafkaBroker:
             "PLAINTEXT": (self._port, self._port),
             "PROXIED": (self._proxied_port, self.proxy.port),
         }
+        is_first = self.node_id == 1
         config = {
             **BROKER_CONFIG,
+            "node.id": str(self.node_id),
+            "process.roles": "broker,controller" if is_first else "broker",
             "log.dirs": str(self.directory / "data"),
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listeners": ",".join(
                 [f"{name}://127.0.0.1:{bound}" for name, (bound, _) in listeners.items()]
-                + [f"CONTROLLER://127.0.0.1:{self._controller_port}"]
+                + [f"CONTROLLER://127.0.0.1:{self._controller_port}"] * is_first
             ),
             "advertised.listeners": ",".join(f"{name}://127.0.0.1:{said}" for name, (_, said) in listeners.items()),
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
             **{key.replace("_", "."): value for key, value in self._config.items()},
         }
         self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-        self.run_tool("kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(self._properties_path))
+        self.run_tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self._properties_path))
 
     def _is_up(self) -> bool:
         if self._process is None or self._process.poll() is not None:
             raise BrokerError(f"the broker did not start:\n{self._log_path.read_text(errors='replace')[-3000:]}")
         try:
-            return bool(self.admin.list_topics(timeout=1).brokers)
-        except KafkaException:
+            # A broker listens once the controller lets it serve; the others may list one that was killed just now.
+            socket.create_connection(("127.0.0.1", self._port), 1).close()
+            return self.node_id in self.admin.list_topics(timeout=1).brokers
+        except (OSError, KafkaException):
             return False
 
     def _end(self, sig: signal.Signals) -> None:
