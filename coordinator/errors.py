@@ -155,6 +155,32 @@ class DataLoss(ShareGroupError):
     kafka_error = "OFFSET_OUT_OF_RANGE"
 
 
+# --- dead letters
+
+
+class DeadLetterTopicMissing(ShareGroupError):
+    """Dead letter topic {topic} (errors.deadletterqueue.topic.name) does not exist in the Kafka cluster at {addresses}.
+    Create it (kafka-topics.sh --create --topic {topic}), or let it be created:
+    errors.deadletterqueue.auto.create.topics.enable=true."""
+
+    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class DeadLetterTopicNotAuthorized(ShareGroupError):
+    """The Kafka principal may not {what} dead letter topic {topic} (errors.deadletterqueue.topic.name). It needs these
+    ACLs on Topic {topic}: Describe and Write, and Create where the topic is to be created."""
+
+    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class DeadLetterTopicSubscribed(ShareGroupError):
+    """Topic {topic} can't be the dead letter topic (errors.deadletterqueue.topic.name) of a group that subscribes to
+    it: its dead letters would be delivered again, and fail again. Name another topic, or leave it out of the
+    subscription."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
 # --- the service
 
 
