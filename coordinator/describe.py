@@ -51,6 +51,7 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None) ->
         end_offset=partition.end_offset,
         lag=None if end is None else partition.lag(end),
         acquired=partition.acquired_count,
+        archiving=partition.archiving_count,
         archived_total=partition.archived_total,
         runs=tuple(
             {
@@ -64,6 +65,8 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None) ->
                 "member": _holder(group, run.acquisition),
                 "set_aside": run.set_aside_ms is not None,
                 "not_before_ms": run.not_before_ms,
+                "disposition": run.disposition.name.lower() if run.disposition else "",
+                "reason": run.reason,
             }
             for first, last, run in partition.runs
         ),

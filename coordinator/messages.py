@@ -310,7 +310,8 @@ class AcknowledgeReply(Message, frozen=True):
 
 
 class PartitionDescription(Message, frozen=True, tag=False):
-    """A share partition as kafka-share-groups.sh shows it; ``lag`` None where the log's end is not known."""
+    """A share partition as kafka-share-groups.sh shows it; ``lag`` None where the log's end is not known.
+    ``archiving``: records whose dead letters are not written yet."""
 
     topic: str
     topic_id: str
@@ -320,6 +321,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
     lag: int | None
     acquired: int
     archived_total: int
+    archiving: int = 0
     runs: tuple[dict[str, int | str | bool | None], ...] = ()
 
 

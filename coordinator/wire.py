@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from typing import Any, TypeAlias, get_args
 
 import msgspec
@@ -87,6 +88,8 @@ class Started(Message, frozen=True):
     """The coordinator process serves, and its endpoint file is written."""
 
 
+_TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
+
 _requests: dict[str, type[Any]] = {cls.__name__: cls for cls in (*get_args(Request), Health, FindCoordinator)}
 _Answer: TypeAlias = Reply | Healthy | CoordinatorFound | Failed | Started
 _answers: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Answer)
@@ -111,6 +114,12 @@ def decode_request(name: str, body: bytes) -> Any:
         return msgspec.json.decode(body, type=cls)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(what=f"{name} can't be understood: {error}") from error
+
+
+def tag_of(beginning: bytes) -> str:
+    """The name of the message that begins so; empty if it can't be seen."""
+    found = _TAG.match(beginning)
+    return found.group(1).decode() if found else ""
 
 
 def decode_answer(body: bytes) -> Any:

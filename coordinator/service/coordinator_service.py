@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
+from coordinator.commands import Gap
 from coordinator.config import ServerConfig
 from coordinator.errors import (
     BrokerNotReachable,
@@ -36,16 +38,21 @@ from coordinator.messages import (
     LeaveGroup,
     NextPlan,
     OffsetsReply,
+    OpenSink,
+    OutcomesStaged,
     PlanReply,
+    StageOutcomes,
     UsePlan,
 )
 from coordinator.service import scripts
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
-from coordinator.service.gaps import Gaps
+from coordinator.service.dead_letter_topic import check_dead_letter_topic
+from coordinator.service.gaps import Gaps, count_offsets, ranges_of
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import one
+from coordinator.service.sinks import open_sink
 from coordinator.service.state import Engined
 from coordinator.service.subscription import Subscription, TopicPartitionId, id_of, starting_offsets
 
@@ -79,6 +86,8 @@ class CoordinatorService:
             UsePlan: self._use_plan,
             LatestOffsets: self._latest_offsets,
             DescribeGroup: self._describe,
+            OpenSink: lambda request: open_sink(self._engine, self._watch.cluster, request),
+            StageOutcomes: self._stage,
         }
 
     def __repr__(self) -> str:
@@ -106,6 +115,8 @@ class CoordinatorService:
         new = request.member_epoch is None
         view = self._engine.call(request.group_id, scripts.look_before_join(request), peek=new)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
+        if new:
+            self._check_dead_letters(request, view)
         try:
             starts = self._starts(request, view, topic_ids=topic_ids)
         except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable) as error:
@@ -118,6 +129,13 @@ class CoordinatorService:
         joined = self._engine.call(request.group_id, join, claim=new)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
+
+    def _check_dead_letters(self, request: JoinGroup, view: View) -> None:
+        """What is wrong with the dead letter topic is found now, not when a record has nowhere to go."""
+        name = view.config.errors_deadletterqueue_topic_name if view.config is not None else ""
+        if view.config is not None and name:
+            is_own = name in view.known_topics or Subscription.of(request).has(name)
+            check_dead_letter_topic(self._watch.cluster, view.config, {name} if is_own else ())
 
     def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicPartitionId, int]:
         """Start offsets of the subscribed partitions that the group does not have yet."""
@@ -144,6 +162,23 @@ class CoordinatorService:
                 group_id=request.group_id, reason=f"the brokers give no offsets of {', '.join(missing)} yet"
             )
         return {p: found[p.where] for p in new}
+
+    # --- sinks
+
+    def _stage(self, request: StageOutcomes) -> OutcomesStaged:
+        staged = self._engine.call(request.group_id, scripts.describe(request))
+        assert isinstance(staged, OutcomesStaged)
+        if staged.stale or request.lost_replacements:
+            _log.warning(
+                "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d",
+                request.group_id,
+                request.query_id,
+                request.batch_id,
+                staged.staged,
+                staged.stale,
+                request.lost_replacements,
+            )
+        return staged
 
     # --- plans
 
@@ -189,13 +224,27 @@ class CoordinatorService:
         return self._engine.call(request.group_id, scripts.acquire_records(request, facts))
 
     def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
-        """Only while records are set aside: is there anything in what they, and what is told of them, rest on?"""
+        """Only while records are set aside: is there anything in what they, and what is told of them, rest on? And, in
+        explicit mode, in what is about to be released?"""
+        if request.start and view.undecided:
+            gaps = self._undecided_gaps(view)
+            processed = view.decides or count_offsets(gaps) < count_offsets(view.undecided)
+            facts = dataclasses.replace(facts, undecided_gaps=gaps, processed=processed)
         if not view.set_aside:
             return facts
         gaps = self._gaps.among(view.set_aside, read_committed=view.read_committed)
         unproven = request.start and view.unproven
         processed = not unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
-        return dataclasses.replace(facts, gaps=gaps, processed=processed)
+        return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
+
+    def _undecided_gaps(self, view: View) -> tuple[Gap, ...]:
+        """Read from the log: BrokerNotReachable if it can't be, since what is released counts a try."""
+        found: list[Gap] = []
+        for (topic, topic_id, partition), held in groupby(view.undecided, key=lambda h: h[:3]):
+            offsets = [offset for h in held for offset in range(h.first, h.last + 1)]
+            absent = self._watch.cluster.absent((topic, partition), offsets, read_committed=view.read_committed)
+            found += ranges_of(topic_id, partition, absent)
+        return tuple(found)
 
     def _say_shrunk(
         self, group_id: str, view: View, partitions: list[TopicPartitionId], ends: Mapping[Where, int]

@@ -1,8 +1,8 @@
 """Arrow Flight in front of the service: one action a request, its token checked before anything else.
 
 Rule: no body, however malformed, and no error ends the service; every error crosses by its name.
-Acknowledgements as record batches come by ``do_exchange``: the request is the descriptor's command, the answer the
-metadata of what is written back.
+Acknowledgements and sinks' outcomes as record batches come by ``do_exchange``: the request is the descriptor's command,
+the answer the metadata of what is written back.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
@@ -29,7 +30,8 @@ from coordinator.errors import (
     RequestTooLarge,
     ShareGroupError,
 )
-from coordinator.messages import Acknowledge, AcknowledgeRows, PartitionAcks
+from coordinator.messages import Acknowledge, AcknowledgeRows, StageOutcomes
+from coordinator.outcome_rows import partition_outcomes
 from coordinator.service.acknowledged_rows import partition_acks
 from coordinator.service.listener import LOOPBACK, Listener
 from coordinator.service.seldom import SeldomLog
@@ -42,11 +44,13 @@ from coordinator.wire import (
     decode_request,
     encode,
     encode_error,
+    tag_of,
 )
 
 __all__ = ["LOOPBACK", "FlightServer"]
 
 ON_LOOPBACK = Listener()
+_LONGEST_TAG = 100
 
 _log = logging.getLogger(__name__)
 
@@ -125,9 +129,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         self._greet(context)
-        name = AcknowledgeRows.__name__
         body = pa.py_buffer(descriptor.command or b"")
-        writer.write_metadata(self._answer(name, body, lambda: partition_acks(self._read_rows(reader))))
+        name = tag_of(body.to_pybytes()[:_LONGEST_TAG]) or AcknowledgeRows.__name__
+        writer.write_metadata(self._answer(name, body, lambda: self._read_rows(name, reader)))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         return []
@@ -138,12 +142,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         if self.greet is not None:
             self.greet(context.peer())
 
-    def _answer(self, name: str, body: Any, acks: Callable[[], tuple[PartitionAcks, ...]] | None = None) -> bytes:
+    def _answer(self, name: str, body: Any, rows: Callable[[], pa.Table] | None = None) -> bytes:
         try:
             self._check_size(name, body.size)
             request = decode_request(name, body.to_pybytes())
             if isinstance(request, AcknowledgeRows):
-                request = _with_acks(request, acks)
+                request = _with_acks(request, rows)
+            elif isinstance(request, StageOutcomes) and rows is not None:
+                request = msgspec.structs.replace(request, partitions=partition_outcomes(rows()))
             return encode(self._reply(request))
         except ShareGroupError as error:
             self._say_refused(error)
@@ -159,11 +165,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             return CoordinatorFound(endpoint=self.find(request.group_id) if self.find else self.address)
         return self._counted(request)
 
-    def _read_rows(self, reader: Any) -> pa.Table:
+    def _read_rows(self, name: str, reader: Any) -> pa.Table:
         batches, size_bytes = [], 0
         for chunk in reader:
             size_bytes += chunk.data.nbytes
-            self._check_size(AcknowledgeRows.__name__, size_bytes)
+            self._check_size(name, size_bytes)
             batches.append(chunk.data)
         return pa.Table.from_batches(batches, schema=reader.schema)
 
@@ -189,12 +195,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 self.last_request_s = time.monotonic()
 
 
-def _with_acks(request: AcknowledgeRows, acks: Callable[[], tuple[PartitionAcks, ...]] | None) -> Acknowledge:
-    if acks is None:
+def _with_acks(request: AcknowledgeRows, rows: Callable[[], pa.Table] | None) -> Acknowledge:
+    if rows is None:
         raise InvalidRequest(what="AcknowledgeRows comes by do_exchange, with its rows.")
     return Acknowledge(
         group_id=request.group_id,
         member_id=request.member_id,
         member_epoch=request.member_epoch,
-        partitions=acks(),
+        partitions=partition_acks(rows()),
     )

@@ -1,8 +1,9 @@
 """Which acquired offsets the log really holds: compaction, transaction markers and aborted batches leave gaps.
 
-Plans hold gaps, since nobody has read the log when it is acquired, and accepting them is harmless. Two things must not
-rest on them, and only for these is the log read (design §4.6): that a batch was completed is no evidence that
-processing works if there was nothing in it, and a record that was set aside is not tried alone if there is none.
+Plans hold gaps, since nobody has read the log when it is acquired, and accepting them is harmless. Three things must
+not rest on them, and only for these is the log read (design §4.6): that a batch was completed is no evidence that
+processing works if there was nothing in it; a record that was set aside is not tried alone if there is none; and what
+no sink decided, in explicit mode, is not released.
 """
 
 from __future__ import annotations
@@ -66,6 +67,20 @@ class Gaps:
             self._not_before_s = time.monotonic() + AFTER_ERROR_S
             _log.warning("the log can't be read to see which records exist: %s", error)
             return None
+
+
+def count_offsets(ranges: Iterable[Held | Gap]) -> int:
+    """Offsets in all of them together."""
+    return sum(r.last - r.first + 1 for r in ranges)
+
+
+def ranges_of(topic_id: str, partition: int, absent: Iterable[int]) -> list[Gap]:
+    """Ascending offsets as gaps."""
+    found: list[tuple[int, int]] = []
+    for offset in absent:
+        first = found.pop()[0] if found and found[-1][1] == offset - 1 else offset
+        found.append((first, offset))
+    return [Gap(topic_id=topic_id, partition=partition, first=first, last=last) for first, last in found]
 
 
 def _between(held: Held, there: list[int]) -> list[Gap]:

@@ -27,8 +27,9 @@ from coordinator.commands import (
     TakeUpPlan,
     TopicPartitions,
 )
+from coordinator.commands.complete import nobody_decides
 from coordinator.config import GroupConfig
-from coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound
+from coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided
 from coordinator.members import Member
 from coordinator.messages import (
     AcquiredReply,
@@ -44,6 +45,7 @@ from coordinator.service.cluster import Where
 from coordinator.service.shard import Script, Steps
 from coordinator.service.subscription import Subscription, TopicPartitionId
 from coordinator.share_group import ShareGroup
+from coordinator.staging import undecided
 
 SET_ASIDE_LOOKED_AT = 10
 """So many are looked for in the log at a time: they are delivered one by one."""
@@ -64,7 +66,9 @@ class View:
     """What a handler needs to know of a group before it asks the broker.
 
     ``set_aside``: records that are delivered alone, the next ones. ``unproven``: the ranges of the member's plan, if
-    its completion would be the member's first evidence while records are set aside.
+    its completion would be the member's first evidence while records are set aside. ``undecided``: in explicit mode,
+    those of its plan that no sink decided, which its completion releases; ``decides``: one has decided something once.
+    ``config``: as the join would set it, if it is one.
     """
 
     exists: bool
@@ -77,18 +81,23 @@ class View:
     plan: frozenset[tuple[str, str, int]] = frozenset()
     set_aside: tuple[Held, ...] = ()
     unproven: tuple[Held, ...] = ()
+    undecided: tuple[Held, ...] = ()
+    decides: bool = True
+    config: GroupConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
     """What the broker said: the subscribed partitions, their log starts and ends; starts for new ones; set-aside
-    offsets that are ``gaps``; whether the plan to complete had a record (``processed``)."""
+    offsets that are ``gaps``; whether the plan to complete had a record (``processed``), and which of its offsets that
+    nobody decided are none (``undecided_gaps``)."""
 
     partitions: list[TopicPartitionId]
     log_starts: Mapping[Where, int]
     ends: Mapping[Where, int]
     gaps: tuple[Gap, ...] = ()
     processed: bool = True
+    undecided_gaps: tuple[Gap, ...] = ()
 
 
 def look(group_id: str, member_id: str, member_epoch: int, *, number: str = "") -> Script[View]:
@@ -122,6 +131,7 @@ def look_before_join(request: JoinGroup) -> Script[View]:
             auto_offset_reset=reset,
             known_topics=frozenset(group.topics),
             fetch_from=_fetch_from(group),
+            config=config,
         )
 
     return script
@@ -141,6 +151,8 @@ def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, st
         plan=plan,
         set_aside=aside,
         unproven=_unproven(group, member) if aside and member is not None else (),
+        undecided=() if member is None else _undecided(group, member),
+        decides=member is None or not nobody_decides(group, member),
     )
 
 
@@ -164,6 +176,17 @@ def _unproven(group: ShareGroup, member: Member) -> tuple[Held, ...]:
         Held(group.topic_names[partition.key.topic_id], *partition.key, segment.first, segment.last)
         for partition, segments in group.carrying(plan)
         for segment in segments
+    )
+
+
+def _undecided(group: ShareGroup, member: Member) -> tuple[Held, ...]:
+    plan = member.pending
+    if plan is None or group.config.share_acknowledgement_mode != "explicit":
+        return ()
+    return tuple(
+        Held(group.topic_names[partition.key.topic_id], *partition.key, first, last)
+        for partition, segments in group.carrying(plan)
+        for first, last in undecided(segments, plan.staged.get(partition.key, []))
     )
 
 
@@ -192,14 +215,20 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicPartitionI
 
 
 def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
-    """Complete ``start``, then acquire the next plan: one transaction."""
+    """Complete ``start``, then acquire the next plan: one transaction. NothingDecided, once the plan is given back."""
 
     def script(group: ShareGroup) -> Steps[PlanReply]:
         member_id, member_epoch = request.member_id, request.member_epoch
         if request.start:
-            yield CompletePlan(
-                member_id=member_id, member_epoch=member_epoch, number=request.start, processed=facts.processed
+            done = yield CompletePlan(
+                member_id=member_id,
+                member_epoch=member_epoch,
+                number=request.start,
+                processed=facts.processed,
+                gaps=facts.undecided_gaps,
             )
+            if done.undecided:
+                raise NothingDecided(group_id=group.group_id)
         if facts.gaps:
             yield ArchiveGaps(gaps=facts.gaps)
         known = [p for p in facts.partitions if p.where in facts.log_starts]
@@ -302,7 +331,7 @@ def bounds(
 
 
 def describe(command: Any) -> Script[Any]:
-    """DescribeGroup, of a group that may not exist (GroupIdNotFound)."""
+    """The command as it is, for a group that may not exist (GroupIdNotFound)."""
 
     def script(group: ShareGroup) -> Steps[Any]:
         if not group.exists:

@@ -45,6 +45,8 @@ RELOAD_PER_TRY = 5
 STALLED_MS = 1_000
 """After so long a round, what came meanwhile is heard before anything runs out."""
 SNAPSHOT_AFTER = 500
+SNAPSHOT_AFTER_BYTES = 32 << 20
+"""A log is snapshotted sooner if its appends are large: with staged outcomes, one can be a megabyte."""
 COLD_AFTER_MS = 300_000
 REST_AFTER_MS = 300_000
 _FAILURES = (StoreRefused, StoreDoubtful)
@@ -272,7 +274,8 @@ class Shard:
             _log.warning("append failed: %s", failed)
             return dict.fromkeys(group_ids, failed)
         for group_id in round_.records:
-            self._logs[group_id].updates += 1
+            size_bytes = sum(map(len, appends[group_id]))
+            self._logs[group_id].updates += 1 + size_bytes * self.snapshot_after // SNAPSHOT_AFTER_BYTES
         return {}
 
     def _finish(self, round_: _Round, failed: Mapping[str, Exception]) -> None:

@@ -23,6 +23,7 @@ class FakeCluster:
         self.gaps: set[int] = set()
         self.read: list[tuple[Where, int, int]] = []
         self.unreachable = False
+        self.read_only: set[str] = set()
         self._ids = (f"id-{number}" for number in count(1))
 
     def add(self, name: str, partitions: int = 1, *, end: int = 0, start: int = 0) -> str:
@@ -65,6 +66,19 @@ class FakeCluster:
         start, end = self.logs[where]
         held = (n for n in range(max(first, start), min(last, end - 1) + 1) if n not in self.gaps)
         return list(islice(held, most))
+
+    def absent(self, where: Where, offsets: Iterable[int], *, read_committed: bool) -> list[int]:
+        self._answer()
+        return [offset for offset in offsets if offset in self.gaps]
+
+    def may_write(self, topic: str) -> bool:
+        self._answer()
+        return topic not in self.read_only
+
+    def create_topic(self, name: str) -> None:
+        self._answer()
+        if name not in self.found:
+            self.add(name)
 
     def _offset(self, where: Where, at: int, read_committed: bool) -> int:
         start, end = self.logs[where]

@@ -63,6 +63,7 @@ def test_a_description_says_all_of_a_group() -> None:
 
 def run(first: int, last: int, state: str, count: int, **fields: object) -> dict[str, object]:
     other = {"failures": 0, "releases": 0, "plan": "", "member": "", "set_aside": False, "not_before_ms": None}
+    other |= {"disposition": "", "reason": ""}
     return {"first": first, "last": last, "state": state, "delivery_count": count, **other, **fields}
 
 
@@ -100,7 +101,8 @@ def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives
     assert taken.partitions == tuple(
         PartitionPlan(topic="orders", topic_id=TOPIC_ID, partition=p, ranges=held) for p in (0, 1)
     )
-    assert group.group.plan_topic_ids(plan) == {TopicIdPartition(TOPIC_ID, 0), TopicIdPartition(TOPIC_ID, 1)}
+    member = group.group.members["m1"]
+    assert group.group.plan_topic_ids(member, plan) == {TopicIdPartition(TOPIC_ID, 0), TopicIdPartition(TOPIC_ID, 1)}
     group.complete(plan)
-    assert group.group.plan_topic_ids(plan) == set()
-    assert group.group.plan_topic_ids("") == set()
+    assert group.group.plan_topic_ids(member, plan) == set()
+    assert group.group.plan_topic_ids(member, "") == set()

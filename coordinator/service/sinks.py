@@ -1,0 +1,70 @@
+"""A sink begins: its configs are set, what can be wrong with its dead letter queue is found, and it learns what its
+staging is pinned to (:class:`~coordinator.messages.OpenSink`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.commands import AlterConfigs
+from coordinator.config import GroupConfig
+from coordinator.messages import OpenSink, SinkOpened
+from coordinator.service.cluster import Cluster
+from coordinator.service.dead_letter_topic import check_dead_letter_topic
+from coordinator.service.shard import Script, Steps
+from coordinator.service.state import Engined
+from coordinator.share_group import ShareGroup
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkView:
+    """A group as a sink finds it. ``incarnation`` is empty if it does not exist; ``configs``: with the sink's own."""
+
+    incarnation: str
+    topic_ids: dict[str, str]
+    config: GroupConfig
+    differs: bool
+
+
+def open_sink(engine: Engined, cluster: Cluster, request: OpenSink) -> SinkOpened:
+    """Named errors for configs, and for a dead letter topic that is missing, can't be written, or is the group's own.
+    The configs of a group that does not exist yet are set when the sink opens again: with its first staging."""
+    view = engine.call(request.group_id, _look(request), peek=True)
+    partitions = 0
+    if view.config.errors_deadletterqueue_topic_name:
+        partitions = check_dead_letter_topic(cluster, view.config, frozenset(view.topic_ids))
+    if view.incarnation and view.differs:
+        view = engine.call(request.group_id, _set_configs(request), claim=True)
+    return SinkOpened(
+        incarnation=view.incarnation,
+        topic_ids=view.topic_ids,
+        acknowledgement_mode=view.config.share_acknowledgement_mode,
+        dead_letter_topic=view.config.errors_deadletterqueue_topic_name,
+        dead_letter_partitions=partitions,
+        copy_record=view.config.errors_deadletterqueue_copy_record_enable,
+    )
+
+
+def _view(group: ShareGroup, request: OpenSink) -> SinkView:
+    return SinkView(
+        incarnation=group.incarnation,
+        topic_ids=dict(group.topics),
+        config=GroupConfig.parse({**group.configs, **request.configs}),
+        differs=any(group.configs.get(key) != value for key, value in request.configs.items()),
+    )
+
+
+def _look(request: OpenSink) -> Script[SinkView]:
+    def script(group: ShareGroup) -> Steps[SinkView]:
+        yield from ()
+        return _view(group, request)
+
+    return script
+
+
+def _set_configs(request: OpenSink) -> Script[SinkView]:
+    def script(group: ShareGroup) -> Steps[SinkView]:
+        if group.exists:
+            yield AlterConfigs(configs=dict(request.configs))
+        return _view(group, request)
+
+    return script
