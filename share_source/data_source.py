@@ -1,13 +1,12 @@
 """The Spark data source ``sharegroup``: what ``spark.readStream.format("sharegroup")`` makes.
 
 Rule: building it, its reader and their pickles is free of I/O, since Spark builds them on executors too, and more than
-once. The cluster is looked at in ``schema()``, which Spark calls on the driver at ``load()``, so that bad input is
-found before the query starts.
+once. Options are taken where reading begins, since the format has a sink too, with options of its own: in
+``schema()``, which Spark calls on the driver at ``load()`` (never for a sink), so that bad input is found before the
+query starts; the cluster is looked at there too.
 """
 
 from __future__ import annotations
-
-from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -51,19 +50,16 @@ class ShareGroupDataSource(DataSource):
     ... )  # doctest: +SKIP
     """
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self.share_options = SourceOptions.parse(options)
-
     @classmethod
     def name(cls) -> str:
         return "sharegroup"
 
     def schema(self) -> StructType:
-        """Spark's Kafka source's columns and ``deliveryCount``; finds bad input that only the cluster knows."""
-        self.share_options.check_kafka_config()
-        check_cluster(self.share_options)
-        return spark_schema(self.share_options.include_headers)
+        """Spark's Kafka source's columns and ``deliveryCount``; finds bad input, also what only the cluster knows."""
+        options = SourceOptions.parse(self.options)
+        options.check_kafka_config()
+        check_cluster(options)
+        return spark_schema(options.include_headers)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return ShareGroupStreamReader(self.share_options)
+        return ShareGroupStreamReader(SourceOptions.parse(self.options))

@@ -19,42 +19,6 @@ class SeveralSubscriptions(ShareGroupError):
     kafka_error = "INVALID_CONFIG"
 
 
-class MissingOption(ShareGroupError):
-    """The option {option} is missing: {why}"""
-
-    kafka_error = "INVALID_CONFIG"
-
-
-class UnknownOption(ShareGroupError):
-    """{option} is not an option of the sharegroup source; the nearest known one is {nearest}."""
-
-    kafka_error = "INVALID_CONFIG"
-
-
-class RefusedOption(ShareGroupError):
-    """The option {option} can't be used here: {reason} {instead}"""
-
-    kafka_error = "INVALID_CONFIG"
-
-
-class InvalidOption(ShareGroupError):
-    """The option {option} is wrong: {problem}"""
-
-    kafka_error = "INVALID_CONFIG"
-
-
-class UnknownKafkaOption(ShareGroupError):
-    """{option} is not a property that librdkafka knows; the nearest known one is {nearest}."""
-
-    kafka_error = "INVALID_CONFIG"
-
-
-class InvalidKafkaOption(ShareGroupError):
-    """The option {option} is wrong: {problem}"""
-
-    kafka_error = "INVALID_CONFIG"
-
-
 # --- checkpoints: found when the query starts
 
 

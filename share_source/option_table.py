@@ -1,23 +1,13 @@
 """The source's options in one table: those it takes, and those of Spark's Kafka source that it refuses.
 
-Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``: kafka_options.py; share.*
-and errors.deadletterqueue.*: coordinator/config_table.py).
+Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``:
+coordinator/client/kafka_options.py; share.* and errors.deadletterqueue.*: coordinator/config_table.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """``default`` in words; ``spark``: how it stands to the option of the same name of Spark's Kafka source."""
-
-    name: str
-    default: str
-    doc: str
-    spark: str = "the same"
-
+from coordinator.client.kafka_options import SHARE_GROUPS_FORBID
+from coordinator.client.options import Option, OptionTable
 
 OPTIONS = (
     Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
@@ -108,3 +98,17 @@ REFUSED: dict[str, tuple[str, str]] = {
     "path": ("load() takes no path.", "Use subscribe."),
 }
 """Spelling as in Spark -> (why, what instead)."""
+
+OWNED: dict[str, str] = {
+    "auto.commit.enable": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "auto.commit.interval.ms": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.auto.offset.store": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.partition.eof": "The source finds the end of a range by itself. Remove it.",
+    "allow.auto.create.topics": "A topic that does not exist is an error. Create it first.",
+    "max.poll.records": "Use maxOffsetsPerTrigger for a batch, or maxRecordsPerPartition for a task.",
+    "max.poll.interval.ms": "Use share.session.timeout.ms.",
+    "group.id.prefix": "Use kafka.group.id: the members of a share group name the same group.",
+}
+"""Properties of librdkafka that the source sets by itself -> what instead."""
+
+TABLE = OptionTable(side="source", options=OPTIONS, refused=REFUSED, owned=OWNED)

@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ShareGroupError, UnknownConfig
-from share_source.errors import (
+from coordinator.client.option_errors import (
     InvalidKafkaOption,
     InvalidOption,
     MissingOption,
-    NoSubscription,
     RefusedOption,
-    SeveralSubscriptions,
     UnknownKafkaOption,
     UnknownOption,
 )
+from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ShareGroupError, UnknownConfig
+from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.options import SourceOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing", "subscribe": "orders"}
@@ -276,8 +275,8 @@ def test_a_share_key_out_of_bounds_says_the_bounds() -> None:
 
 
 def test_a_share_key_that_is_not_built_yet() -> None:
-    with pytest.raises(ConfigNotAvailable, match="dead letter queues"):
-        options(**{"errors.deadletterqueue.topic.name": "dlq.billing"})
+    with pytest.raises(ConfigNotAvailable, match="assignment of partitions"):
+        options(**{"share.assignment.interval.ms": "5"})
 
 
 def test_an_endpoint_is_an_address_or_several_and_goes_with_no_store() -> None:

@@ -1,4 +1,5 @@
-"""``kafka.*`` options: what goes to librdkafka, under which name, and what share groups or librdkafka rule out.
+"""``kafka.*`` options of source and sink: what goes to librdkafka, under which name, and what share groups or
+librdkafka rule out.
 
 Spark's Kafka source takes Java's names; librdkafka has others for some. Rule: a value of a ``kafka.*`` option stands in
 no error and in no ``repr``, unless its key is known to be harmless.
@@ -9,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from coordinator.client.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
 from coordinator.config import nearest
-from share_source.errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
 
 PREFIX = "kafka."
 
@@ -34,17 +35,6 @@ SHARE_GROUPS_FORBID: dict[str, str] = {
 SERIALIZERS: dict[str, str] = dict.fromkeys(
     ("key.deserializer", "value.deserializer", "key.serializer", "value.serializer"), _BYTES
 )
-
-_SOURCE_OWNS: dict[str, str] = {
-    "auto.commit.enable": SHARE_GROUPS_FORBID["enable.auto.commit"],
-    "auto.commit.interval.ms": SHARE_GROUPS_FORBID["enable.auto.commit"],
-    "enable.auto.offset.store": SHARE_GROUPS_FORBID["enable.auto.commit"],
-    "enable.partition.eof": "The source finds the end of a range by itself. Remove it.",
-    "allow.auto.create.topics": "A topic that does not exist is an error. Create it first.",
-    "max.poll.records": "Use maxOffsetsPerTrigger for a batch, or maxRecordsPerPartition for a task.",
-    "max.poll.interval.ms": "Use share.session.timeout.ms.",
-    "group.id.prefix": "Use kafka.group.id: the members of a share group name the same group.",
-}
 
 _PEM_FILE = "librdkafka reads no Java key stores. "
 
@@ -185,11 +175,12 @@ def redacted(kafka_config: Mapping[str, str]) -> dict[str, str]:
     return {key: value if is_harmless(key) else HIDDEN for key, value in kafka_config.items()}
 
 
-def to_librdkafka(options: Mapping[str, str]) -> dict[str, str]:
-    """``kafka.*`` options, given without the prefix, as librdkafka's; RefusedOption for those that can't be."""
+def to_librdkafka(options: Mapping[str, str], owned: Mapping[str, str]) -> dict[str, str]:
+    """``kafka.*`` options, given without the prefix, as librdkafka's; RefusedOption for those that can't be, among them
+    ``owned``: what source or sink set by themselves -> what to use instead."""
     config: dict[str, str] = {}
     for key, value in options.items():
-        _refuse(key, value)
+        _refuse(key, value, owned)
         name = _JAVA_NAMES.get(key, key)
         if name in config or (name != key and name in options):
             raise InvalidKafkaOption(option=PREFIX + key, problem=f"it is the same as {PREFIX}{name}; remove one")
@@ -202,9 +193,9 @@ def _java_value(name: str, value: str) -> str:
     return "none" if name == "ssl.endpoint.identification.algorithm" and not value.strip() else value
 
 
-def _refuse(key: str, value: str) -> None:
+def _refuse(key: str, value: str, owned: Mapping[str, str]) -> None:
     option = PREFIX + key
-    for keys, reason in _REFUSALS:
+    for keys, reason in (*_REFUSALS, (owned, "it is set by itself.")):
         if key in keys:
             raise RefusedOption(option=option, reason=reason, instead=keys[key])
     if key.startswith(("share.", "errors.deadletterqueue.")):
@@ -221,9 +212,8 @@ def _refuse(key: str, value: str) -> None:
 
 _REFUSALS = (
     (SHARE_GROUPS_FORBID, "a share group does without it."),
-    (SERIALIZERS, "the source does not decode records."),
-    (_SOURCE_OWNS, "the source sets it by itself."),
-    (_JAVA_ONLY, "it is for Java clients only; this source reads with librdkafka."),
+    (SERIALIZERS, "records are bytes here."),
+    (_JAVA_ONLY, "it is for Java clients only, and Kafka is spoken to with librdkafka here."),
 )
 
 _END_OF_CHECK = "sharegroup.end.of.check"

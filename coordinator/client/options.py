@@ -1,0 +1,127 @@
+"""What the options of source and sink have in common: a table's row, and how texts become values.
+
+Rule: no I/O here. Spark hands option names over in lower case and values as text (seen), so ``given`` is by lower-case
+name everywhere, and what it does not hold was not set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.client.kafka_options import PREFIX, SHARE_GROUPS_FORBID, to_librdkafka
+from coordinator.client.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
+from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, CoordinatorConfig, GroupConfig, nearest
+from coordinator.errors import UnknownConfig
+
+GROUP_PREFIXES = ("share.", "errors.")
+LARGEST = 2**63 - 1
+_BOOTSTRAP = "kafka.bootstrap.servers"
+_GROUP_ID = "kafka.group.id"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``default`` in words; ``spark``: how it stands to the option of the same name of Spark's Kafka source."""
+
+    name: str
+    default: str
+    doc: str
+    spark: str = "the same"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionTable:
+    """The options of one side, ``source`` or ``sink``. ``refused``: name -> (why, what instead). ``owned``: properties
+    of librdkafka that this side sets by itself -> what instead."""
+
+    side: str
+    options: tuple[Option, ...]
+    refused: Mapping[str, tuple[str, str]]
+    owned: Mapping[str, str]
+
+    def check_names(self, given: Mapping[str, str]) -> None:
+        """RefusedOption, UnknownOption. Names with a prefix are others' to check."""
+        taken = {option.name.lower(): option.name for option in self.options if "*" not in option.name}
+        refused = {name.lower(): name for name in self.refused}
+        for name in given:
+            if name.startswith((PREFIX, *GROUP_PREFIXES)) or name in taken:
+                continue
+            if name in refused:
+                reason, instead = self.refused[refused[name]]
+                raise RefusedOption(option=refused[name], reason=reason, instead=instead)
+            if name in SHARE_GROUPS_FORBID:
+                instead = SHARE_GROUPS_FORBID[name]
+                raise RefusedOption(option=name, reason="a share group does without it.", instead=instead)
+            raise UnknownOption(option=name, side=self.side, nearest=taken[nearest(name, taken)])
+
+    def kafka_config(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The ``kafka.*`` options as librdkafka's, with bootstrap.servers, without group.id: nobody here joins a
+        consumer group. MissingOption; those of to_librdkafka."""
+        properties = {
+            name[len(PREFIX) :]: value
+            for name, value in given.items()
+            if name.startswith(PREFIX) and name not in (_BOOTSTRAP, _GROUP_ID)
+        }
+        config = to_librdkafka(properties, self.owned)
+        servers = required(given, _BOOTSTRAP, "name at least one broker, as host:port.")
+        return {"bootstrap.servers": servers, **config}
+
+
+def by_lower_name(options: Mapping[str, str | None]) -> dict[str, str]:
+    """``given`` from what a person or Spark wrote."""
+    return {name.lower(): value for name, value in options.items() if value is not None}
+
+
+def group_id(given: Mapping[str, str], why: str) -> str:
+    """``kafka.group.id``. MissingOption."""
+    return required(given, _GROUP_ID, why)
+
+
+def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Group and coordinator configs, checked, as the texts that were given. Errors of coordinator.config."""
+    found = {name: value for name, value in given.items() if name.startswith(GROUP_PREFIXES)}
+    known = {**GROUP_KEYS, **COORDINATOR_KEYS}
+    for name in found:
+        if name not in known:
+            raise UnknownConfig(key=name, scope="share group configuration", nearest=nearest(name, known))
+    group = {name: value for name, value in found.items() if name in GROUP_KEYS}
+    coordinator = {name: value for name, value in found.items() if name in COORDINATOR_KEYS}
+    GroupConfig.parse(group)
+    CoordinatorConfig.parse(coordinator)
+    return group, coordinator
+
+
+def required(given: Mapping[str, str], name: str, why: str) -> str:
+    """A text that is not blank. MissingOption."""
+    value = given.get(name, "").strip()
+    if not value:
+        raise MissingOption(option=name, why=why)
+    return value
+
+
+def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    """A whole number from ``least`` on, or None if it is not set. InvalidOption."""
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and least <= int(digits) <= LARGEST):
+        raise InvalidOption(option=name, problem=f"{text!r} is not a whole number between {least} and {LARGEST}.")
+    return int(digits)
+
+
+def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """InvalidOption for what is neither true nor false."""
+    text = given.get(name.lower(), str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidOption(option=name, problem=f"{text!r} is not true or false.")
+    return text == "true"
+
+
+def choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """One of the words, in any case; the first if it is not set. InvalidOption."""
+    text = given.get(name.lower(), choices[0]).strip().lower()
+    if text not in choices:
+        raise InvalidOption(option=name, problem=f"{text!r} is not {' or '.join(choices)}.")
+    return text
