@@ -33,6 +33,7 @@ setup(
     install_requires=[
         "confluent-kafka>=2.16.1,<3",  # reads, watermarks and topic ids; 2.16.1 is the first with the ShareConsumer we compare with
         "pyarrow>=17",  # Flight carries the coordinator's protocol; record batches go to Spark as they are
+        "numpy>=1.23",  # a sink's runs are joined and compared as columns; pyarrow hands them over without a copy
         "msgspec>=0.18",  # the protocol's messages and the stored records, typed and fast to decode
         "sortedcontainers>=2.4",  # the ordered runs of a share partition, the lock deadlines
         "tenacity>=8.2",  # one way to retry, with limits, for the client and the broker's admin calls

@@ -1,5 +1,10 @@
-"""The sink's room: a streaming writer that acknowledges what it wrote, and the dead letter queue.
+"""The sink's room: writers of streams and batches that say for each record what became of it, dead letters, an archive.
 
-The rule: it speaks with the coordinator through `coordinator.client` only, and knows nothing of `share_source`.
-Still empty: the writer comes with its own issue.
+The rule: it speaks with the coordinator through `coordinator.client` only, and knows nothing of `share_source`. What a
+row says is staged when its batch is committed, and takes effect when the batch is complete (design §5).
 """
+
+from share_sink.batches import acknowledge
+from share_sink.redrive import redrive
+
+__all__ = ["acknowledge", "redrive"]

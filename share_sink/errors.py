@@ -2,7 +2,69 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coordinator.errors import ShareGroupError
+
+# --- found when the query starts, or a batch is written
+
+
+class NoSinkOptions(ShareGroupError):
+    """Nothing says which share group is acknowledged: the option {option} is missing. Pass options to acknowledge(), or
+    set them in the session's configuration as spark.sharegroup.{option}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class OverwriteRefused(ShareGroupError):
+    """A share group's records can be acknowledged, not overwritten: use mode("append") for a batch, and outputMode
+    append or update for a stream."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class MissingColumn(ShareGroupError):
+    """The rows have no column {column} ({wanted}); they have {columns}. A sink needs the source's topic, partition,
+    offset and deliveryCount, as they came, and acknowledgement: keep them up to the end of the query."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class WrongColumn(ShareGroupError):
+    """The column {column} can't be used: it is {found}, and has to be {wanted}. {instead}"""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+# --- found by a task, on an executor: nothing of the batch is staged
+
+
+class UnknownOutcome(ShareGroupError):
+    """The row of {row} has the acknowledgement {value}, and it can be accept, release, reject or null, which is accept.
+    Nothing of its batch was acknowledged."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class RenewRefused(ShareGroupError):
+    """The row of {row} has the acknowledgement renew, which is for ShareConsumers: a query's records are renewed by
+    itself for as long as it runs. Use release to have a record delivered again."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class IncompleteReceipt(ShareGroupError):
+    """A row has no {column}, so that nobody knows which record it acknowledges (its receipt is {row}). Drop such rows
+    before the sink; they often come from an outer join or a union."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class InvalidReleaseDelay(ShareGroupError):
+    """The row of {row} has releaseDelayMs={value}, and a delay is a number of milliseconds from 0 to {most}."""
+
+    kafka_error = "INVALID_REQUEST"
+
 
 # --- the archive
 
@@ -21,3 +83,33 @@ class ArchiveRowsMissing(ShareGroupError):
     batch was not acknowledged, and comes again at the restart."""
 
     kafka_error = "INVALID_CONFIG"
+
+
+# --- redrive
+
+
+class DeadLettersNotRead(ShareGroupError):
+    """The dead letter topic {topic} could not be read to its end: {reason}. Redriving needs READ and DESCRIBE on it,
+    and its brokers."""
+
+
+class RedriveTargetMissing(ShareGroupError):
+    """Topic {topic}, where dead letters of {dlq_topic} are to be sent, does not exist. Create it, send them to another
+    topic (to), or leave its letters out (where: the header __dlq.errors.topic)."""
+
+    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class RedriveIntoItself(ShareGroupError):
+    """Dead letters of {topic} can't be sent to {topic}: name another topic, or none, so that each goes to its own."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class RedriveStopped(ShareGroupError):
+    """The redrive of {topic} stopped after {sent} letter(s) were sent; {unsent} more were not, or it is not known
+    ({first}): {reason}. All are in {topic} still: a new redrive sends all that where selects, those that were sent too;
+    their partitions and offsets tell them apart."""
+
+    report: Any = None
+    """The RedriveReport."""

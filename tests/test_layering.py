@@ -13,12 +13,20 @@ import pytest
 
 from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_files
 
+DEAD_LETTERS = "coordinator.dead_letters"
 CLIENT_VALUES = tuple(f"coordinator.{name}" for name in ("addresses", "values", "messages", "errors", "config", "wire"))
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 DEMO_ONLY = "coordinator.embedded_broker"
 # In the coordinator's folder, but no part of the core: a broker for demos, the file of a secret, which service and
-# client read alike, and what `python -m coordinator` starts.
-NOT_CORE = frozenset({"coordinator/embedded_broker.py", "coordinator/token_file.py", "coordinator/__main__.py"})
+# client read alike, the rows of outcomes, which sink and service know alike, and what `python -m coordinator` starts.
+NOT_CORE = frozenset(
+    {
+        "coordinator/embedded_broker.py",
+        "coordinator/token_file.py",
+        "coordinator/outcome_rows.py",
+        "coordinator/__main__.py",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,8 @@ RULES = [
             "coordinator.client",
             "coordinator.state_log",
             "coordinator.token_file",
+            "coordinator.outcome_rows",
+            DEAD_LETTERS,
             DEMO_ONLY,
         ),
         others=frozenset({"sortedcontainers", "msgspec"}),
@@ -73,7 +83,7 @@ RULES = [
         says="imports stdlib, sortedcontainers, msgspec, the core and itself; no clock, thread, I/O or chance",
         holds_for=below("coordinator/state_log"),
         ours=("coordinator",),
-        not_ours=("coordinator.service", "coordinator.client", DEMO_ONLY),
+        not_ours=("coordinator.service", "coordinator.client", DEAD_LETTERS, DEMO_ONLY),
         others=frozenset({"sortedcontainers", "msgspec"}),
         never=IMPURE,
     ),
@@ -82,6 +92,12 @@ RULES = [
         says="imports the coordinator's rooms only",
         holds_for=lambda path: path in NOT_CORE,
         ours=("coordinator",),
+    ),
+    Rule(
+        room="coordinator/dead_letters",
+        says="imports itself, and coordinator.values, .messages, .errors and .config",
+        holds_for=below("coordinator/dead_letters"),
+        ours=(DEAD_LETTERS, *(f"coordinator.{name}" for name in ("values", "messages", "errors", "config"))),
     ),
     Rule(
         room="coordinator/service",
@@ -110,21 +126,29 @@ RULES = [
     ),
     Rule(
         room="share_sink",
-        says="imports itself, and coordinator.client, .values, .messages, .errors and .config; never share_source",
+        says="imports itself, and coordinator.client, .dead_letters, .outcome_rows, .values, .messages, .errors and "
+        ".config; never share_source",
         holds_for=below("share_sink"),
-        ours=("share_sink", "coordinator.client", *CLIENT_VALUES),
+        ours=("share_sink", "coordinator.client", DEAD_LETTERS, "coordinator.outcome_rows", *CLIENT_VALUES),
     ),
     Rule(
         room="sharegroup",
-        says="imports itself, and the coordinator's service, client and values; never the core's commands",
+        says="imports itself, share_sink, and the coordinator's service, client and values; never the core's commands",
         holds_for=below("sharegroup"),
-        ours=("sharegroup", "coordinator.service", "coordinator.client", "coordinator.token_file", *CLIENT_VALUES),
+        ours=(
+            "sharegroup",
+            "share_sink",
+            "coordinator.service",
+            "coordinator.client",
+            "coordinator.token_file",
+            *CLIENT_VALUES,
+        ),
     ),
     Rule(
         room="pyspark_sharegroup",
-        says="imports share_source only",
+        says="imports share_source and share_sink only",
         holds_for=below("pyspark_sharegroup"),
-        ours=("share_source", "pyspark_sharegroup"),
+        ours=("share_source", "share_sink", "pyspark_sharegroup"),
         others=frozenset(),
     ),
 ]
@@ -172,6 +196,9 @@ def test_every_room_imports_only_what_its_rule_allows():
         ("coordinator/state_log/projection.py", "from coordinator.service import server", "coordinator.service.server"),
         ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
         ("coordinator/client/rpc.py", "from coordinator import runs", "coordinator.runs"),
+        ("coordinator/runs.py", "from coordinator.dead_letters import letter", "coordinator.dead_letters"),
+        ("coordinator/dead_letters/writer.py", "from coordinator import runs", "coordinator.runs"),
+        ("coordinator/dead_letters/writer.py", "from coordinator.service import server", "coordinator.service.server"),
         ("share_source/reader.py", "from coordinator import runs", "coordinator.runs"),
         ("share_source/reader.py", "import share_sink", "share_sink"),
         ("share_source/reader.py", "import coordinator.embedded_broker", "coordinator.embedded_broker"),
@@ -182,8 +209,8 @@ def test_every_room_imports_only_what_its_rule_allows():
     ],
 )
 def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, refused):
-    for module in ("coordinator/runs.py", "coordinator/service/server.py", "coordinator/client/rpc.py"):
-        write(tmp_path / module, "")
+    for module in ("runs.py", "service/server.py", "client/rpc.py", "dead_letters/letter.py"):
+        write(tmp_path / "coordinator" / module, "")
     write(tmp_path / "share_source/reader.py", "")
     write(tmp_path / path, f'"""A module."""\n{line}\n')
     (message,) = broken_rules(tmp_path)

@@ -14,9 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from coordinator.client.kafka_options import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
 from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
 from coordinator.config_key import ConfigKey, show  # noqa: E402
-from coordinator.client.kafka_options import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
+from share_sink.option_table import OPTIONS as SINK_OPTIONS  # noqa: E402
+from share_sink.option_table import REFUSED as SINK_REFUSED  # noqa: E402
 from share_source.option_table import OPTIONS, REFUSED  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
@@ -104,20 +106,26 @@ def options_page() -> str:
             ),
             "### Refused, and what to use",
             "",
-            table(
-                ("option", "why", "instead"),
-                ([f"`{name}`", why[0].upper() + why[1:], instead] for name, (why, instead) in REFUSED.items()),
-            ),
+            refused_table(REFUSED),
             "Share groups forbid these properties of a consumer (KIP-932), and the source decodes nothing:",
             "",
             table(
                 ("option", "instead"),
                 ([f"`kafka.{key}`", text] for key, text in {**SHARE_GROUPS_FORBID, **SERIALIZERS}.items()),
             ),
+            "## The sink",
+            "",
+            'For `df.writeStream.format("sharegroup")`, and for `df.write` inside of foreachBatch.',
+            "",
+            table(("option", "default", "meaning"), ([f"`{o.name}`", o.default, o.doc] for o in SINK_OPTIONS)),
+            "### Refused by the sink, and what to use",
+            "",
+            refused_table(SINK_REFUSED),
             "## Share groups",
             "",
-            "Options of the source that are stored with the group and hold for all its members. They can be changed",
-            "while the group runs; a lock that is held keeps its deadline. In italics: why something is not Kafka's.",
+            "Options of source and sink that are stored with the group and hold for all its members. They can be",
+            "changed while the group runs; a lock that is held keeps its deadline. In italics: why something is not",
+            "Kafka's.",
             "",
             key_table(GROUP_KEYS),
             "## The coordinator",
@@ -134,6 +142,11 @@ def options_page() -> str:
             key_table(SERVER_KEYS),
         ]
     )
+
+
+def refused_table(refused: Mapping[str, tuple[str, str]]) -> str:
+    rows = ([f"`{name}`", why[0].upper() + why[1:], instead] for name, (why, instead) in refused.items())
+    return table(("option", "why", "instead"), rows)
 
 
 def key_table(keys: Mapping[str, ConfigKey]) -> str:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import pyarrow as pa
 import tenacity
 
 from coordinator.client.cluster import cluster_id
@@ -100,6 +101,10 @@ class CoordinatorClient:
         the retry timeout."""
         return self._retried(self._retry_timeout_s, getattr(request, "group_id", ""), self._once, request)
 
+    def call_with_rows(self, request: Any, rows: pa.Table) -> Any:
+        """As ``call``, for a request whose records come as Arrow rows beside it."""
+        return self._retried(self._retry_timeout_s, request.group_id, self._once, request, rows)
+
     def close(self) -> None:
         """Close the connections; a coordinator on demand leaves by itself."""
         with self._connecting:
@@ -121,10 +126,10 @@ class CoordinatorClient:
         except Unreachable as error:
             raise self._directory.gone(group_id, str(error)) from error
 
-    def _once(self, request: Any) -> Any:
+    def _once(self, request: Any, rows: pa.Table | None = None) -> Any:
         connection = self._connected(getattr(request, "group_id", ""))
         try:
-            return connection.call(request)
+            return connection.call(request) if rows is None else connection.call_with_rows(request, rows)
         except (Unreachable, NotCoordinator):
             self._forget(connection)
             raise

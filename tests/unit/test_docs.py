@@ -11,6 +11,8 @@ import pytest
 
 from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
 from coordinator.isolation import isolation_threshold, slice_size
+from share_sink.option_table import OPTIONS as SINK_OPTIONS
+from share_sink.option_table import REFUSED as SINK_REFUSED
 from share_source.option_table import OPTIONS, REFUSED
 from tests.support.imports import PACKAGES, ROOT, python_files
 
@@ -40,8 +42,8 @@ def text_of(page: Path) -> str:
 
 
 def known_options() -> set[str]:
-    tables = (REFUSED, GROUP_KEYS, COORDINATOR_KEYS, SERVER_KEYS)
-    return {option.name for option in OPTIONS}.union(*tables)
+    tables = (REFUSED, SINK_REFUSED, GROUP_KEYS, COORDINATOR_KEYS, SERVER_KEYS)
+    return {option.name for option in (*OPTIONS, *SINK_OPTIONS)}.union(*tables)
 
 
 def is_known(option: str) -> bool:

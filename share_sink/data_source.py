@@ -1,0 +1,45 @@
+"""The sink's half of the data source ``sharegroup``: what ``df.writeStream.format("sharegroup")`` makes.
+
+Rule: options are taken where writing begins, since the format has a source too, with options of its own.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.types import StructType
+
+from share_sink.sink import open_sink
+from share_sink.writer import ShareGroupBatchWriter, ShareGroupStreamWriter
+
+
+class ShareGroupDataSink(DataSource):
+    """Say of each record what became of it: accept, release or reject it, as a column says (docs/sink.md).
+
+    Rows need the source's ``topic``, ``partition``, ``offset`` and ``deliveryCount``, and ``acknowledgement``; they may
+    have ``reason``, ``releaseDelayMs``, and ``key``, ``value`` and ``headers`` for the dead letter. docs/options.md has
+    the options.
+
+    Examples
+    --------
+    >>> scored = df.withColumn(
+    ...     "acknowledgement", when(col("valid"), "accept").when(col("transient"), "release").otherwise("reject")
+    ... )  # doctest: +SKIP
+    >>> query = (
+    ...     scored.writeStream.format("sharegroup")
+    ...     .option("kafka.bootstrap.servers", "localhost:9092")
+    ...     .option("kafka.group.id", "billing")
+    ...     .option("errors.deadletterqueue.topic.name", "dlq.billing")
+    ...     .option("checkpointLocation", "checkpoints/billing")
+    ...     .start()
+    ... )  # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "sharegroup"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
+        return ShareGroupStreamWriter(open_sink(self.options, schema, overwrite=overwrite))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return ShareGroupBatchWriter(open_sink(self.options, schema, overwrite=overwrite))

@@ -1,0 +1,110 @@
+"""The sink's options in one table: those it takes, and those that are somebody else's.
+
+Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``:
+coordinator/client/kafka_options.py; share.* and errors.deadletterqueue.*: coordinator/config_table.py).
+"""
+
+from __future__ import annotations
+
+from coordinator.client.kafka_options import SHARE_GROUPS_FORBID
+from coordinator.client.options import Option, OptionTable
+
+OPTIONS = (
+    Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
+    Option("kafka.group.id", "required", "The share group whose records the rows are of: the source's."),
+    Option(
+        "archive.path",
+        "none",
+        "A folder for the rejected records as Parquet, by date and topic; any file system that pyarrow's fs reaches. "
+        "The driver and all executors write there.",
+    ),
+    Option(
+        "onStaleReceipt",
+        "log",
+        "What is done about rows whose record is no longer held at their deliveryCount: log counts them and says so "
+        "once per batch, fail stops the query and acknowledges nothing of the batch.",
+    ),
+    Option(
+        "batchId",
+        "the batch's",
+        "The batch that the rows are of: share_sink.acknowledge sets it.",
+    ),
+    Option(
+        "batchWrite",
+        "0",
+        "Which of several writes of one batch this is: share_sink.acknowledge counts them. A replay replaces in the "
+        "archive what the same write put there.",
+    ),
+    Option(
+        "checkpointLocation",
+        "the query's",
+        "Spark's own option of a streaming query.",
+    ),
+    Option(
+        "kafka.*",
+        "librdkafka's",
+        "Any property of librdkafka, for what writes dead letters and reads their originals. Java's names are taken as "
+        "by the source.",
+    ),
+    Option(
+        "share.*, errors.deadletterqueue.*",
+        "see below",
+        "Configuration of the group, and of the coordinator: the same as of the source. Where both set a key of the "
+        "group, the last one that starts holds.",
+    ),
+)
+
+_SOURCE = "it is an option of the source."
+_ON_READ = "Set it on readStream."
+
+REFUSED: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        (
+            "subscribe",
+            "subscribePattern",
+            "assign",
+            "startingOffsets",
+            "maxOffsetsPerTrigger",
+            "minPartitions",
+            "maxRecordsPerPartition",
+            "includeHeaders",
+            "failOnDataLoss",
+            "kafkaConsumer.pollTimeoutMs",
+        ),
+        (_SOURCE, _ON_READ),
+    ),
+    "topic": ("dead letters have one topic in a group.", "Use errors.deadletterqueue.topic.name."),
+    "path": ("records are acknowledged, no file is written.", "Use archive.path for the rejected records."),
+    "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
+    "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),
+    "asyncProgressTrackingEnabled": (
+        "a batch has to be in Spark's log before its records are done.",
+        "Remove it.",
+    ),
+}
+"""Spelling as in Spark -> (why, what instead)."""
+
+_LOSSLESS = "A dead letter counts as written when all replicas have it, once. Remove it."
+
+OWNED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "acks",
+            "request.required.acks",
+            "enable.idempotence",
+            "enable.gapless.guarantee",
+            "delivery.report.only.error",
+        ),
+        _LOSSLESS,
+    ),
+    "transactional.id": "Dead letters are written at least once, and deduplicable by their origin. Remove it.",
+    "transaction.timeout.ms": "Dead letters are not written in transactions. Remove it.",
+    "auto.commit.enable": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "auto.commit.interval.ms": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.auto.offset.store": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.partition.eof": "The originals of dead letters are found by their offsets. Remove it.",
+    "allow.auto.create.topics": "Use errors.deadletterqueue.auto.create.topics.enable.",
+}
+"""Properties of librdkafka that the sink sets by itself -> what instead."""
+
+TABLE = OptionTable(side="sink", options=OPTIONS, refused=REFUSED, owned=OWNED)

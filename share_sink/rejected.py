@@ -1,0 +1,123 @@
+"""What a task does with rejected rows: dead letters first, then the archive, then they are said to the driver.
+
+Rule: in slices, so that a task that rejects everything holds no more than a slice of it.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.errors import ShareGroupError
+from coordinator.outcome_rows import SCHEMA, coalesce
+from coordinator.values import AcknowledgeType
+from share_sink.archive import ArchiveWriter
+from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON, RECORD, TOPIC
+from share_sink.letters import Letters, completed
+from share_sink.sink import Sink
+
+SLICE_ROWS = 10_000
+SLICE_BYTES = 16 << 20
+
+
+class RejectedRows:
+    """Those of one task; ends with ``finish``. Left without it, it takes back what the archive has of the task."""
+
+    def __init__(self, sink: Sink, query_id: str, batch_id: int, task_id: int) -> None:
+        self._sink = sink
+        self._letters = Letters(sink) if sink.opened.dead_letter_topic else None
+        self._archive: ArchiveWriter | None = None
+        if sink.archive:
+            self._archive = ArchiveWriter(
+                sink.archive, sink.options.group_id, query_id, batch_id, task_id, write=sink.options.batch_write
+            )
+        self._waiting: list[pa.Table] = []
+        self._runs: list[pa.Table] = []
+        self.lost_replacements = 0
+        self.files: tuple[str, ...] = ()
+
+    def __enter__(self) -> RejectedRows:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and self._archive is not None:
+            self._archive.abort()
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether anybody wants them; else they are an outcome as any other."""
+        return self._letters is not None or self._archive is not None
+
+    def add(self, rows: pa.Table) -> None:
+        """Rejected rows, as rows.rejected_rows gives them."""
+        if rows.num_rows:
+            self._waiting.append(rows)
+        if sum(table.num_rows for table in self._waiting) >= SLICE_ROWS or self._waiting_bytes() >= SLICE_BYTES:
+            self._write()
+
+    def finish(self) -> list[pa.Table]:
+        """All of them as runs of coordinator.outcome_rows; their letters and files are there."""
+        self._write()
+        if self._archive is not None:
+            self.files = tuple(self._archive.close())
+        return self._runs
+
+    # --- inside
+
+    def _waiting_bytes(self) -> int:
+        return sum(int(table.nbytes) for table in self._waiting)
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        rows = pa.concat_tables(self._waiting).combine_chunks()
+        self._waiting = []
+        rows, written = self._with_letters(rows)
+        if self._archive is not None:
+            self._archive.write(rows)
+        if self._letters is not None and any(name in rows.column_names for name in RECORD):
+            self.lost_replacements += written.count(False)
+        self._runs.append(self._as_runs(rows, written))
+
+    def _with_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
+        """The rows as the archive takes them, and which have their letter."""
+        copied = self._letters is not None and self._sink.opened.copy_record
+        try:
+            full = completed(rows, self._sink) if copied or self._archive is not None else rows
+        except ShareGroupError as error:
+            # The coordinator can read an original later; nobody can write an archive's row later.
+            if self._letters is None or self._archive is not None:
+                raise
+            return rows, self._letters.give_up(rows.num_rows, str(error))
+        return full, self._letters.write(full) if self._letters is not None else [False] * rows.num_rows
+
+    def _as_runs(self, rows: pa.Table, written: list[bool]) -> pa.Table:
+        count = rows.num_rows
+        letter = pa.array(written, pa.bool_())
+        return coalesce(
+            pa.table(
+                [
+                    rows[TOPIC],
+                    rows[PARTITION],
+                    rows[OFFSET],
+                    rows[OFFSET],
+                    rows[DELIVERY_COUNT],
+                    pa.repeat(pa.scalar(int(AcknowledgeType.REJECT), pa.int8()), count),
+                    pa.nulls(count, pa.int64()),
+                    letter,
+                    self._reasons(rows, letter),
+                ],
+                schema=SCHEMA,
+            )
+        )
+
+    def _reasons(self, rows: pa.Table, letter: Any) -> Any:
+        """Of those without a letter that want one: the coordinator puts them in it."""
+        if self._letters is None or REASON not in rows.column_names:
+            return pa.nulls(rows.num_rows, pa.string())
+        return pc.if_else(letter, pa.scalar(None, pa.string()), rows[REASON])

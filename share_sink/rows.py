@@ -1,0 +1,127 @@
+"""A sink's rows, as Arrow brings them, as rows of outcomes (coordinator.outcome_rows), and the rejected ones apart.
+
+Rule: no Python per row. A row that can't be understood fails the whole batch by name, with its coordinates; whether a
+receipt is still good is the coordinator's to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.outcome_rows import SCHEMA
+from coordinator.values import AcknowledgeType
+from share_sink.columns import (
+    ACKNOWLEDGEMENT,
+    DELIVERY_COUNT,
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    REASON,
+    RECEIPT,
+    RELEASE_DELAY,
+    TIMESTAMP,
+    TOPIC,
+    VALUE,
+    Columns,
+)
+from share_sink.errors import IncompleteReceipt, InvalidReleaseDelay, RenewRefused, UnknownOutcome
+
+LARGEST_DELAY_MS = 2**31 - 1
+_WORDS = pa.array(["accept", "release", "reject"])
+"""In the order of their AcknowledgeTypes, 1 to 3."""
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+REJECTED_SCHEMA = {
+    TOPIC: pa.string(),
+    PARTITION: pa.int32(),
+    OFFSET: pa.int64(),
+    DELIVERY_COUNT: pa.int32(),
+    REASON: pa.string(),
+    KEY: pa.binary(),
+    VALUE: pa.binary(),
+    HEADERS: pa.list_(pa.field("element", _HEADER)),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+}
+"""Columns of rejected rows, those that the sink's rows have."""
+
+
+def is_rejected(outcomes: pa.Table) -> Any:
+    """Which of them are, as a mask."""
+    return pc.equal(outcomes["outcome"], int(AcknowledgeType.REJECT))
+
+
+def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
+    """A run for each row, in their order; a table of coordinator.outcome_rows.SCHEMA. Letters and reasons are nobody's
+    yet; a delay means something of released rows only. IncompleteReceipt, UnknownOutcome, RenewRefused,
+    InvalidReleaseDelay."""
+    receipt = {name: _column(batch, columns, name) for name in RECEIPT}
+    _check_receipts(receipt)
+    outcome = _outcomes(_column(batch, columns, ACKNOWLEDGEMENT), receipt)
+    return pa.table(
+        [
+            receipt[TOPIC],
+            receipt[PARTITION],
+            receipt[OFFSET],
+            receipt[OFFSET],
+            receipt[DELIVERY_COUNT],
+            outcome,
+            _delays(batch, columns, outcome, receipt),
+            pa.repeat(pa.scalar(False), batch.num_rows),
+            pa.nulls(batch.num_rows, pa.string()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -> pa.Table:
+    """The rejected of the rows: receipt, and reason, key, value, headers and timestamp where the rows have them."""
+    rejected = is_rejected(outcomes).combine_chunks()
+    names = [name for name in REJECTED_SCHEMA if name in columns]
+    return pa.table({name: _column(batch, columns, name).filter(rejected) for name in names})
+
+
+def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> Any:
+    column = batch.column(columns.places[name])
+    wanted = REJECTED_SCHEMA.get(name, pa.int64() if name == RELEASE_DELAY else pa.string())
+    return column if column.type.equals(wanted) else column.cast(wanted)
+
+
+def _check_receipts(receipt: dict[str, Any]) -> None:
+    for name, column in receipt.items():
+        if column.null_count:
+            raise IncompleteReceipt(column=name, row=_receipt_at(receipt, _first(column.is_null())))
+
+
+def _outcomes(said: Any, receipt: dict[str, Any]) -> Any:
+    """As int8. null is accept."""
+    places = pc.index_in(said, value_set=_WORDS)
+    if places.null_count > said.null_count:
+        at = _first(pc.and_(said.is_valid(), places.is_null()))
+        row, value = _receipt_at(receipt, at), said[at].as_py()
+        raise RenewRefused(row=row) if value == "renew" else UnknownOutcome(row=row, value=repr(value[:80]))
+    return pc.add(pc.fill_null(places, 0), 1).cast(pa.int8())
+
+
+def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict[str, Any]) -> Any:
+    if RELEASE_DELAY not in columns:
+        return pa.nulls(batch.num_rows, pa.int64())
+    delay = _column(batch, columns, RELEASE_DELAY)
+    delay = pc.if_else(pc.equal(outcome, int(AcknowledgeType.RELEASE)), delay, pa.scalar(None, delay.type))
+    wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LARGEST_DELAY_MS)), False)
+    if pc.any(wrong).as_py():
+        at = _first(wrong)
+        raise InvalidReleaseDelay(row=_receipt_at(receipt, at), value=delay[at].as_py(), most=LARGEST_DELAY_MS)
+    return delay
+
+
+def _first(mask: Any) -> int:
+    return int(pc.index(mask, True).as_py())
+
+
+def _receipt_at(receipt: dict[str, Any], at: int) -> str:
+    """``topic-partition@offset (delivery count)``, as the coordinator names stale rows."""
+    topic, partition, offset, count = (receipt[name][at].as_py() for name in RECEIPT)
+    return f"{topic}-{partition}@{offset} ({count})"

@@ -1,0 +1,213 @@
+"""The writers of streams and of batches: executors turn rows into runs, the driver's commit stages them.
+
+Spark makes both writers in a Python worker on the driver's host, pickles them for the tasks, and makes a stream's once
+more in the process that commits, for every batch (seen). So nothing of a writer lives on but what it was made from, and
+what tasks have to say comes in their messages. Rule: nothing counts before the commit staged it, and what is staged
+takes effect only when the plan completes; a batch that fails or is aborted leaves no outcome behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from coordinator.messages import OutcomesStaged, SinkOpened, StageOutcomes
+from coordinator.outcome_rows import SCHEMA, coalesce
+from share_sink.archive import discard_batch, finish_batch
+from share_sink.rejected import RejectedRows
+from share_sink.rows import is_rejected, outcome_rows, rejected_rows
+from share_sink.sink import Sink, coordinator_of
+
+_log = logging.getLogger(__name__)
+
+NO_BATCH = -1
+_QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+"""Spark's local properties of a task: a query sets its run as the job group, also in foreachBatch (seen)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Which batch of which query rows are of, as far as the task knows; NO_BATCH: of none."""
+
+    query_id: str
+    batch_id: int
+    run_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOutcomes(WriterCommitMessage):
+    """What one task's rows say: ``runs`` as an Arrow stream of coordinator.outcome_rows.SCHEMA. ``opened`` is what its
+    writer was pinned to; ``files`` are those of the archive."""
+
+    batch: Batch
+    opened: SinkOpened
+    runs: bytes
+    rows: int = 0
+    lost_replacements: int = 0
+    files: tuple[str, ...] = ()
+
+
+class ShareGroupStreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream.format("sharegroup")``."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_task(self._sink, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        commit_batch(self._sink, messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        abort_batch(self._sink, messages)
+
+
+class ShareGroupBatchWriter(DataSourceArrowWriter):
+    """``df.write.format("sharegroup")``, in foreachBatch; the batch that rows are of is known to the tasks."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_task(self._sink, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit_batch(self._sink, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abort_batch(self._sink, messages)
+
+
+def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
+    """On an executor: the rows' outcomes, and of rejected rows first the dead letters, then the archive's files."""
+    context = TaskContext.get()
+    batch = _batch_of(sink, context)
+    decided: list[pa.Table] = []
+    rows = 0
+    with RejectedRows(sink, batch.query_id, batch.batch_id, context.partitionId() if context else 0) as rejected:
+        for record_batch in batches:
+            rows += record_batch.num_rows
+            outcomes = outcome_rows(record_batch, sink.columns)
+            if rejected.are_kept:
+                rejected.add(rejected_rows(record_batch, sink.columns, outcomes))
+                outcomes = outcomes.filter(pc.invert(is_rejected(outcomes)))
+            decided.append(coalesce(outcomes))
+        decided += rejected.finish()
+        return TaskOutcomes(
+            batch=batch,
+            opened=sink.opened,
+            runs=_to_bytes(coalesce(pa.concat_tables([SCHEMA.empty_table(), *decided]))),
+            rows=rows,
+            lost_replacements=rejected.lost_replacements,
+            files=rejected.files,
+        )
+
+
+def commit_batch(
+    sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
+) -> OutcomesStaged:
+    """On the driver: stage what all tasks said, also if that is nothing, so that the coordinator knows of the sink."""
+    tasks = [message for message in messages if isinstance(message, TaskOutcomes)]
+    batch = tasks[0].batch if tasks else _batch_of(sink, None)
+    if batch_id is not None:
+        batch = Batch(query_id=batch.query_id, batch_id=batch_id, run_id=batch.run_id)
+    if sink.archive:
+        files = [file for task in tasks for file in task.files]
+        finish_batch(
+            sink.archive,
+            files,
+            group_id=sink.options.group_id,
+            query_id=batch.query_id,
+            batch_id=batch.batch_id,
+            write=sink.options.batch_write,
+        )
+    opened = tasks[0].opened if tasks else sink.opened
+    request = StageOutcomes(
+        group_id=sink.options.group_id,
+        incarnation=_incarnation(batch.run_id, opened.incarnation),
+        topic_ids=opened.topic_ids,
+        query_id=batch.query_id,
+        batch_id=batch.batch_id,
+        rows=sum(task.rows for task in tasks),
+        lost_replacements=sum(task.lost_replacements for task in tasks),
+        fail_on_stale=sink.options.fail_on_stale,
+    )
+    runs = coalesce(pa.concat_tables([SCHEMA.empty_table(), *(_from_bytes(task.runs) for task in tasks)]))
+    staged = coordinator_of(sink.options).call_with_rows(request, runs)
+    assert isinstance(staged, OutcomesStaged)
+    _say_stale(sink.options.group_id, batch, staged)
+    return staged
+
+
+def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Nothing is staged. Dead letters stay where they are, with origins by which they are known."""
+    batch = next((message.batch for message in messages if isinstance(message, TaskOutcomes)), None)
+    if sink.archive and batch is not None:
+        discard_batch(
+            sink.archive,
+            group_id=sink.options.group_id,
+            query_id=batch.query_id,
+            batch_id=batch.batch_id,
+            write=sink.options.batch_write,
+        )
+
+
+# --- inside
+
+
+def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
+    query = context.getLocalProperty(_QUERY) if context else None
+    number = context.getLocalProperty(_BATCH) if context and query else None
+    told = sink.options.batch_id
+    return Batch(
+        query_id=query or sink.name,
+        batch_id=told if told is not None else int(number) if number else NO_BATCH,
+        run_id=(context.getLocalProperty(_RUN) or "") if context and query else "",
+    )
+
+
+_incarnations: dict[str, str] = {}
+"""Run of a query -> the group's incarnation that its first batch was pinned to, while this process lives."""
+_RUNS_KEPT = 64
+
+
+def _incarnation(run_id: str, opened: str) -> str:
+    """A writer is made anew for each batch: what the first one was pinned to holds for the whole run, so that a group
+    that is deleted and made anew below a running query never gets the old one's outcomes."""
+    if not run_id or not opened:
+        return opened
+    while len(_incarnations) >= _RUNS_KEPT:
+        del _incarnations[next(iter(_incarnations))]
+    return _incarnations.setdefault(run_id, opened)
+
+
+def _say_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
+    if staged.stale:
+        _log.warning(
+            "share group %s, batch %s of query %s: %s record(s) were not acknowledged, since they are no longer held "
+            "at their deliveryCount (they came again, or are done): %s%s",
+            group_id,
+            batch.batch_id,
+            batch.query_id,
+            staged.stale,
+            ", ".join(staged.stale_sample),
+            ", ..." if staged.stale > len(staged.stale_sample) else "",
+        )
+
+
+def _to_bytes(runs: pa.Table) -> bytes:
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, runs.schema) as writer:
+        writer.write_table(runs)
+    return bytes(stream.getvalue().to_pybytes())
+
+
+def _from_bytes(runs: bytes) -> pa.Table:
+    return pa.ipc.open_stream(runs).read_all()
