@@ -7,7 +7,7 @@ sessions and lock deadlines. Offsets are inclusive; numbers are the group's, wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from coordinator.errors import ShareGroupError
 from coordinator.messages import LeftOut
 from coordinator.runs import Run
 from coordinator.staging import StagedRun
+
+Reasoned = TypeVar("Reasoned", tuple[int, int, Run], StagedRun)
 
 
 class UnreadableRecord(ShareGroupError):
@@ -236,7 +238,8 @@ Record: TypeAlias = (
 )
 
 MOST_RUNS = 20_000
-"""In one stored record: about a megabyte."""
+BYTES_A_RUN = 25
+"""In one stored record, of so many bytes without its reason: half a megabyte."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -254,10 +257,10 @@ def encode_records(records: Iterable[Record]) -> list[bytes]:
 
 
 def _parts(record: Record) -> Iterator[Record]:
-    if isinstance(record, RunsChanged) and len(record.runs) > MOST_RUNS:
-        for at in range(0, len(record.runs), MOST_RUNS):
-            yield msgspec.structs.replace(record, runs=record.runs[at : at + MOST_RUNS])
-    elif isinstance(record, PlanStaged) and sum(len(runs) for _, _, runs in record.partitions) > MOST_RUNS:
+    if isinstance(record, RunsChanged):
+        for part in _cut(record.runs):
+            yield record if len(part) == len(record.runs) else msgspec.structs.replace(record, runs=part)
+    elif isinstance(record, PlanStaged):
         yield from _staged_parts(record)
     else:
         yield record
@@ -265,12 +268,26 @@ def _parts(record: Record) -> Iterator[Record]:
 
 def _staged_parts(record: PlanStaged) -> Iterator[Record]:
     """Staging twice is staging both; the window counts with the first."""
-    decided, rejected = record.decided, record.rejected
-    for topic_id, partition, runs in record.partitions:
-        for at in range(0, len(runs), MOST_RUNS):
-            part = ((topic_id, partition, runs[at : at + MOST_RUNS]),)
-            yield msgspec.structs.replace(record, partitions=part, decided=decided, rejected=rejected)
-            decided = rejected = 0
+    parts = [((topic_id, index, part),) for topic_id, index, runs in record.partitions for part in _cut(runs)]
+    if len(parts) <= 1:
+        yield record
+        return
+    yield msgspec.structs.replace(record, partitions=parts[0])
+    for part in parts[1:]:
+        yield msgspec.structs.replace(record, partitions=part, decided=0, rejected=0)
+
+
+def _cut(runs: tuple[Reasoned, ...]) -> Iterator[tuple[Reasoned, ...]]:
+    """Parts of at most MOST_RUNS, fewer where reasons make them long. No part is empty, but for no runs at all."""
+    if len(runs) <= MOST_RUNS and not any(run[2].reason for run in runs):
+        yield runs
+        return
+    first, weight = 0, 0
+    for at, run in enumerate(runs):
+        weight += 1 + len(run[2].reason) // BYTES_A_RUN
+        if weight >= MOST_RUNS or at == len(runs) - 1:
+            yield runs[first : at + 1]
+            first, weight = at + 1, 0
 
 
 def decode_record(data: bytes, group_id: str = "?") -> Record:

@@ -30,6 +30,8 @@ from coordinator.staging import StagedRun, Verdict
 from coordinator.values import AcknowledgeType, OutcomeRun, TopicIdPartition
 
 SAMPLE = 5
+LONGEST_REASON = 500
+"""Characters of a row's reason that are kept until the coordinator writes its letter."""
 _OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
 JUDGED_FROM = 100
 """So many decided records tell something about a ratio."""
@@ -165,7 +167,7 @@ class _Matching:
     def _verdict(self, run: OutcomeRun) -> Verdict:
         delay = run.delay_ms if run.outcome == AcknowledgeType.RELEASE else None
         not_before_ms = None if delay is None else self.now_ms + delay
-        return Verdict(run.delivery_count, int(run.outcome), not_before_ms, run.letter, run.reason)
+        return Verdict(run.delivery_count, int(run.outcome), not_before_ms, run.letter, run.reason[:LONGEST_REASON])
 
     def _say_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
         self.stale += last - first + 1
