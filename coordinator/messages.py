@@ -211,9 +211,8 @@ class AcknowledgeRows(Message, frozen=True):
 
 
 class OpenSink(Message, frozen=True):
-    """A query's sink begins: set group configs, and learn what its staging is pinned to. A group that does not exist
-    yet (its source joins later) is answered with an empty incarnation; what can be wrong with the dead letter queue is
-    found here either way."""
+    """A query's sink begins: set group configs, and learn what its staging is pinned to. What can be wrong with the dead
+    letter queue is found here."""
 
     group_id: str
     configs: dict[str, str] = {}

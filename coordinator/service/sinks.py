@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coordinator.commands import AlterConfigs
 from coordinator.config import GroupConfig
+from coordinator.errors import GroupIdNotFound
 from coordinator.messages import OpenSink, SinkOpened
 from coordinator.service.cluster import Cluster
 from coordinator.service.dead_letter_topic import check_dead_letter_topic
@@ -17,7 +18,7 @@ from coordinator.share_group import ShareGroup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkView:
-    """A group as a sink finds it. ``incarnation`` is empty if it does not exist; ``configs``: with the sink's own."""
+    """A group as a sink finds it. ``incarnation`` is empty if it does not exist; ``config``: with the sink's own."""
 
     incarnation: str
     topic_ids: dict[str, str]
@@ -26,13 +27,15 @@ class SinkView:
 
 
 def open_sink(engine: Engined, cluster: Cluster, request: OpenSink) -> SinkOpened:
-    """Named errors for configs, and for a dead letter topic that is missing, can't be written, or is the group's own.
-    The configs of a group that does not exist yet are set when the sink opens again: with its first staging."""
+    """GroupIdNotFound (a sink is opened after its query's source has joined); named errors for configs, and for a dead
+    letter topic that is missing, can't be written, or is the group's own."""
     view = engine.call(request.group_id, _look(request), peek=True)
+    if not view.incarnation:
+        raise GroupIdNotFound(group_id=request.group_id)
     partitions = 0
     if view.config.errors_deadletterqueue_topic_name:
         partitions = check_dead_letter_topic(cluster, view.config, frozenset(view.topic_ids))
-    if view.incarnation and view.differs:
+    if view.differs:
         view = engine.call(request.group_id, _set_configs(request), claim=True)
     return SinkOpened(
         incarnation=view.incarnation,
@@ -63,8 +66,7 @@ def _look(request: OpenSink) -> Script[SinkView]:
 
 def _set_configs(request: OpenSink) -> Script[SinkView]:
     def script(group: ShareGroup) -> Steps[SinkView]:
-        if group.exists:
-            yield AlterConfigs(configs=dict(request.configs))
+        yield AlterConfigs(configs=dict(request.configs))
         return _view(group, request)
 
     return script
