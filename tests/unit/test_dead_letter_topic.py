@@ -1,0 +1,117 @@
+"""What is wrong with a dead letter topic is found when a query starts."""
+
+import pytest
+
+from coordinator.config import GroupConfig
+from coordinator.errors import (
+    BrokerNotReachable,
+    DeadLetterTopicMissing,
+    DeadLetterTopicNotAuthorized,
+    DeadLetterTopicSubscribed,
+    GroupIdNotFound,
+)
+from coordinator.messages import DescribeGroup
+from coordinator.service.dead_letter_topic import check_dead_letter_topic
+from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import Running
+
+NAME = "errors.deadletterqueue.topic.name"
+CREATE = "errors.deadletterqueue.auto.create.topics.enable"
+
+
+@pytest.fixture
+def cluster():
+    found = FakeCluster()
+    found.add("orders")
+    return found
+
+
+@pytest.fixture
+def service(tmp_path, cluster):
+    running = Running(tmp_path / "state.db", cluster)
+    yield running
+    running.close()
+
+
+def check(cluster, own=(), **configs):
+    return check_dead_letter_topic(cluster, GroupConfig.parse({NAME: "dlq.orders", **configs}), own)
+
+
+def test_it_says_how_many_partitions_the_topic_has(cluster):
+    cluster.add("dlq.orders", partitions=3)
+
+    assert check(cluster) == 3
+
+
+def test_a_missing_one_is_named_with_the_ways_out(cluster):
+    with pytest.raises(DeadLetterTopicMissing, match=rf"dlq\.orders.*kafka-topics\.sh.*{CREATE}=true"):
+        check(cluster)
+    assert "dlq.orders" not in cluster.found
+
+
+def test_a_missing_one_is_created_where_that_is_wanted(cluster):
+    assert check(cluster, **{CREATE: "true"}) == 1
+    assert "dlq.orders" in cluster.found
+
+
+def test_one_that_can_not_be_written_is_named(cluster):
+    cluster.add("dlq.orders")
+    cluster.read_only.add("dlq.orders")
+
+    with pytest.raises(DeadLetterTopicNotAuthorized, match=r"write to .*dlq\.orders.*ACLs"):
+        check(cluster)
+
+
+def test_a_topic_of_the_groups_own_is_refused_even_if_it_would_be_created(cluster):
+    with pytest.raises(DeadLetterTopicSubscribed, match=r"dlq\.orders"):
+        check(cluster, own={"dlq.orders"}, **{CREATE: "true"})
+    assert "dlq.orders" not in cluster.found
+
+
+# --- at a join
+
+
+def test_a_join_with_a_missing_one_is_refused_and_creates_no_group(service):
+    with pytest.raises(DeadLetterTopicMissing):
+        service.join(configs={NAME: "dlq.orders"})
+    with pytest.raises(GroupIdNotFound):
+        service.service.handle(DescribeGroup(group_id="billing"))
+
+
+@pytest.mark.parametrize("fields", [{"topic_pattern": ".*orders"}, {"topics": ("orders", "dlq.orders")}])
+def test_a_subscription_that_has_it_is_refused(service, cluster, fields):
+    cluster.add("dlq.orders")
+
+    with pytest.raises(DeadLetterTopicSubscribed):
+        service.join(configs={NAME: "dlq.orders"}, **fields)
+
+
+def test_a_later_member_may_not_subscribe_to_it_either(service, cluster):
+    cluster.add("dlq.orders")
+    service.join(configs={NAME: "dlq.orders"})
+
+    with pytest.raises(DeadLetterTopicSubscribed):
+        service.join("m2", topics=("dlq.orders",))
+
+
+def test_nor_may_it_be_what_another_member_subscribes_to(service, cluster):
+    cluster.add("dlq.orders")
+    service.join("m2", topics=("dlq.orders",))
+
+    with pytest.raises(DeadLetterTopicSubscribed):
+        service.join(configs={NAME: "dlq.orders"})
+
+
+def test_a_session_that_lapsed_comes_back_though_the_topic_is_gone(service, cluster):
+    cluster.add("dlq.orders")
+    joined = service.join(configs={NAME: "dlq.orders"})
+    cluster.delete("dlq.orders")
+
+    service.join(member_epoch=joined.member_epoch, configs={NAME: "dlq.orders"})
+
+
+def test_a_broker_that_is_away_is_said_to_be(service, cluster):
+    cluster.unreachable = True
+
+    with pytest.raises(BrokerNotReachable):
+        service.join(configs={NAME: "dlq.orders"})
