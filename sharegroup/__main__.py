@@ -8,6 +8,7 @@ import click
 
 from coordinator.errors import ShareGroupError
 from sharegroup.coordinator import coordinator
+from sharegroup.dlq import dlq
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -17,6 +18,7 @@ def cli() -> None:
 
 
 cli.add_command(coordinator)
+cli.add_command(dlq)
 
 
 def run(arguments: list[str]) -> int:

@@ -1,0 +1,180 @@
+"""``sharegroup dlq``: dead letters. Their redrive, with the options of Kafka's own tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from share_sink.dead_letter import DeadLetter
+    from share_sink.redrive_report import RedriveReport
+
+Selects = Callable[["DeadLetter"], bool]
+
+ROWS = 50
+"""So many targets and reasons are shown."""
+
+ORIGIN = ("topic", "partition", "offset", "group", "delivery.count", "message", "disposition")
+"""What a dead letter's own headers say, by their names' last part."""
+
+_CONDITION = re.compile(r"(?P<name>.+?)(?P<sign>~?=)(?P<text>.*)", re.DOTALL)
+
+_SKIPPED = {
+    "doubles": "further letters of a record that is sent",
+    "redriven_too_often": "redriven as often as --max-redrives allows",
+    "without_record": "headers only, without their record",
+    "not_dead_letters": "no dead letters",
+    "not_selected": "not selected",
+}
+_NOT_NAMED = ("not_selected", "doubles")
+
+
+def condition(text: str) -> Selects:
+    """``NAME=VALUE`` or ``NAME~=REGEX`` as a predicate. BadParameter."""
+    found = _CONDITION.fullmatch(text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is neither NAME=VALUE nor NAME~=REGEX.")
+    name, sign, wanted = found["name"], found["sign"], found["text"]
+    if sign == "=":
+        return lambda letter: wanted in _texts(letter, name)
+    try:
+        pattern = re.compile(wanted)
+    except re.error as error:
+        raise click.BadParameter(f"{wanted!r} is no regular expression: {error}.") from None
+    return lambda letter: any(pattern.search(each) for each in _texts(letter, name))
+
+
+def _conditions(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Selects:
+    every = [condition(text) for text in texts]
+    return lambda letter: all(holds(letter) for holds in every)
+
+
+def _texts(letter: DeadLetter, name: str) -> list[str]:
+    if name in ("key", "value"):
+        content = letter.key if name == "key" else letter.value
+        return [] if content is None else [content.decode("utf-8", "replace")]
+    return letter.header(f"__dlq.errors.{name}" if name in ORIGIN else name.removeprefix("header."))
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: what share groups gave up."""
+
+
+@dlq.command()
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The Kafka brokers, separated by commas.")
+@click.option(
+    "--command-config",
+    "config_path",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Properties of the Kafka client, as security.protocol.",
+)
+@click.option("--topic", "dlq_topic", required=True, help="The dead letter topic.")
+@click.option("--to", metavar="TOPIC", help="Send all to this topic, instead of each to its own.")
+@click.option(
+    "--where",
+    multiple=True,
+    callback=_conditions,
+    metavar="NAME=VALUE",
+    help="Only letters whose header has this value; NAME~=REGEX: in which the expression is found. Names of the "
+    f"letter's own: {', '.join(ORIGIN)}, key, value (header.NAME is always a header). All that are given must hold.",
+)
+@click.option(
+    "--max-redrives",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Leave a record that came back so often.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing: the default.")
+@click.option("--execute", is_flag=True, help="Send them.")
+@click.pass_context
+def redrive(
+    context: click.Context,
+    bootstrap_server: str,
+    config_path: str | None,
+    dlq_topic: str,
+    to: str | None,
+    where: Selects,
+    max_redrives: int,
+    dry_run: bool,
+    execute: bool,
+) -> None:
+    """Send dead letters back to the topics that their records came from.
+
+    Each record is sent once, however many letters it has. The letters stay where they are: a second --execute sends
+    them again, unless --where leaves them out.
+    """
+    if dry_run and execute:
+        raise click.UsageError("Name either --dry-run or --execute.", context)
+    from share_sink.errors import RedriveStopped  # these load a second of libraries: not for --help
+    from share_sink.redrive import redrive as send
+
+    try:
+        report = send(
+            dlq_topic,
+            where,
+            to,
+            options=_options(bootstrap_server, config_path),
+            dry_run=not execute,
+            max_redrives=max_redrives,
+        )
+    except RedriveStopped as error:
+        _show(error.report)
+        raise
+    _show(report)
+
+
+def _options(bootstrap_server: str, config_path: str | None) -> Mapping[str, str]:
+    from coordinator.service.properties_file import read_properties
+
+    configs = read_properties(config_path) if config_path else {}
+    return {**{f"kafka.{key}": value for key, value in configs.items()}, "kafka.bootstrap.servers": bootstrap_server}
+
+
+def _show(report: RedriveReport) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        "to topic", "disposition", "reason", title=f"Dead letters of {report.dlq_topic}", title_justify="left"
+    )
+    table.add_column("would be sent" if report.dry_run else "sent", justify="right")
+    rows = report.by_reason.most_common()
+    for kind, count in rows[:ROWS]:
+        table.add_row(*(_plain(text) for text in (kind.topic, kind.disposition or "-", kind.message)), f"{count:,}")
+    console = Console(markup=False, highlight=False)
+    if rows:
+        console.print(table)
+    if len(rows) > ROWS:
+        console.print(f"… and {len(rows) - ROWS} more reasons")
+    for line in summary(report):
+        console.print(line, soft_wrap=True)
+
+
+def summary(report: RedriveReport) -> list[str]:
+    """What is said below the table."""
+    done = "would be sent" if report.dry_run else "sent"
+    lines = [f"{report.read:,} read, {report.sent:,} {done}"]
+    for kind, meaning in _SKIPPED.items():
+        if count := getattr(report, kind):
+            named = "" if kind in _NOT_NAMED else f" ({_named(report.examples[kind], count)})"
+            lines.append(f"{count:,} skipped: {meaning}{named}")
+    if report.dry_run and report.sent:
+        lines.append("Dry run: nothing was sent. With --execute they are.")
+    return lines
+
+
+def _named(examples: list[str], count: int) -> str:
+    return ", ".join(examples) + (", …" if count > len(examples) else "")
+
+
+def _plain(text: str) -> str:
+    """A reason may hold whatever a record held: no control characters on somebody's screen, nor markup."""
+    from rich.markup import escape
+
+    return escape("".join(each if each.isprintable() else "�" for each in text))

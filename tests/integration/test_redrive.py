@@ -1,0 +1,323 @@
+"""Redrive on a real broker: which dead letters go back, where to, how often, and what is said of the others."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from coordinator.client.option_errors import MissingOption, RefusedOption
+from coordinator.dead_letters.letter import Disposition, Letter, Origin, letter
+from coordinator.errors import BrokerNotReachable, ConfigOutOfBounds, UnknownTopic
+from share_sink import redrive
+from share_sink.dead_letter import REDRIVES
+from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
+from share_sink.redrive_report import Sent
+from sharegroup.__main__ import run
+from tests.support.kafka_broker import free_ports
+
+pytestmark = pytest.mark.broker
+
+REASON = "no such customer"
+
+
+@pytest.fixture
+def world(kafka, topic):
+    return World(kafka, topic)
+
+
+class World:
+    """A topic of two partitions, its dead letters, and what lies in them."""
+
+    def __init__(self, kafka, topic) -> None:
+        self.kafka = kafka
+        self.orders, self.dlq = topic("orders", 2), topic("dlq", 2)
+        self.options = {"kafka.bootstrap.servers": kafka.bootstrap}
+
+    def dead(self, offset: int, *, partition: int = 0, of: str = "", **more) -> Letter:
+        """The letter of a record, with which it came."""
+        said = {"message": REASON, "key": b"k%d" % offset, "value": b"v%d" % offset, **more}
+        group, disposition = said.pop("group", "billing"), said.pop("disposition", Disposition.REJECTED)
+        return letter(Origin(of or self.orders, partition, offset, group, said.pop("count", 1)), disposition, **said)
+
+    def put(self, *letters: Letter, partition: int = 0) -> None:
+        for each in letters:
+            self.kafka.produce(self.dlq, [each.value], keys=[each.key], partition=partition, headers=[*each.headers])
+
+    def redrive(self, **options):
+        return redrive(self.dlq, options=self.options, **{"dry_run": False, **options})
+
+    def read(self, name: str = "") -> list:
+        """All records of a topic, by partition and offset."""
+        return read(self.kafka, name or self.orders)
+
+
+def read(kafka, name: str) -> list:
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": "unused", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        found = []
+        for number in kafka.admin.list_topics(name, timeout=10).topics[name].partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(name, number), 10)
+            consumer.assign([TopicPartition(name, number, low)])
+            while low < high:
+                for message in consumer.consume(high - low, 10):
+                    assert message.error() is None
+                    found.append(message)
+                    low = message.offset() + 1
+        return found
+    finally:
+        consumer.close()
+
+
+def values(messages) -> list[bytes]:
+    return sorted(message.value() for message in messages)
+
+
+# --- what is sent
+
+
+def test_a_record_comes_back_as_it_was_to_the_partition_that_it_came_from(world):
+    headers = [("a", b"\x00\xff"), ("a", None), ("b", "ü".encode())]
+    world.put(world.dead(7, partition=1, headers=headers), partition=1)
+    report = world.redrive()
+    (message,) = world.read()
+    assert (message.partition(), message.key(), message.value()) == (1, b"k7", b"v7")
+    assert message.headers() == [*headers, (REDRIVES, b"1")]
+    assert (report.read, report.sent) == (1, 1)
+    assert report.by_reason == {Sent(world.orders, "rejected", REASON): 1}
+
+
+def test_null_keys_and_values_stay_null(world):
+    world.put(world.dead(1, key=None), world.dead(2, value=None), world.dead(3, key=b"", value=b""))
+    assert world.redrive().sent == 3
+    assert [(message.key(), message.value()) for message in world.read()] == [(None, b"v1"), (b"k2", None), (b"", b"")]
+
+
+def test_a_dry_run_is_the_default_and_sends_nothing(world):
+    world.put(world.dead(1), world.dead(2, message="other"))
+    report = redrive(world.dlq, options=world.options)
+    assert (report.dry_run, report.sent) == (True, 2)
+    assert sorted(report.by_reason) == [
+        Sent(world.orders, "rejected", REASON),
+        Sent(world.orders, "rejected", "other"),
+    ]
+    assert world.read() == []
+
+
+def test_a_record_with_several_letters_is_sent_once(world):
+    world.put(world.dead(1), world.dead(1), world.dead(1, count=2, value=b"again"))
+    world.put(world.dead(1, group="other"), world.dead(1, partition=1, value=b"its neighbour"), partition=1)
+    report = world.redrive()
+    assert (report.sent, report.doubles) == (2, 3)
+    assert len(world.read()) == 2
+    assert b"its neighbour" in values(world.read())
+
+
+def test_a_record_that_always_comes_back_is_sent_three_times(world):
+    world.put(world.dead(0))
+    for times in range(1, 4):
+        assert world.redrive(where={} if times == 1 else {REDRIVES: str(times - 1)}).sent == 1
+        back = world.read()[-1]
+        assert dict(back.headers())[REDRIVES] == str(times).encode()
+        world.put(world.dead(back.offset(), key=back.key(), value=back.value(), headers=back.headers()))
+    report = world.redrive(where={REDRIVES: "3"})
+    assert (report.sent, report.redriven_too_often) == (0, 1)
+    assert report.examples["redriven_too_often"] == [f"{world.dlq}-0@3"]
+    assert len(world.read()) == 3
+    assert world.redrive(where={REDRIVES: "3"}, max_redrives=4).sent == 1
+
+
+def test_letters_without_their_record_are_left_and_named(world):
+    world.put(world.dead(1), world.dead(2, copy=False), world.dead(3).headers_only())
+    report = world.redrive()
+    assert (report.sent, report.without_record) == (1, 2)
+    assert report.examples["without_record"] == [f"{world.dlq}-0@1", f"{world.dlq}-0@2"]
+    assert values(world.read()) == [b"v1"]
+
+
+def test_what_is_no_dead_letter_is_left_and_named(world):
+    world.kafka.produce(world.dlq, ["a stranger"], partition=1)
+    broken = world.dead(2)
+    headers = [(name, b"x" if name.endswith(".offset") else value) for name, value in broken.headers]
+    world.put(world.dead(1), Letter(broken.origin, b"k", b"v", tuple(headers)))
+    report = world.redrive()
+    assert (report.read, report.sent, report.not_dead_letters) == (3, 1, 2)
+    assert sorted(report.examples["not_dead_letters"]) == [f"{world.dlq}-0@1", f"{world.dlq}-1@0"]
+
+
+def test_a_letter_of_kafkas_own_queue_is_sent_too(world):
+    native = world.dead(5)
+    world.put(native._replace(headers=tuple(h for h in native.headers if not h[0].endswith("disposition"))))
+    report = world.redrive()
+    assert report.by_reason == {Sent(world.orders, "", REASON): 1}
+
+
+# --- where to
+
+
+def test_another_topic_gets_them_by_key(world, topic):
+    other = topic("other", 4)
+    world.put(*[world.dead(n, key=b"same") for n in range(5)])
+    assert world.redrive(to=other).sent == 5
+    assert len({message.partition() for message in world.read(other)}) == 1
+    assert world.read() == []
+
+
+def test_a_partition_that_is_gone_is_replaced_by_the_keys(world):
+    world.put(*[world.dead(n, partition=9, key=b"same") for n in range(3)])
+    assert world.redrive().sent == 3
+    assert len({message.partition() for message in world.read()}) == 1
+
+
+def test_each_letter_goes_to_its_own_topic(world, topic):
+    other = topic("other")
+    world.put(world.dead(1), world.dead(1, of=other, value=b"other"))
+    assert world.redrive().sent == 2
+    assert (values(world.read()), values(world.read(other))) == ([b"v1"], [b"other"])
+
+
+# --- which ones
+
+
+def test_headers_select_and_all_have_to_hold(world):
+    world.put(world.dead(1, headers=[("tenant", b"a")]), world.dead(2, headers=[("tenant", b"b")]))
+    world.put(world.dead(3, headers=[("tenant", b"a")], group="other"))
+    report = world.redrive(where={"tenant": "a", "__dlq.errors.group": "billing"})
+    assert (report.sent, report.not_selected) == (1, 2)
+    assert values(world.read()) == [b"v1"]
+
+
+def test_a_function_of_the_letter_selects(world):
+    world.put(*[world.dead(n, count=n, disposition=Disposition.DELIVERY_LIMIT) for n in range(1, 5)])
+    seen = []
+
+    def where(each):
+        seen.append(each)
+        return each.delivery_count > 2 and each.value != b"v4"
+
+    assert world.redrive(where=where).sent == 1
+    assert values(world.read()) == [b"v3"]
+    assert {each.disposition for each in seen} == {"delivery_limit"}
+    assert [(each.partition, each.offset, each.origin_offset) for each in seen] == [(0, n, n + 1) for n in range(4)]
+    assert all(each.timestamp_ms for each in seen)
+
+
+def test_what_comes_while_it_runs_is_left_for_the_next_call(world):
+    world.put(world.dead(1))
+
+    def where(each):
+        world.put(world.dead(each.origin_offset + 1))
+        return True
+
+    assert world.redrive(where=where).read == 1
+    assert len(world.read(world.dlq)) == 2
+
+
+def test_a_log_that_was_cut_and_ends_with_markers_is_read_to_its_end(world):
+    world.put(world.dead(1), world.dead(2))
+    world.kafka.delete_records(world.dlq, 1)
+    world.kafka.produce_transaction(world.dlq, ["aborted"], commit=False, partition=0)
+    report = world.redrive()
+    assert (report.read, report.sent) == (1, 1)
+
+
+def test_an_empty_dead_letter_topic_has_nothing_to_send(world):
+    assert world.redrive().read == 0
+
+
+# --- what goes wrong
+
+
+def test_names_of_what_is_missing(world, unique):
+    world.put(world.dead(1), world.dead(2, of=unique("deleted")))
+    with pytest.raises(UnknownTopic, match="nowhere"):
+        redrive("nowhere", options=world.options)
+    with pytest.raises(RedriveTargetMissing, match="nowhere"):
+        world.redrive(to="nowhere")
+    with pytest.raises(RedriveTargetMissing, match="deleted-"):
+        redrive(world.dlq, options=world.options)
+    with pytest.raises(RedriveIntoItself):
+        world.redrive(to=world.dlq)
+    with pytest.raises(MissingOption, match=r"kafka\.bootstrap\.servers"):
+        redrive(world.dlq, options={})
+    with pytest.raises(RefusedOption, match=r"kafka\.acks"):
+        redrive(world.dlq, options={**world.options, "kafka.acks": "1"})
+    with pytest.raises(ConfigOutOfBounds, match="max_redrives=0"):
+        world.redrive(max_redrives=0)
+    assert world.read() == []
+
+
+def test_a_topic_that_is_gone_stops_it_and_it_says_what_was_sent(world, unique):
+    world.put(world.dead(1), world.dead(2, of=unique("deleted")), world.dead(3))
+    with pytest.raises(RedriveStopped, match=r"after 1 letter\(s\) were sent.*deleted-"):
+        world.redrive()
+    assert values(world.read()) == [b"v1"]
+    assert world.redrive(where={"__dlq.errors.topic": world.orders}).sent == 2
+
+
+def test_a_record_that_the_topic_refuses_stops_it_and_is_named(world, topic):
+    small = topic("small", max_message_bytes=2_000)
+    world.put(*[world.dead(n, value=bytes(5_000 if n == 2 else 10)) for n in range(4)])
+    with pytest.raises(RedriveStopped, match=f"{world.dlq}-0@2") as stopped:
+        world.redrive(to=small)
+    report = stopped.value.report
+    assert f"{world.dlq}-0@2" in report.unsent
+    assert report.sent + len(report.unsent) <= 4
+    assert len(read(world.kafka, small)) == report.sent == stopped.value.fields["sent"]
+
+
+def test_brokers_that_are_gone_in_the_middle_stop_it_and_what_was_sent_is_known(world):
+    world.put(*[world.dead(n) for n in range(5)])
+    options = {"kafka.bootstrap.servers": world.kafka.proxied_bootstrap, "kafka.message.timeout.ms": "2000"}
+
+    def where(each):
+        if each.offset == 3:
+            world.kafka.proxy.cut()
+        return True
+
+    try:
+        with pytest.raises(RedriveStopped, match=f"{world.dlq}-0@4") as stopped:
+            redrive(world.dlq, where, options=options, dry_run=False)
+    finally:
+        world.kafka.proxy.heal()
+    report = stopped.value.report
+    assert report.sent + len(report.unsent) == 5
+    assert len(world.read()) >= report.sent
+    assert world.redrive(where=lambda each: f"{world.dlq}-0@{each.offset}" in report.unsent).sent == len(report.unsent)
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr("coordinator.client.cluster.BROKER_TIMEOUT_S", 1.0)
+    (port,) = free_ports(1)
+    with pytest.raises(BrokerNotReachable, match=str(port)):
+        redrive("dlq", options={"kafka.bootstrap.servers": f"127.0.0.1:{port}"})
+
+
+# --- the command
+
+
+def test_the_command_shows_first_and_sends_when_told(world, tmp_path, capsys):
+    (tmp_path / "client.properties").write_text("client.id=tool\n")
+    world.put(world.dead(1), world.dead(2), world.dead(2), world.dead(3, message="timeout"), world.dead(4, copy=False))
+    command = ["dlq", "redrive", "--bootstrap-server", world.kafka.bootstrap, "--topic", world.dlq]
+    command += ["--command-config", str(tmp_path / "client.properties"), "--where", f"message={REASON}"]
+    assert run(command) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "5 read, 2 would be sent" in told
+    assert "With --execute" in told
+    assert world.read() == []
+    assert run([*command, "--execute"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "5 read, 2 sent" in told
+    assert values(world.read()) == [b"v1", b"v2"]
+
+
+def test_the_command_says_what_was_sent_before_it_stopped(world, unique, capsys):
+    world.put(world.dead(1), world.dead(2, of=unique("deleted")))
+    command = ["dlq", "redrive", "--bootstrap-server", world.kafka.bootstrap, "--topic", world.dlq, "--execute"]
+    assert run(command) == 1
+    told = capsys.readouterr()
+    assert "2 read, 1 sent" in told.out
+    assert told.err.startswith("sharegroup: RedriveStopped: ")
+    assert told.err.count("\n") == 1

@@ -1,0 +1,248 @@
+"""`sharegroup dlq` as a person meets it: conditions, mistakes in one line, and what is said of a redrive."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections import Counter
+from types import SimpleNamespace
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.dead_letters.letter import Disposition, Origin, letter
+from share_sink.dead_letter import REDRIVES, DeadLetter
+from share_sink.errors import RedriveStopped
+from share_sink.redrive_report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
+from sharegroup.__main__ import run
+from sharegroup.dlq import ROWS, condition, summary
+
+COMMAND = ["dlq", "redrive", "--bootstrap-server", "broker:9092", "--topic", "dlq"]
+
+
+class Record:
+    """A record as librdkafka gives it."""
+
+    def __init__(self, key=b"k", value=b"v", headers=(), place=(0, 0), timestamp=(1, 1_000)) -> None:
+        self._said = {"key": key, "value": value, "headers": list(headers) or None, "timestamp": timestamp}
+        self._said["partition"], self._said["offset"] = place
+
+    def __getattr__(self, name):
+        return lambda: self._said[name]
+
+
+def dead(**more) -> DeadLetter:
+    """A dead letter, written and read."""
+    said = {"key": b"k", "value": b"v", "headers": [("tenant", b"a"), ("tenant", b"b"), ("group", b"mine")], **more}
+    origin = Origin("orders", 3, 77, "billing", 2)
+    written = letter(origin, Disposition.REJECTED, message="no such customer", **said)
+    found = DeadLetter.of(Record(written.key, written.value, written.headers))
+    assert found is not None
+    return found
+
+
+# --- letters
+
+
+def test_a_letter_is_read_as_it_was_written():
+    found = dead()
+    assert (found.origin_topic, found.origin_partition, found.origin_offset) == ("orders", 3, 77)
+    assert (found.group_id, found.delivery_count, found.disposition) == ("billing", 2, "rejected")
+    assert found.record_headers == (("tenant", b"a"), ("tenant", b"b"), ("group", b"mine"))
+    assert found.has_record
+    assert found.redrives == 0
+
+
+@pytest.mark.parametrize("name", ["topic", "partition", "offset", "group"])
+@pytest.mark.parametrize("value", [None, b"", b"-1", b"\xff"])
+def test_a_record_with_an_origin_that_says_nothing_is_no_letter(name, value):
+    full = f"__dlq.errors.{name}"
+    headers = [(each, value if each == full else content) for each, content in dead().headers]
+    found = DeadLetter.of(Record(headers=headers))
+    if name in ("partition", "offset") or (name, value) in (("topic", None), ("topic", b"")):
+        assert found is None
+    assert DeadLetter.of(Record(headers=[each for each in headers if each[0] != full])) is None
+    assert DeadLetter.of(Record()) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "redrives"), [(b"2", 2), (b"", 0), (None, 0), (b"x", 0), (b"-1", 0), ("²".encode(), 0)]
+)
+def test_only_a_number_counts_redrives(count, redrives):
+    assert dead(headers=[(REDRIVES, b"9"), (REDRIVES, count)]).redrives == redrives
+
+
+def test_without_key_value_and_headers_there_is_no_record():
+    assert not dead(copy=False).has_record
+    assert dead(key=None, value=None).has_record
+    assert dead(value=None, headers=[]).has_record
+
+
+@given(st.binary(max_size=20) | st.none(), st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5) | st.none())))
+def test_whatever_stands_in_a_header_reading_it_never_fails(value, headers):
+    DeadLetter.of(Record(value=value, headers=[*headers, ("__dlq.errors.offset", value)]))
+
+
+# --- conditions
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("tenant=a", True),
+        ("tenant=b", True),
+        ("tenant=c", False),
+        ("tenant=", False),
+        ("nothing=", False),
+        ("tenant~=[b-z]", True),
+        ("tenant~=^ab$", False),
+        ("group=billing", True),
+        ("group=mine", False),
+        ("header.group=mine", True),
+        ("topic=orders", True),
+        ("partition=3", True),
+        ("offset=77", True),
+        ("offset~=7", True),
+        ("delivery.count=2", True),
+        ("disposition=rejected", True),
+        ("message=no such", False),
+        ("message~=no such", True),
+        ("__dlq.errors.group=billing", True),
+        ("key=k", True),
+        ("value=w", False),
+        ("value~=.", True),
+    ],
+)
+def test_a_condition_holds_for_a_letter(text, holds):
+    assert condition(text)(dead()) is holds
+
+
+def test_a_null_matches_nothing():
+    assert not condition("value~=")(dead(value=None))
+    assert not condition("value=")(dead(value=None))
+
+
+@given(st.text())
+def test_any_text_is_a_condition_or_a_mistake_of_ones_own(text):
+    try:
+        holds = condition(text)
+    except click.BadParameter:
+        return
+    assert holds(dead()) in (True, False)
+
+
+# --- what a person sees
+
+
+@pytest.mark.parametrize("arguments", [["dlq", "--help"], ["dlq", "redrive", "-h"]])
+def test_help_says_how_it_is_used(arguments, capsys):
+    assert run(arguments) == 0
+    assert "Usage: sharegroup dlq" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["dlq", "redrive"], "Missing option '--bootstrap-server'"),
+        (COMMAND[:-2], "Missing option '--topic'"),
+        ([*COMMAND, "--dry-run", "--execute"], "either --dry-run or --execute"),
+        ([*COMMAND, "--where", "tenant"], "'tenant' is neither NAME=VALUE nor NAME~=REGEX"),
+        ([*COMMAND, "--where", "message~=("], "'(' is no regular expression"),
+        ([*COMMAND, "--max-redrives", "0"], "--max-redrives"),
+        ([*COMMAND, "--command-config", "none.properties"], "InvalidPropertiesFile: "),
+        ([*COMMAND, "--to", "dlq"], "RedriveIntoItself: "),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_1(arguments, says, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("sharegroup: ")
+    assert told.err.count("\n") == 1
+    assert says in told.err
+
+
+def test_a_property_that_only_java_knows_is_named_without_its_value(tmp_path, capsys):
+    (tmp_path / "client.properties").write_text("sasl.jaas.config=geheim\n")
+    assert run([*COMMAND, "--command-config", str(tmp_path / "client.properties")]) == 1
+    told = capsys.readouterr().err
+    assert "kafka.sasl.jaas.config" in told
+    assert "geheim" not in told
+
+
+@pytest.fixture
+def told_redrive(monkeypatch):
+    """What the command told `share_sink.redrive`, which then answers with `answer`."""
+    told = SimpleNamespace(answer=RedriveReport(dlq_topic="dlq", dry_run=True))
+
+    def redrive(dlq_topic, where, to, **more):
+        told.__dict__.update(more, dlq_topic=dlq_topic, where=where, to=to)
+        if isinstance(told.answer, Exception):
+            raise told.answer
+        return told.answer
+
+    monkeypatch.setattr(importlib.import_module("share_sink.redrive"), "redrive", redrive)
+    return told
+
+
+def test_the_command_passes_on_what_it_was_told(told_redrive, tmp_path):
+    (tmp_path / "client.properties").write_text("security.protocol=SSL\nbootstrap.servers=other:1\n")
+    more = ["--to", "retry", "--max-redrives", "5", "--command-config", str(tmp_path / "client.properties")]
+    assert run([*COMMAND, *more, "--where", "tenant=a", "--where", "value~=^v"]) == 0
+    assert (told_redrive.dlq_topic, told_redrive.to, told_redrive.max_redrives) == ("dlq", "retry", 5)
+    assert told_redrive.options == {"kafka.security.protocol": "SSL", "kafka.bootstrap.servers": "broker:9092"}
+    assert told_redrive.where(dead())
+    assert not told_redrive.where(dead(value=b"w"))
+
+
+@pytest.mark.parametrize(("flags", "dry_run"), [([], True), (["--dry-run"], True), (["--execute"], False)])
+def test_nothing_is_sent_unless_it_is_said(told_redrive, flags, dry_run):
+    assert run([*COMMAND, *flags]) == 0
+    assert told_redrive.dry_run is dry_run
+
+
+def test_reasons_are_counted_in_a_table_and_harm_no_screen(told_redrive, capsys):
+    told_redrive.answer = RedriveReport(dlq_topic="dlq", dry_run=False, read=9, sent=9)
+    told_redrive.answer.by_reason = Counter(
+        {Sent("orders", "rejected", "[bold]\x1b[31m bad"): 8, Sent("o", "", "x"): 1}
+    )
+    assert run([*COMMAND, "--execute"]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "[bold]" in told
+    assert [line.split()[-2] for line in told.splitlines() if "orders" in line] == ["8"]
+
+
+def test_a_thousand_reasons_do_not_fill_the_screen(told_redrive, capsys):
+    report = told_redrive.answer
+    for number in range(REASONS + 5):
+        report.add(dataclasses.replace(dead(), message=f"reason {number}"), "orders")
+    assert run(COMMAND) == 0
+    told = capsys.readouterr().out
+    assert report.by_reason[Sent("orders", "", OTHER_REASONS)] == 5
+    assert f"and {REASONS + 1 - ROWS} more reasons" in told
+    assert len(told.splitlines()) < ROWS + 20
+
+
+def test_what_is_skipped_is_said_with_its_reason():
+    report = RedriveReport(dlq_topic="dlq", dry_run=True, read=3, sent=1)
+    for number in range(EXAMPLES + 1):
+        report.skip("without_record", Record(place=(0, number)))
+    report.skip("doubles", Record())
+    lines = summary(report)
+    assert lines[0] == "3 read, 1 would be sent"
+    assert "1 skipped: further letters of a record that is sent" in lines
+    assert any("dlq-0@0, dlq-0@1" in line and line.endswith(", …)") for line in lines)
+    assert lines[-1].startswith("Dry run")
+
+
+def test_what_was_sent_before_it_stopped_is_shown(told_redrive, capsys):
+    told_redrive.answer = RedriveStopped(topic="dlq", sent=1, unsent=2, first="dlq-0@1", reason="gone")
+    told_redrive.answer.report = RedriveReport(dlq_topic="dlq", dry_run=False, read=3, sent=1)
+    assert run([*COMMAND, "--execute"]) == 1
+    told = capsys.readouterr()
+    assert "3 read, 1 sent" in told.out
+    assert "RedriveStopped: " in told.err
