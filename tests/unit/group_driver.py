@@ -14,18 +14,28 @@ from coordinator.commands import (
     CompletePlan,
     CreateGroup,
     Expire,
+    FileLetters,
     InitializePartitions,
+    LettersFiled,
     MoveLogStarts,
     PartitionStart,
+    PlanDone,
     TakeUpPlan,
     TopicPartitions,
 )
 from coordinator.decide import decide
-from coordinator.messages import JoinGroup, PartitionBounds, PlanReply
+from coordinator.messages import (
+    JoinGroup,
+    OutcomesStaged,
+    PartitionBounds,
+    PartitionOutcomes,
+    PlanReply,
+    StageOutcomes,
+)
 from coordinator.records import decode_record, encode_record
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
-from coordinator.values import TopicIdPartition
+from coordinator.values import OutcomeRun, TopicIdPartition
 
 TOPIC_ID = "T"
 SESSION_MS = 45_000
@@ -128,8 +138,11 @@ class GroupDriver:
             for p, end in self.ends.items()
         )
 
-    def complete(self, number: str, member: str = "m1") -> None:
-        self.run(CompletePlan(member_id=member, member_epoch=self.epochs[member], number=number))
+    def complete(self, number: str, member: str = "m1", **fields: Any) -> PlanDone:
+        epoch = self.epochs[member]
+        done = self.run(CompletePlan(member_id=member, member_epoch=epoch, number=number, **fields))
+        assert isinstance(done, PlanDone)
+        return done
 
     def acquire(self, start: str = "", member: str = "m1", limit: int | None = 4_000) -> PlanReply:
         reply = self.run(
@@ -164,6 +177,22 @@ class GroupDriver:
         """The query's process dies; a new one replays the batch that ended in this plan."""
         self.join(member)
         return self.use(number, member, **fields)
+
+    # --- a query's sink, and who writes dead letters
+
+    def stage(self, *runs: OutcomeRun, partition: int = 0, **fields: Any) -> OutcomesStaged:
+        """The sink's commit: what the rows of one partition said."""
+        outcomes = (PartitionOutcomes(topic="orders", partition=partition, runs=runs),) if runs else ()
+        staged = self.run(StageOutcomes(group_id="billing", partitions=outcomes, **fields))
+        assert isinstance(staged, OutcomesStaged)
+        return staged
+
+    def file(self, first: int, last: int, count: int = 1, partition: int = 0) -> None:
+        """The dead letters of these records are written."""
+        letters = LettersFiled(
+            topic_id=self.topic_id, partition=partition, first=first, last=last, delivery_count=count
+        )
+        self.run(FileLetters(letters=(letters,)))
 
     def move_log_start(self, offset: int, partition: int = 0) -> None:
         self.log_starts[partition] = offset

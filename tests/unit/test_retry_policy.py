@@ -1,0 +1,76 @@
+"""The retry policy: how long a released record stays away."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.config import GroupConfig
+from coordinator.retry_policy import LOTS, lot_of, not_before_ms, release_delay_ms
+
+
+def policy(**values: object) -> GroupConfig:
+    """share.release.backoff.* as given: ``ms``, ``multiplier``, ``max_ms``, ``jitter``."""
+    keys = {"ms": "ms", "multiplier": "multiplier", "max_ms": "max.ms", "jitter": "jitter"}
+    return GroupConfig.parse({f"share.release.backoff.{keys[name]}": str(value) for name, value in values.items()})
+
+
+def test_without_a_backoff_a_released_record_is_available_at_once() -> None:
+    config = GroupConfig.parse()
+    assert release_delay_ms(config, 3, 0) == 0
+    assert not_before_ms(config, 3, 0, 1_000) is None
+
+
+def test_the_backoff_grows_with_each_release_up_to_its_maximum() -> None:
+    config = policy(ms=1_000, multiplier=3, max_ms=20_000, jitter=0)
+    assert [release_delay_ms(config, n, 0) for n in (1, 2, 3, 4, 5)] == [1_000, 3_000, 9_000, 20_000, 20_000]
+
+
+def test_a_multiplier_of_one_keeps_the_backoff_as_it_is() -> None:
+    config = policy(ms=1_000, multiplier=1, jitter=0)
+    assert {release_delay_ms(config, n, 0) for n in range(1, 11)} == {1_000}
+
+
+def test_jitter_spreads_to_both_sides_by_its_part() -> None:
+    config = policy(ms=10_000, jitter=0.2)
+    delays = [release_delay_ms(config, 1, lot) for lot in range(LOTS)]
+    assert delays == sorted(delays)
+    assert (delays[0], delays[-1]) == (8_000, 12_000)
+    assert len(set(delays)) == LOTS
+
+
+def test_the_maximum_holds_with_jitter_too() -> None:
+    config = policy(ms=10_000, max_ms=10_000, jitter=1)
+    assert max(release_delay_ms(config, 1, lot) for lot in range(LOTS)) == 10_000
+
+
+@given(
+    st.integers(1, 86_400_000),
+    st.floats(1, 10),
+    st.integers(0, 86_400_000),
+    st.floats(0, 1),
+    st.integers(1, 10),
+    st.integers(0, LOTS - 1),
+)
+def test_any_backoff_lies_within_its_bounds(
+    ms: int, multiplier: float, max_ms: int, jitter: float, releases: int, lot: int
+) -> None:
+    delay_ms = release_delay_ms(policy(ms=ms, multiplier=multiplier, max_ms=max_ms, jitter=jitter), releases, lot)
+    grown_ms = ms * multiplier ** (releases - 1)
+    assert min(int(grown_ms * (1 - jitter)) - 1, max_ms) <= delay_ms <= min(grown_ms * (1 + jitter) + 1, max_ms)
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**45))
+def test_a_lot_is_one_of_the_lots_and_the_same_for_the_same_place_and_time(first: int, now_ms: int) -> None:
+    assert 0 <= lot_of(first, now_ms) < LOTS
+    assert lot_of(first, now_ms) == lot_of(first, now_ms)
+
+
+def test_all_lots_are_drawn() -> None:
+    assert {lot_of(first, 1_000) for first in range(1_000)} == set(range(LOTS))
+    assert {lot_of(7, now_ms) for now_ms in range(1_000)} == set(range(LOTS))
+
+
+def test_it_counts_from_now() -> None:
+    config = policy(ms=5_000, jitter=0)
+    assert not_before_ms(config, 2, 77, 1_000_000) == 1_010_000
