@@ -20,7 +20,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -122,22 +122,33 @@ class ArchiveWriter:
 
 
 def finish_batch(
-    path: str, files: Iterable[str], *, group_id: str, query_id: str, batch_id: int, write: int = 0
+    path: str,
+    files: Iterable[str],
+    *,
+    group_id: str,
+    query_id: str,
+    batch_id: int,
+    run_id: str = "",
+    write: int = 0,
 ) -> list[str]:
     """Make the rows of a batch visible, on the driver, before its outcomes are staged: ``files`` are what ``close`` of
     the tasks' winning attempts gave. Call it for each batch, also when nothing was rejected.
 
-    What an earlier attempt of the batch made visible is replaced. Killed in the middle, it leaves what the replay of
-    the batch replaces. Returns the files, relative to the archive. ArchiveNotWritable; ArchiveRowsMissing.
+    What an earlier attempt of the batch made visible is replaced. ``run_id`` is the query's run: the same run never
+    replays a batch, so what it wrote of this batch before was another write, and stays. Killed in the middle, it leaves
+    what the replay of the batch replaces. Returns the new files, relative to the archive. ArchiveNotWritable;
+    ArchiveRowsMissing.
     """
     place, batch = place_of(path), _Batch.of(group_id, query_id, batch_id, write)
     with place.named_errors():
-        former = _journal_of(place, batch)
-        plan = _plan(place, batch, sorted(files))
-        for stale in sorted(former - set(plan)):
-            delete_file(place, stale)
+        former, run = _journal_of(place, batch)
+        kept = former if run_id and run == run_id else []
+        plan = _plan(place, batch, sorted(files), begin=len(kept))
+        if not kept:
+            for stale in sorted(set(former) - set(plan)):
+                delete_file(place, stale)
         if plan or former:
-            write_whole(place, batch.journal, {"batch": batch.batch_id, "files": list(plan)})
+            write_whole(place, batch.journal, {"batch": batch_id, "run": run_id, "files": [*kept, *plan]})
         for target, sources in plan.items():
             _put(place, batch, target, sources)
     _clear(place, batch)
@@ -162,14 +173,14 @@ def archive_dataset(path: str) -> ds.Dataset:
         return ds.dataset(place.root, schema, "parquet", place.files, _PARTITIONING)
 
 
-def _plan(place: Place, batch: _Batch, files: Sequence[str]) -> dict[str, list[str]]:
-    """File to be -> the tasks' files that go into it, in the order of the tasks."""
+def _plan(place: Place, batch: _Batch, files: Sequence[str], *, begin: int) -> dict[str, list[str]]:
+    """File to be -> the tasks' files that go into it, in the order of the tasks; numbered from ``begin`` on."""
     sizes = _sizes(place, files)
     today = datetime.now(timezone.utc).date().isoformat()
     return {
         f"date={today}/{topic}/{batch.key}-{batch.batch_id}-{number}.parquet": sources
         for topic, of_topic in _by_topic(files).items()
-        for number, sources in enumerate(bins(of_topic, sizes, MERGE_BYTES))
+        for number, sources in enumerate(bins(of_topic, sizes, MERGE_BYTES), begin)
     }
 
 
@@ -213,13 +224,19 @@ def _put(place: Place, batch: _Batch, target: str, sources: Sequence[str]) -> No
     place.files.move(place.at(ready), place.at(target))
 
 
-def _journal_of(place: Place, batch: _Batch) -> set[str]:
-    """The files that an earlier attempt of this batch made visible, or was about to."""
+def _journal_of(place: Place, batch: _Batch) -> tuple[list[str], str]:
+    """The files that were made visible of this batch, or were about to be, and the run that did it."""
     if place.files.get_file_info(place.at(batch.journal)).type == FileType.NotFound:
-        return set()
-    with place.files.open_input_stream(place.at(batch.journal)) as stream:
-        noted = json.loads(stream.read())
-    return set(noted["files"]) if noted["batch"] == batch.batch_id else set()
+        return [], ""
+    noted = read_json(place, batch.journal)
+    return (noted["files"], noted["run"]) if noted["batch"] == batch.batch_id else ([], "")
+
+
+def read_json(place: Place, path: str) -> dict[str, Any]:
+    """What ``write_whole`` wrote."""
+    with place.files.open_input_stream(place.at(path)) as stream:
+        found: dict[str, Any] = json.loads(stream.read())
+    return found
 
 
 def write_whole(place: Place, path: str, content: object) -> None:

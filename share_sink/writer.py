@@ -126,6 +126,7 @@ def commit_batch(
             group_id=sink.options.group_id,
             query_id=batch.query_id,
             batch_id=batch.batch_id,
+            run_id=batch.run_id,
             write=sink.options.batch_write,
         )
     opened = tasks[0].opened if tasks else sink.opened

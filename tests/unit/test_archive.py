@@ -208,6 +208,16 @@ def test_a_batch_that_is_replayed_on_another_day_stands_there_alone(tmp_path, mo
     assert read(tmp_path) == [("a", 1)]
 
 
+def test_two_writes_of_a_batch_both_stand_there_and_its_replay_replaces_both(tmp_path):
+    for run in ("r-1", "r-2"):
+        for tables in ([rejected("a", 1), rejected("b", 2)], [rejected("a", 3)], []):
+            files = [file for task, table in enumerate(tables) for file in attempt(tmp_path, 4, task, table)]
+            finish_batch(str(tmp_path), files, **QUERY, batch_id=4, run_id=run)
+        assert read(tmp_path) == [("a", 1), ("a", 3), ("b", 2)]
+    finish_batch(str(tmp_path), attempt(tmp_path, 4, 0, rejected("b", 5)), **QUERY, batch_id=4, run_id="r-3")
+    assert read(tmp_path) == [("b", 5)]
+
+
 def test_later_batches_leave_earlier_ones_alone(tmp_path):
     for number in range(3):
         batch(tmp_path, number, rejected("a", number))
