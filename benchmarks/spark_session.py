@@ -13,6 +13,7 @@ import time
 from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import rand, when
 from pyspark.sql.streaming import StreamingQuery
 
 
@@ -49,10 +50,15 @@ def say(answers: TextIO, answer: dict[str, Any]) -> None:
 
 
 def run(spark: SparkSession, spec: dict[str, Any], answers: TextIO) -> dict[str, Any]:
-    """Run one query into ``noop``: until it has read all there is; with ``idle_after`` records it goes on with nothing
-    to read, says so, and is stopped by the next line."""
+    """Run one query into ``noop``, or its ``sink``: until it has read all there is; with ``idle_after`` records it goes
+    on with nothing to read, says so, and is stopped by the next line. ``rejected``: this part of the rows, at random.
+    """
     frame = spark.readStream.format(spec["source"]).options(**spec["options"]).load()
-    writer = frame.writeStream.format("noop").option("checkpointLocation", spec["checkpoint"])
+    if "rejected" in spec:
+        outcome = when(rand(7) < spec["rejected"], "reject").otherwise("accept")
+        frame = frame.withColumn("acknowledgement", outcome)
+    writer = frame.writeStream.format(spec.get("sink", "noop")).options(**spec.get("sink_options", {}))
+    writer = writer.option("checkpointLocation", spec["checkpoint"])
     began_s = time.monotonic()
     if "idle_after" in spec:
         query = writer.start()

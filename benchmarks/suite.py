@@ -11,6 +11,7 @@ from benchmarks.core_cost import core_rows
 from benchmarks.core_growth import growth_rows
 from benchmarks.idle import idle_rows
 from benchmarks.report import Row
+from benchmarks.sink_cost import sink_rows
 from benchmarks.small_acks import small_ack_rows
 from benchmarks.spark_process import SparkProcess
 from benchmarks.state_log import load_rows
@@ -27,7 +28,7 @@ from benchmarks.workloads import (
 from coordinator.service.launch import spare_the_collector
 from tests.support.kafka_broker import KafkaBroker
 
-PARTS = ("throughput", "zstd", "small", "idle", "rpc", "state", "core")
+PARTS = ("throughput", "zstd", "small", "idle", "sink", "rpc", "state", "core")
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 20
 
@@ -46,7 +47,7 @@ class Suite:
     def run(self, parts: Sequence[str]) -> None:
         """Measure these parts."""
         with KafkaBroker(log_retention_check_interval_ms="300000") as broker:
-            if {"throughput", "zstd", "small", "idle"} & set(parts):
+            if {"throughput", "zstd", "small", "idle", "sink"} & set(parts):
                 with SparkProcess(unix_sockets=True) as spark:
                     self._with_spark(spark, broker, parts)
             if "small" in parts:
@@ -83,6 +84,10 @@ class Suite:
             self._small(spark, broker, "Unix sockets", OVERHEAD_MS)
         if "idle" in parts:
             self._idle(spark, broker)
+        if "sink" in parts:
+            topic = self._fill(broker, "decided", 4 * LARGE, 200)
+            self._say("the sink")
+            self.rows += sink_rows(spark, broker, topic, LARGE, 1 if self._quick else 3)
 
     def _throughput(self, spark: SparkProcess, broker: KafkaBroker) -> None:
         plain = self._fill(broker, "plain", 4 * LARGE if self._quick else 6 * LARGE, 200)

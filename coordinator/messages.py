@@ -211,8 +211,8 @@ class AcknowledgeRows(Message, frozen=True):
 
 
 class OpenSink(Message, frozen=True):
-    """A query's sink begins: set group configs, and learn what its staging is pinned to. What can be wrong with the dead
-    letter queue is found here."""
+    """A query's sink begins: set group configs, and learn what its staging is pinned to. What can be wrong with the
+    dead letter queue is found here."""
 
     group_id: str
     configs: dict[str, str] = {}

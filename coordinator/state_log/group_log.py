@@ -133,7 +133,7 @@ class GroupLog:
             if isinstance(record, RunsChanged):
                 key = TopicIdPartition(record.topic_id, record.partition)
                 said = changed(group.partitions[key], record.runs).state_batches
-                batches[key] = list(combine(batches[key], said, None) if key in batches else said)
+                batches[key] = _with(batches.get(key, []), said)
             elif isinstance(record, (PartitionInitialized, LogStartMoved)):
                 moved.add(TopicIdPartition(record.topic_id, record.partition))
         found: list[KeyValue] = []
@@ -182,6 +182,14 @@ class GroupLog:
 
     def _unreadable(self, reason: str) -> UnreadableRecord:
         return UnreadableRecord(group_id=self.group_id, reason=reason)
+
+
+def _with(batches: list[StateBatch], said: tuple[StateBatch, ...]) -> list[StateBatch]:
+    """As the combiner has it, which looks at each batch: mostly, what is completed and what is acquired next are apart,
+    and of the one there are as many batches as a sink made."""
+    if not said or not batches or batches[-1].last_offset < said[0].first_offset - 1:
+        return batches + list(said)
+    return list(combine(batches, said, None))
 
 
 def _state_key(key: bytes) -> ShareSnapshotKey | ShareUpdateKey:
