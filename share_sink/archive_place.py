@@ -38,11 +38,18 @@ class Place:
         """The file system's own path of a file of the archive."""
         return f"{self.root.rstrip('/')}/{path}"
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[str]:
-        """The files below a folder, in order; none if there is no such folder."""
-        selector = FileSelector(self.at(folder), recursive=recursive, allow_not_found=True)
+    def files_in(self, folder: str) -> list[str]:
+        """The files in a folder, in order; none if there is no such folder."""
+        return self._entries(folder, FileType.File)
+
+    def folders_in(self, folder: str) -> list[str]:
+        """The folders in a folder ("" is the archive's own), as ``files_in``."""
+        return self._entries(folder, FileType.Directory)
+
+    def _entries(self, folder: str, kind: FileType) -> list[str]:
+        found = self.files.get_file_info(FileSelector(self.at(folder).rstrip("/"), allow_not_found=True))
         begins = len(self.at(""))
-        return sorted(info.path[begins:] for info in self.files.get_file_info(selector) if info.type == FileType.File)
+        return sorted(info.path[begins:] for info in found if info.type == kind)
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:

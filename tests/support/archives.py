@@ -1,0 +1,126 @@
+"""Archives in tests: rows as a sink rejects them, batches of several tasks, a stranger who reads, a killed process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow.fs import FileSystemHandler, LocalFileSystem, PyFileSystem
+
+from share_sink.archive import ArchiveWriter, finish_batch
+from share_sink.archive_place import Place
+
+QUERY = {"group_id": "billing", "query_id": "q-1"}
+
+
+def rejected(topic: str, *offsets: int, **columns: list) -> pa.Table:
+    """Rows as a sink rejects them."""
+    count = len(offsets)
+    return pa.table(
+        {
+            "topic": pa.array([topic] * count, pa.string()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "deliveryCount": pa.array([1] * count, pa.int32()),
+            "reason": pa.array(["broken"] * count, pa.string()),
+            **columns,
+        }
+    )
+
+
+def attempt(path, batch_id: int, task_id: int, *tables: pa.Table, **query) -> list[str]:
+    query = {**QUERY, **query}
+    writer = ArchiveWriter(str(path), query["group_id"], query["query_id"], batch_id, task_id)
+    for table in tables:
+        writer.write(table)
+    return writer.close()
+
+
+def batch(path, batch_id: int, *tables: pa.Table, **query) -> list[str]:
+    """A batch of a task for each table."""
+    files = [file for task, table in enumerate(tables) for file in attempt(path, batch_id, task, table, **query)]
+    return finish_batch(str(path), files, **{**QUERY, **query}, batch_id=batch_id)
+
+
+def read(path) -> list[tuple[str, int]]:
+    """Topic and offset of all rows, as somebody reads them who knows nothing of us."""
+    if not list(Path(path).glob("date=*/*/*")):
+        return []
+    table = ds.dataset(str(path), partitioning="hive").to_table(columns=["topic", "offset"])
+    return sorted((str(row["topic"]), row["offset"]) for row in table.to_pylist())
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Mortal(FileSystemHandler):
+    """A local file system whose process is killed at its n-th change."""
+
+    def __init__(self, lives: int) -> None:
+        self.lives, self._local = lives, LocalFileSystem()
+
+    def _change(self) -> None:
+        self.lives -= 1
+        if self.lives < 0:
+            raise Killed
+
+    def __eq__(self, other):
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def get_type_name(self):
+        return "mortal"
+
+    def normalize_path(self, path):
+        return path
+
+    def get_file_info(self, paths):
+        return self._local.get_file_info(paths)
+
+    def get_file_info_selector(self, selector):
+        return self._local.get_file_info(selector)
+
+    def create_dir(self, path, recursive):
+        self._local.create_dir(path, recursive=recursive)
+
+    def delete_dir(self, path):
+        self._change()
+        self._local.delete_dir(path)
+
+    def delete_dir_contents(self, path, missing_dir_ok=False):
+        raise NotImplementedError
+
+    def delete_root_dir_contents(self):
+        raise NotImplementedError
+
+    def delete_file(self, path):
+        self._change()
+        self._local.delete_file(path)
+
+    def move(self, src, dest):
+        self._change()
+        self._local.move(src, dest)
+
+    def copy_file(self, src, dest):
+        raise NotImplementedError
+
+    def open_input_stream(self, path):
+        return self._local.open_input_stream(path)
+
+    def open_input_file(self, path):
+        return self._local.open_input_file(path)
+
+    def open_output_stream(self, path, metadata):
+        self._change()
+        return self._local.open_output_stream(path)
+
+    def open_append_stream(self, path, metadata):
+        raise NotImplementedError
+
+
+def mortal_place(mortal: Mortal):
+    """What `place_of` answers in a process that is killed."""
+    return lambda path: Place(path, PyFileSystem(mortal), str(path))
