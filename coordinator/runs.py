@@ -176,6 +176,20 @@ class RunMap:
         last, run = self._runs.pop(first)
         self._uncount(first, last, run)
 
+    def drop_terminal(self, offset: int) -> int:
+        """Forget the terminal runs that follow on each other from ``offset`` on; the offset behind them."""
+        at = self._runs.bisect_left(offset)
+        dropped = 0
+        for first in self._runs.islice(at):
+            last, run = self._runs[first]
+            if first != offset or run.state not in TERMINAL:
+                break
+            self._uncount(first, last, run)
+            offset, dropped = last + 1, dropped + 1
+        if dropped:
+            del self._firsts[at : at + dropped]
+        return offset
+
     def _count(self, pieces: Iterable[tuple[int, int, Run]]) -> None:
         ready = []
         for first, last, run in pieces:

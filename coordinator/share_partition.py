@@ -102,11 +102,7 @@ class SharePartition:
         lowest = self.runs.first()
         if lowest is not None and lowest.first < self.start_offset:
             self._drop_below_start(lowest.first)
-        at = self.runs.starting_at(self.start_offset)
-        while at is not None and at.run.state in TERMINAL:
-            self.runs.drop(at.first)
-            self.start_offset = at.last + 1
-            at = self.runs.starting_at(self.start_offset)
+        self.start_offset = self.runs.drop_terminal(self.start_offset)
 
     def _drop_below_start(self, lowest: int) -> None:
         """Below the log start only what is still held stays, until its holder is done with it, and what has yet to
