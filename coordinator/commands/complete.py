@@ -2,6 +2,7 @@
 
 Of what still carries the plan's number, the last attempt's outcomes count; of the rest implicit mode accepts, explicit
 releases. A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted.
+What would be released below the log start is archived, and told to the query that acquires next: it can't come back.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from coordinator.changes import Changes, archived, count_records, filed, moved
+from coordinator.changes import Changes, archived, count_records, filed, moved, split_at
 from coordinator.commands import CompletePlan, Decision, Gap, PlanDone
 from coordinator.commands.plans import newest_plan
-from coordinator.losing import released
+from coordinator.losing import data_lost, released
 from coordinator.members import AcquiredPlan, Member
 from coordinator.record_state import Event, RecordState
 from coordinator.records import PlanCompleted, Record
@@ -22,6 +23,8 @@ from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from coordinator.staging import GAP, StagedRun, Verdict, pieces, with_gaps
 from coordinator.values import AcknowledgeType, Disposition, TopicIdPartition
+
+Lost = tuple[TopicIdPartition, Segment]
 
 
 def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
@@ -50,11 +53,25 @@ def nobody_decides(group: ShareGroup, member: Member) -> bool:
 def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision:
     """All of it, as if it had not been delivered: a query without a sink must not burn its topic's deliveries."""
     changes = Changes()
+    lost: list[Lost] = []
     for partition, segments in group.carrying(plan):
-        for first, last, run in segments:
-            changes.put(partition.key, first, last, moved(run, Event.CUT, acquisition=None))
+        for first, last, run in _cut_at_log_start(partition, segments):
+            after = moved(run, Event.CUT, acquisition=None)
+            if last < partition.log_start:
+                after = moved(run, Event.LOG_START)
+                lost.append(_lost(partition, first, last, run))
+            changes.put(partition.key, first, last, after)
     done = PlanCompleted(number=plan.number, member_id=plan.member_id, records=0)
-    return Decision((*changes.records(), done), PlanDone(undecided=True))
+    return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
+
+
+def _cut_at_log_start(partition: SharePartition, segments: list[Segment]) -> list[Segment]:
+    return [part for segment in segments for part in split_at(segment, partition.log_start)]
+
+
+def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
+    """Offsets that the log took from a plan which gives them back: nobody holds them any more."""
+    return partition.key, Segment(first, last, run._replace(acquisition=None))
 
 
 class _Completion:
@@ -69,6 +86,7 @@ class _Completion:
         for gap in gaps:
             key = TopicIdPartition(gap.topic_id, gap.partition)
             self._gaps.setdefault(key, []).append((gap.first, gap.last, GAP))
+        self._lost: list[Lost] = []
         self.decided = 0
 
     def records(self) -> list[Record]:
@@ -81,17 +99,21 @@ class _Completion:
                 for first, last, run in segments:
                     changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
                 self.decided += count_records(segments)
-        return [*changes.records()]
+        return [*changes.records(), *data_lost(self._group, self._lost)]
 
     def _put_decided(
         self, changes: Changes, partition: SharePartition, segments: list[Segment], said: list[StagedRun]
     ) -> None:
         decisions: dict[tuple[Run, Verdict | None], tuple[AcknowledgeType, Callable[[int], Run]]] = {}
-        for first, last, run, verdict in pieces(segments, said):
+        for first, last, run, verdict in pieces(_cut_at_log_start(partition, segments), said):
             found = decisions.get((run, verdict))
             if found is None:
                 found = decisions[run, verdict] = self._decision(run, verdict)
             outcome, after = found
+            if outcome == AcknowledgeType.RELEASE and last < partition.log_start:
+                self._lost.append(_lost(partition, first, last, run))
+                changes.put(partition.key, first, last, moved(run, Event.LOG_START))
+                continue
             changes.put(partition.key, first, last, after(first))
             if outcome in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
                 self.decided += last - first + 1

@@ -1,0 +1,51 @@
+"""A query and its sink on a group, without a shell: what tests of outcomes begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.records import encode_records
+from coordinator.runs import Run
+from coordinator.values import AcknowledgeType, OutcomeRun
+from tests.unit.group_driver import GroupDriver
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+
+
+def said(first: int, last: int, outcome: AcknowledgeType, count: int = 1, **fields: Any) -> OutcomeRun:
+    """Rows first..last, delivered at ``count``."""
+    return OutcomeRun(first, last, count, outcome, **fields)
+
+
+def batch(records: int = 10, **configs: str) -> tuple[GroupDriver, str]:
+    """m1 reads all records in a batch."""
+    group = GroupDriver(records=records, **configs)
+    group.join()
+    plan = group.next().plan.number
+    group.use(plan)
+    return group, plan
+
+
+def states(group: GroupDriver) -> list[str]:
+    """``[first..last] STATE count``, neighbours alike merged."""
+    found: list[tuple[int, int, str]] = []
+    for first, last, run in group.partition().runs:
+        text = f"{run.state.name} {run.delivery_count}"
+        if found and found[-1][1] == first - 1 and found[-1][2] == text:
+            first = found.pop()[0]
+        found.append((first, last, text))
+    return [f"[{first}..{last}] {text}" for first, last, text in found]
+
+
+def run_at(group: GroupDriver, offset: int) -> Run:
+    segment = group.partition().runs.at(offset)
+    assert segment is not None
+    return segment.run
+
+
+def from_snapshot(group: GroupDriver) -> None:
+    """The log becomes a snapshot, and another process loads it."""
+    group.log = encode_records(group.group.snapshot())
+    group.crash()

@@ -1,0 +1,350 @@
+"""Staging: attempts, which plan a row is about, what is refused, and that it is durable (design §5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.commands import InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.decide import decide
+from coordinator.errors import GroupIdNotFound, InvalidRequest, NoPlanToDecide, SinkOutdated, StaleReceipts
+from coordinator.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.records import PlanStaged, encode_records
+from coordinator.share_group import ShareGroup
+from coordinator.values import AcknowledgeType, OutcomeRun
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
+from tests.unit.rules.test_isolation import fetched
+from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states
+
+# --- attempts
+
+
+def test_a_replay_that_says_the_same_comes_to_the_same() -> None:
+    group, plan = batch(**DLQ)
+    for count in (1, 2):
+        group.stage(said(0, 3, ACCEPT, count), said(4, 5, RELEASE, count), said(6, 9, REJECT, count))
+        if count == 1:
+            group.restart(plan)
+    group.complete(plan)
+    assert states(group) == ["[4..5] AVAILABLE 2", "[6..9] ARCHIVING 2"]
+    assert run_at(group, 4).releases == 1
+
+
+@pytest.mark.parametrize(("first", "last"), [(ACCEPT, REJECT), (REJECT, ACCEPT), (ACCEPT, RELEASE), (RELEASE, REJECT)])
+def test_attempts_that_disagree_release(first: AcknowledgeType, last: AcknowledgeType) -> None:
+    group, plan = batch(1, **DLQ)
+    group.stage(said(0, 0, first))
+    group.restart(plan)
+    group.stage(said(0, 0, last, 2))
+    group.complete(plan)
+    assert states(group) == ["[0..0] AVAILABLE 2"]
+    assert ranges(group.acquire(plan)) == [(0, 0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("configs", "outcome", "after"),
+    [
+        ({}, ACCEPT, []),
+        ({}, REJECT, ["[0..0] AVAILABLE 2"]),
+        ({}, RELEASE, ["[0..0] AVAILABLE 2"]),
+        (EXPLICIT, ACCEPT, ["[0..0] AVAILABLE 2"]),
+        (EXPLICIT, REJECT, ["[0..0] AVAILABLE 2"]),
+        (EXPLICIT, RELEASE, ["[0..0] AVAILABLE 2"]),
+    ],
+)
+def test_silence_of_the_last_attempt_is_an_outcome(
+    configs: dict[str, str], outcome: AcknowledgeType, after: list[str]
+) -> None:
+    group, plan = batch(1, **DLQ, **configs)
+    group.stage(said(0, 0, outcome))
+    group.restart(plan)
+    group.complete(plan)
+    assert states(group) == after
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "after"),
+    [
+        ((REJECT, REJECT, REJECT), ["[0..0] ARCHIVING 3"]),
+        ((REJECT, None, REJECT), ["[0..0] ARCHIVING 3"]),
+        ((None, None, REJECT), ["[0..0] ARCHIVING 3"]),
+        ((ACCEPT, REJECT, REJECT), ["[0..0] AVAILABLE 3"]),
+        ((REJECT, ACCEPT, REJECT), ["[0..0] AVAILABLE 3"]),
+        ((ACCEPT, REJECT, None), ["[0..0] AVAILABLE 3"]),
+        ((ACCEPT, None, ACCEPT), []),
+    ],
+)
+def test_three_attempts(outcomes: tuple[AcknowledgeType | None, ...], after: list[str]) -> None:
+    """Each explicit outcome can veto; silence counts only where it is the last attempt's."""
+    group, plan = batch(1, **DLQ)
+    for count, outcome in enumerate(outcomes, 1):
+        if outcome is not None:
+            group.stage(said(0, 0, outcome, count))
+        if count < len(outcomes):
+            group.restart(plan)
+    group.complete(plan)
+    assert states(group) == after
+
+
+def test_two_sinks_of_one_batch_that_disagree_release() -> None:
+    group, plan = batch(1)
+    group.stage(said(0, 0, ACCEPT))
+    group.stage(said(0, 0, REJECT))
+    group.complete(plan)
+    assert states(group) == ["[0..0] AVAILABLE 1"]
+
+
+def test_two_sinks_of_one_batch_decide_each_its_rows() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    group.stage(said(0, 2, ACCEPT), said(7, 8, ACCEPT))
+    group.stage(said(3, 6, ACCEPT))
+    group.complete(plan)
+    assert states(group) == ["[9..9] AVAILABLE 1"]
+
+
+def test_a_repeated_request_changes_nothing_but_delays() -> None:
+    group, plan = batch()
+    runs = said(0, 3, ACCEPT), said(4, 5, RELEASE, delay_ms=10_000), said(6, 9, REJECT, reason="bad")
+    group.stage(*runs)
+    once = [record for record in group.group.snapshot() if isinstance(record, PlanStaged)]
+    assert group.stage(*runs) == OutcomesStaged(staged=10)
+    assert [record for record in group.group.snapshot() if isinstance(record, PlanStaged)] == once
+    group.pass_time(5_000)
+    group.stage(*runs)
+    group.complete(plan)
+    assert run_at(group, 4).not_before_ms == group.now_ms + 10_000
+    assert group.partition().archived_total == 4
+
+
+# --- which plan a row is about
+
+
+def test_a_batch_may_stage_when_its_lock_was_lost_and_nobody_took_it() -> None:
+    group, plan = batch(**DLQ)
+    group.pass_time(SESSION_MS + 1)
+    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
+    assert group.stage(said(0, 4, REJECT), said(5, 9, RELEASE)).staged == 10
+    group.join()
+    group.complete(plan)
+    assert states(group) == ["[0..4] ARCHIVING 1", "[5..9] AVAILABLE 1"]
+    assert (run_at(group, 5).releases, run_at(group, 5).failures) == (0, 1), "the lost lock was the try"
+
+
+def test_what_another_member_took_is_stale() -> None:
+    group, plan = batch()
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    other = group.acquire(member="m2", limit=10).plan.number
+    group.use(other, "m2")
+    staged = group.stage(said(0, 9, REJECT))
+    assert (staged.staged, staged.stale) == (0, 10)
+    group.join()
+    group.complete(plan)
+    group.complete(other, "m2")
+    assert group.partition().archived_total == 0
+
+
+def test_what_isolation_cut_from_the_batch_is_stale() -> None:
+    group, plan = batch(4_000)
+    group.restart(plan)
+    assert ranges(group.restart(plan)) == [(0, 2153, 3)]
+    staged = group.stage(said(0, 2_153, ACCEPT, 3), said(2_154, 3_999, REJECT, 2))
+    assert (staged.staged, staged.stale) == (2_154, 1_846)
+    group.complete(plan)
+    assert states(group) == ["[2154..3999] AVAILABLE 2"]
+
+
+def test_a_late_attempt_of_a_replayed_batch_is_stale() -> None:
+    """The driver before stages after the batch was taken up again."""
+    group, plan = batch()
+    group.restart(plan)
+    assert group.stage(said(0, 9, REJECT)).stale == 10
+    group.complete(plan)
+    assert group.partition().archived_total == 0
+
+
+def test_stale_and_unknown_rows_are_counted_with_samples_and_never_fail_the_rest() -> None:
+    group, plan = batch(10)
+    staged = group.stage(
+        said(0, 1, REJECT), said(2, 3, REJECT, 7), said(4, 4, REJECT), said(10, 12, REJECT), partition=0
+    )
+    assert staged == OutcomesStaged(staged=3, stale=5, stale_sample=("orders-0@2 (7)", "orders-0@10 (1)"))
+    elsewhere = (
+        PartitionOutcomes(topic="payments", partition=0, runs=(said(0, 4, REJECT),)),
+        PartitionOutcomes(topic="orders", partition=9, runs=(said(7, 7, REJECT),)),
+    )
+    found = group.run(StageOutcomes(group_id="billing", partitions=elsewhere))
+    assert found == OutcomesStaged(stale=6, stale_sample=("payments-0@0 (1)", "orders-9@7 (1)"))
+    group.complete(plan)
+    assert group.partition().archived_total == 3
+
+
+def test_a_run_of_rows_is_matched_part_by_part() -> None:
+    """Rows 0 to 29; 10 to 19 are another delivery's by now."""
+    group, plan = batch(30, **{"share.delivery.count.limit": "10"})
+    group.stage(said(10, 19, RELEASE))
+    group.complete(plan)
+    plan = group.acquire(plan, limit=1).plan.number
+    group.use(plan)
+    group.ends[0] = 40
+    staged = group.stage(said(0, 35, REJECT, 2))
+    assert (staged.staged, staged.stale) == (10, 26)
+    assert staged.stale_sample == ("orders-0@0 (2)", "orders-0@20 (2)")
+
+
+def test_samples_are_few() -> None:
+    group, _ = batch(100)
+    staged = group.stage(*(said(n, n, ACCEPT, 5) for n in range(0, 100, 2)))
+    assert (staged.stale, len(staged.stale_sample)) == (50, 5)
+
+
+def test_a_stale_receipt_may_refuse_the_whole() -> None:
+    group, plan = batch()
+    with pytest.raises(StaleReceipts, match=r"1 row\(s\).*orders-0@9 \(2\)"):
+        group.stage(said(0, 8, REJECT), said(9, 9, REJECT, 2), fail_on_stale=True)
+    group.complete(plan)
+    assert group.partition().archived_total == 0
+
+
+def test_a_share_consumers_records_are_not_for_a_sink() -> None:
+    group, _ = batch(5)
+    group.ends[0] = 10
+    group.join("c1", query=False)
+    assert fetched(group, 5) == [(5, 9, 1)]
+    assert group.stage(said(5, 9, ACCEPT)).stale == 5
+
+
+def test_a_plan_that_nobody_reads_yet_is_not_for_a_sink() -> None:
+    group, plan = batch(5)
+    group.ends[0] = 10
+    group.next(plan)
+    with pytest.raises(NoPlanToDecide):
+        group.stage(said(5, 9, ACCEPT))
+
+
+def test_two_queries_each_have_their_rows() -> None:
+    group, plan = batch(5)
+    group.ends[0] = 10
+    group.join("m2")
+    other = group.acquire(member="m2").plan.number
+    group.use(other, "m2")
+    assert group.stage(said(3, 6, RELEASE)).staged == 4
+    group.complete(plan)
+    assert states(group) == ["[3..4] AVAILABLE 1", "[5..9] ACQUIRED 1"]
+    group.complete(other, "m2")
+    assert states(group) == ["[3..6] AVAILABLE 1", "[7..9] ACKNOWLEDGED 1"]
+
+
+def test_a_sink_without_a_batch_is_refused() -> None:
+    group = GroupDriver(records=10)
+    group.join()
+    with pytest.raises(NoPlanToDecide):
+        group.stage(said(0, 1, ACCEPT))
+    plan = group.next().plan.number
+    with pytest.raises(NoPlanToDecide):
+        group.stage(said(0, 1, ACCEPT))
+    group.use(plan)
+    group.complete(plan)
+    with pytest.raises(NoPlanToDecide):
+        group.stage(said(0, 1, ACCEPT))
+    assert group.stage() == OutcomesStaged(), "but one without rows has nothing to be refused for"
+
+
+def test_a_group_that_is_not_there_is_named() -> None:
+    with pytest.raises(GroupIdNotFound):
+        decide(ShareGroup("nobody"), StageOutcomes(group_id="nobody"), 0)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (said(5, 6, ACCEPT), said(0, 1, ACCEPT)),
+        (said(0, 5, ACCEPT), said(5, 6, ACCEPT)),
+        (said(3, 2, ACCEPT),),
+        (said(-1, 2, ACCEPT),),
+        (said(0, 1, AcknowledgeType.RENEW),),
+        (said(0, 1, AcknowledgeType.GAP),),
+    ],
+)
+def test_unordered_overlapping_or_unknown_outcomes_are_an_invalid_request(runs: tuple[OutcomeRun, ...]) -> None:
+    group, _ = batch()
+    with pytest.raises(InvalidRequest):
+        group.stage(*runs)
+
+
+def test_a_partition_named_twice_is_an_invalid_request() -> None:
+    group, _ = batch()
+    twice = (PartitionOutcomes(topic="orders", partition=0, runs=()),) * 2
+    with pytest.raises(InvalidRequest):
+        group.run(StageOutcomes(group_id="billing", partitions=twice))
+
+
+# --- a sink that is older than the group, or than a topic
+
+
+def test_a_sink_of_another_incarnation_is_outdated() -> None:
+    group, _ = batch()
+    with pytest.raises(SinkOutdated, match="the group was deleted"):
+        group.stage(said(0, 9, REJECT), incarnation="before")
+    assert group.stage(said(0, 9, REJECT), incarnation="i", topic_ids={"orders": TOPIC_ID, "later": "X"}).staged == 10
+
+
+def test_a_sink_from_before_a_topic_was_made_anew_is_outdated() -> None:
+    group, _ = batch()
+    group.run(
+        InitializePartitions(
+            topics=(TopicPartitions(topic="orders", topic_id="T2", partitions=1),),
+            starts=(PartitionStart(topic_id="T2", partition=0, start_offset=0),),
+        )
+    )
+    with pytest.raises(SinkOutdated, match="the topic orders was deleted"):
+        group.stage(said(0, 9, REJECT), topic_ids={"orders": TOPIC_ID})
+    assert group.stage(said(0, 9, REJECT)).stale == 10, "these receipts are of the topic before"
+
+
+# --- durable
+
+
+def test_staged_outcomes_outlive_a_crash() -> None:
+    group, plan = batch(**DLQ)
+    group.stage(said(4, 5, RELEASE, delay_ms=60_000), said(6, 9, REJECT, reason="bad"))
+    group.crash()
+    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
+    group.complete(plan)
+    assert states(group) == ["[4..5] AVAILABLE 1", "[6..9] ARCHIVING 1"]
+    assert run_at(group, 4).not_before_ms == group.now_ms + 60_000
+    assert run_at(group, 6).reason == "bad"
+
+
+def test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, ACCEPT), said(1, 2, REJECT, letter=True))
+    group.restart(plan)
+    from_snapshot(group)
+    group.stage(said(0, 0, REJECT, 2), said(1, 1, REJECT, 2))
+    from_snapshot(group)
+    group.complete(plan)
+    assert states(group) == ["[0..0] AVAILABLE 2", "[1..1] ARCHIVED 2", "[2..2] AVAILABLE 2"]
+
+
+def test_a_staging_in_many_parts_comes_to_the_same() -> None:
+    """No stored record is of any size; what is stored is what was replayed."""
+    group = GroupDriver(records=60_000)
+    group.join()
+    plan = group.next(limit=None).plan.number
+    group.use(plan)
+    runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}") for n in range(60_000)]
+    group.stage(*runs)
+    record = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
+    parts = encode_records([record])
+    assert len(parts) > 1 and max(map(len, parts)) < 3_000_000
+    from_snapshot(group)
+    group.complete(plan)
+    assert group.partition().archived_total == 30_000
+
+
+def test_nothing_is_left_of_a_staging_once_its_plan_is_completed() -> None:
+    group, plan = batch()
+    group.stage(said(0, 9, ACCEPT))
+    group.complete(plan)
+    assert not any(isinstance(record, PlanStaged) for record in group.group.snapshot())
+    assert all(not kept.staged for kept in group.group.plans.values())
