@@ -184,7 +184,9 @@ class OwnedStore(SoleOwner):
             raise Died
 
     def _check_owner(self, group_id: str) -> None:
-        """The fence."""
+        """The fence. SQLite's next writer waits for a transaction that is in doubt, and then sees what became of it."""
+        if self.log.fence == "sequence":
+            self.log.settle()
         if self.log.fence == "owner" and self.owner != self.log.owner:
             raise StoreRefused(f"fenced by owner {self.log.owner}")
         if self.log.fence == "sequence" and self._known.get(group_id) != self.log.next_sequence(group_id):

@@ -87,11 +87,15 @@ class Ledger:
     queries: dict[str, bool] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
     taken_up: set[tuple[int, int]] = field(default_factory=set)
+    newest_used: dict[str, int] = field(default_factory=dict)
+    """Member to the newest plan that it took up to be read."""
     appends: int = 0
     joined_in: dict[str, int] = field(default_factory=dict)
     """Member to the append that raised its epoch."""
     last_number: int = 0
     snapshots: int = 0
+    logged_late: int = 0
+    """How often a plan was taken up that had been given up."""
 
     # --- told by the store
 
@@ -148,8 +152,24 @@ class Ledger:
     def _taken_up(self, record: PlanTakenUp) -> None:
         self.taken_up.add((record.number, record.member_epoch))
         self.plans[record.number].used = record.used
+        if record.used or record.data_loss:
+            self._to_be_read(record)
         if record.member_epoch != self.epochs[record.member_id]:
             self.world.fail(f"plan {record.number} was taken up in epoch {record.member_epoch}, which is fenced")
+
+    def _to_be_read(self, record: PlanTakenUp) -> None:
+        """Plans are read in the order of their numbers; one that was given up for another one may still be the first of
+        them to be read, and then nobody carries the other's number any more."""
+        newest = self.newest_used.get(record.member_id, 0)
+        if record.number < newest:
+            self.world.fail(f"plan {record.number} was taken up, and {newest} was before it")
+        self.newest_used[record.member_id] = record.number
+        later = {p.number for p in self.plans.values() if p.member_id == record.member_id and p.number > record.number}
+        if later:
+            self.logged_late += 1
+            carried = {run.acquisition for run in self.runs.values()}
+            if later & carried:
+                self.world.fail(f"plan {record.number} was taken up, and {sorted(later & carried)} are carried still")
 
     def _completed(self, record: PlanCompleted) -> None:
         self.completed.add(record.number)

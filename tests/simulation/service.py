@@ -8,6 +8,7 @@ holds it, the log's state the same as the memory's.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import random
 from collections import Counter
@@ -58,6 +59,7 @@ class ServiceScenario:
     coordinator_stops_ms: int
     log_moves_ms: int
     restart_ms: tuple[int, int]
+    queries_stop: float
 
     @classmethod
     def of(cls, seed: int) -> ServiceScenario:
@@ -107,6 +109,39 @@ class ServiceScenario:
             coordinator_stops_ms=chance.choice((30_000, 90_000, never)),
             log_moves_ms=chance.choice((30_000, never, never)),
             restart_ms=chance.choice(((100, 3_000), (100, 60_000), (40_000, 90_000))),
+            queries_stop=chance.choice((0.0, 0.0, 0.2, 0.5)),
+        )
+
+    @classmethod
+    def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
+        """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
+        of, never = cls.of(seed), 10**9
+        options = QueryOptions(
+            max_records=3, available_now=False, fail_on_data_loss=True, starting_offsets="earliest", batch_ms=(10, 500)
+        )
+        return dataclasses.replace(
+            of,
+            trouble_ms=300_000,
+            records=60,
+            poison=0,
+            queries=2,
+            consumers=0,
+            query_options=(options, options),
+            starting_offsets="earliest",
+            configs={**of.configs, "share.session.timeout.ms": "20000", "share.heartbeat.interval.ms": "6666"},
+            lost=0.0,
+            doubled=0.0,
+            late=0.0,
+            store_faults=0.0,
+            steps_die=0.0,
+            coordinator_steps_die=0.0,
+            member_dies_ms=never,
+            member_stops_ms=never,
+            coordinator_dies_ms=never,
+            coordinator_stops_ms=never,
+            log_moves_ms=never,
+            restart_ms=(100, 3_000),
+            queries_stop=0.5,
         )
 
 
@@ -186,7 +221,9 @@ class ServiceRun:
         if self.peace:
             process.batch_ms = PEACEFUL_BATCH_MS
         process.death_rate = 0.0 if self.peace else self.scenario.steps_die
+        process.stop_rate = 0.0 if self.peace else self.scenario.queries_stop
         process.on_death = lambda: self._after_death("query", lambda: self._query_died(index))
+        process.on_stop = lambda: self._stop(process, 120_000, 60_000)
         self.members.append(process)
 
     def _query_died(self, index: int) -> None:
@@ -251,15 +288,18 @@ class ServiceRun:
             self.world.chance.choice(alive).die("killed")
 
     def _stop_a_member(self) -> None:
-        """As by SIGSTOP; for a query, its scheduler may think that it is gone and start another process."""
         alive = [m for m in self.members if m.alive and not m.stopped]
         if not alive:
             return
-        member = self.world.chance.choice(alive)
-        member.stop_for(self.world.between(1_000, 90_000))
+        self._stop(self.world.chance.choice(alive), 90_000, 20_000)
+
+    def _stop(self, member: Process, most_ms: int, successor_ms: int) -> None:
+        """As by SIGSTOP; for a query, its scheduler may think that it is gone and start another process."""
+        member.stop_for(self.world.between(1_000, most_ms))
         if isinstance(member, QueryProcess) and self.world.happens(0.7):
             index = self.checkpoints.index(member.mine)
-            self.world.after(self.world.between(0, 20_000), lambda: None if self.peace else self._start_query(index))
+            after_ms = self.world.between(0, successor_ms)
+            self.world.after(after_ms, lambda: None if self.peace else self._start_query(index))
 
     def _kill_a_coordinator(self) -> None:
         alive = [c for c in self.coordinators if c.alive]
@@ -305,6 +345,7 @@ class ServiceRun:
         for member in self.members:
             if isinstance(member, QueryProcess):
                 member.batch_ms = PEACEFUL_BATCH_MS
+                member.stop_rate = 0.0
             if isinstance(member, QueryProcess | ConsumerProcess):
                 member.death_rate = 0.0
             if isinstance(member, ConsumerProcess):

@@ -22,7 +22,9 @@ from coordinator.share_group import ShareGroup
 from tests.simulation.faulty_store import OwnedStore, StateLog
 from tests.unit.rules.source_mistakes import (
     do_not_append_the_epoch,
+    keep_what_took_the_place_of_a_given_up_plan,
     leave_live_plans_out_of_snapshots,
+    refuse_a_plan_that_was_given_up_for_ever,
     return_an_unused_plan_unchanged_to_anybody,
 )
 from tests.unit.rules.test_mistakes import (
@@ -194,3 +196,9 @@ SWITCHES: list[Switch] = [
     expire_too_early,
     archive_at_the_limit,
 ]
+
+OF_STOPPED_DRIVERS: list[Switch] = [
+    refuse_a_plan_that_was_given_up_for_ever,
+    keep_what_took_the_place_of_a_given_up_plan,
+]
+"""Found where drivers are stopped before they log a plan."""

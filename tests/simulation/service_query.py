@@ -7,6 +7,7 @@ replaces its output of a (query, batch id).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordinator.errors import CoordinatorNotAvailable, ShareGroupError
@@ -46,9 +47,12 @@ class QueryOptions:
 
 
 class QueryProcess(Process):
-    """One driver with its reader. ``death_rate``: how often it dies at a step."""
+    """One driver with its reader. ``death_rate``: how often it dies at a step; ``stop_rate``: how often it is stopped
+    with a plan that it has not logged yet."""
 
     death_rate = 0.0
+    stop_rate = 0.0
+    on_stop: Callable[[], None]
 
     def __init__(
         self,
@@ -122,6 +126,9 @@ class QueryProcess(Process):
                 raise Gone("nothing left of what was there when it began")
             yield self.world.between(500, 5_000)
             return
+        if self.stop_rate and self.world.happens(self.stop_rate):
+            self.on_stop()
+            yield 0
         if self.batch + 1 in self.mine.offsets:
             raise Gone("concurrent update of the offset log")
         self.batch, self.newest = self.batch + 1, reply.plan.number
@@ -172,6 +179,8 @@ class QueryProcess(Process):
         self._note_doubled()
 
     def _note_doubled(self) -> None:
-        """A process that was stopped writes or commits after another took its place: that one may have been cut."""
-        if self.mine.processes > self.number_of_process:
+        """A process that was stopped writes or commits after another took its place: that one may have been cut. The
+        other may also have been started before it, and have joined after it."""
+        fenced = self.witness.ledger.epochs[self.session.member_id] > self.session.member_epoch
+        if fenced or self.mine.processes > self.number_of_process:
             self.mine.doubled.update(self.mine.outputs[self.batch])

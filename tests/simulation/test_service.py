@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from tests.simulation.service import ServiceRun, ServiceScenario, finish, play, trace
-from tests.simulation.service_mistakes import SWITCHES, Patch, Switch, use_without_appending
+from tests.simulation.service_mistakes import OF_STOPPED_DRIVERS, SWITCHES, Patch, Switch, use_without_appending
 from tests.simulation.world import BrokenPromise
 
 FIRST_SEED, SEEDS, AT_ONCE = 0, 120, 20
@@ -28,14 +29,29 @@ def test_every_record_ends_and_no_answer_is_forgotten(first: int) -> None:
 
 @pytest.mark.parametrize("mistake", SWITCHES, ids=lambda mistake: mistake.__name__)
 def test_the_mistake_is_found(mistake: Switch, monkeypatch: Patch) -> None:
+    find(mistake, monkeypatch, ServiceScenario.of)
+
+
+def find(mistake: Switch, monkeypatch: Patch, scenario: Callable[[int], ServiceScenario]) -> None:
+    """Within the bounded number of seeds."""
     mistake(monkeypatch)
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_TO_FIND_A_MISTAKE):
         try:
-            play(ServiceScenario.of(seed))
+            play(scenario(seed))
         except BrokenPromise as found:
             print(found)
             return
     pytest.fail(f"{mistake.__name__} was not found in {SEEDS_TO_FIND_A_MISTAKE} seeds")
+
+
+def test_a_plan_that_a_stopped_driver_logs_after_its_successor_was_given_another_stops_no_query() -> None:
+    logged_late = sum(play(ServiceScenario.of_stopped_drivers(seed)).ledger.logged_late for seed in range(40))
+    assert logged_late >= 3
+
+
+@pytest.mark.parametrize("mistake", OF_STOPPED_DRIVERS, ids=lambda mistake: mistake.__name__)
+def test_the_mistake_about_stopped_drivers_is_found(mistake: Switch, monkeypatch: Patch) -> None:
+    find(mistake, monkeypatch, ServiceScenario.of_stopped_drivers)
 
 
 TRACE_OF_A_SEED = """

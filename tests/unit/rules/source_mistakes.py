@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from coordinator import decide, share_group
 from coordinator.client.session import MemberSession
 from coordinator.commands import TakeUpPlan, acknowledge, acquire, membership, plans
+from coordinator.commands.plans import Reclaim
 from coordinator.errors import FencedMemberEpoch
+from coordinator.members import Member
 from coordinator.messages import JoinGroup
 from coordinator.record_state import RecordState
 from coordinator.records import MemberJoined, PartitionInitialized, PlanAcquired, PlanTakenUp
@@ -22,6 +25,7 @@ from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
 from share_source import reader
 from share_source.reader import ShareGroupStreamReader
+from tests.unit.rules import test_given_up_plans as given_up
 from tests.unit.rules import test_plans as promises
 from tests.unit.rules import test_shell as shell
 from tests.unit.rules import test_source as source
@@ -68,6 +72,33 @@ def forget_newest_plans_without_runs(patch: Patch) -> None:
 
 def take_any_plan_up(patch: Patch) -> None:
     patch.setattr(plans, "newest_plan", lambda group, member, number: member.newest)
+
+
+def refuse_a_plan_that_was_given_up_for_ever(patch: Patch) -> None:
+    """Spark has logged it, and asks for it at each start."""
+    patch.setattr(Member, "gave_up", lambda self, number: False)
+
+
+def take_a_given_up_plan_up_in_spite_of_the_newest(patch: Patch) -> None:
+    """The newest one is used: it is in Spark's log, and this one can't be."""
+    patch.setattr(Member, "gave_up", lambda self, number: self.pending is not None and number in self.pending.gave_up)
+
+
+def keep_what_took_the_place_of_a_given_up_plan(patch: Patch) -> None:
+    right = plans.Reclaim._leave_out
+
+    def leave_out(self: Reclaim, key: Any, segment: Segment, run: Run, reason: str) -> None:
+        if self.plan.gave_up:
+            run = segment.run
+        right(self, key, segment, run, reason)
+
+    patch.setattr(plans.Reclaim, "_leave_out", leave_out)
+
+
+def forget_what_was_given_up(patch: Patch) -> None:
+    """With the coordinator: a snapshot does not say it."""
+    right = ShareGroup._plan_record
+    patch.setattr(ShareGroup, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), gave_up=()))
 
 
 def nobody_comes_back_after_a_load(patch: Patch) -> None:
@@ -304,6 +335,16 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (a_lapsed_reader_comes_back_as_a_new_process, source.test_a_lapsed_reader_comes_back_naming_its_epoch),
     (return_an_unused_plan_unchanged_to_anybody, promises.test_a_later_process_reclaims),
     (take_any_plan_up, promises.test_an_old_plan_is_refused_by_name),
+    (refuse_a_plan_that_was_given_up_for_ever, given_up.test_it_is_taken_up_empty_and_what_took_its_place_goes_back),
+    (
+        keep_what_took_the_place_of_a_given_up_plan,
+        given_up.test_it_is_taken_up_empty_and_what_took_its_place_goes_back,
+    ),
+    (
+        take_a_given_up_plan_up_in_spite_of_the_newest,
+        given_up.test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins,
+    ),
+    (forget_what_was_given_up, given_up.test_its_state_outlives_the_coordinator),
     (reclaim_at_each_call, promises.test_partitions_is_idempotent_per_process_and_end),
     (ask_for_a_plan_at_each_call, source.test_partitions_is_asked_for_once_per_process_and_end),
     (tell_losses_without_archiving, promises.test_offsets_below_log_start_are_archived_then_fail_once),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 
+from tests.unit.rules import test_given_up_plans as given_up
 from tests.unit.rules import test_isolation as isolation
 from tests.unit.rules import test_plans as plans
 from tests.unit.rules import test_shell as shell
@@ -132,6 +133,21 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
     ),
     "4.3 a plan that is completed, or not the newest, is refused by name": (
         (plans.test_an_old_plan_is_refused_by_name, "take_any_plan_up"),
+        (
+            given_up.test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins,
+            "take_a_given_up_plan_up_in_spite_of_the_newest",
+        ),
+    ),
+    "4.3 a plan that was given up and is in Spark's log, while nobody used the newest one, is taken up empty": (
+        (
+            given_up.test_it_is_taken_up_empty_and_what_took_its_place_goes_back,
+            "refuse_a_plan_that_was_given_up_for_ever",
+        ),
+        (
+            given_up.test_it_is_taken_up_empty_and_what_took_its_place_goes_back,
+            "keep_what_took_the_place_of_a_given_up_plan",
+        ),
+        (given_up.test_its_state_outlives_the_coordinator, "forget_what_was_given_up"),
     ),
     "4 AvailableNow drains what was there, without waiting for delays, backoff or others' locks": (
         (source.test_available_now_drains_what_was_there_when_it_began_and_ends, "available_now_has_no_end"),
@@ -161,6 +177,6 @@ def test_every_mistake_stands_for_a_rule() -> None:
 
 
 def test_tests_of_rules_are_collected() -> None:
-    modules: tuple[ModuleType, ...] = (isolation, plans, shell, source)
+    modules: tuple[ModuleType, ...] = (given_up, isolation, plans, shell, source)
     for test, _ in (pair for pairs in RULES.values() for pair in pairs):
         assert any(getattr(module, test.__name__, None) is test for module in modules)
