@@ -73,9 +73,9 @@ _writes = _Writes()
 
 def _run_of(session: SparkSession) -> str:
     """The run of the query in whose foreachBatch this is; empty where nobody says (Spark Connect)."""
+    from pyspark.errors import PySparkException
+
     try:
         return session.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
-    except Exception as error:
-        if type(error).__module__.startswith("pyspark.errors"):  # a session without a JVM of its own has no context
-            return ""
-        raise
+    except PySparkException:  # such a session has no context
+        return ""

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from share_sink.errors import MissingColumn, WrongColumn
@@ -76,7 +77,7 @@ class Columns:
                 _check_type(name, schema[place].dataType, wanted)
                 found[name] = place
         stamp = _places(schema, TIMESTAMP)
-        if len(stamp) == 1 and schema[stamp[0]].dataType.simpleString() in ("timestamp", "timestamp_ntz"):
+        if len(stamp) == 1 and isinstance(schema[stamp[0]].dataType, TimestampType):
             found[TIMESTAMP] = stamp[0]
         return cls(found)
 

@@ -41,6 +41,11 @@ OPTIONS = (
         "Spark's own option of a streaming query.",
     ),
     Option(
+        "queryName",
+        "the query's",
+        "Spark hands on what writeStream.queryName was given.",
+    ),
+    Option(
         "kafka.*",
         "librdkafka's",
         "Any property of librdkafka, for what writes dead letters and reads their originals. Java's names are taken as "

@@ -34,7 +34,9 @@ class Sink:
 
 def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrite: bool) -> Sink:
     """On the driver. Spark makes the writer of a stream for each batch, when the source has taken its plan already,
-    and not before the first batch (seen): so this is the first moment at which a stream's sink can say anything."""
+    and not before the first batch (seen): so this is the first moment at which a stream's sink can say anything, and
+    a group that is not there now is another one than the source's. GroupIdNotFound; OverwriteRefused; errors of the
+    options, of the columns, of the archive, and those that OpenSink is answered with."""
     taken = SinkOptions.parse(options)
     if overwrite:
         raise OverwriteRefused()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
+import pyarrow as pa
 import pytest
 
 from coordinator.addresses import parse_endpoint, parse_endpoints
@@ -20,7 +21,8 @@ from coordinator.errors import (
     NotCoordinator,
     TokenMissing,
 )
-from coordinator.messages import DescribeGroup, Done, GroupDescription
+from coordinator.messages import DescribeGroup, Done, GroupDescription, OutcomesStaged, StageOutcomes
+from coordinator.outcome_rows import SCHEMA
 from coordinator.service.flight_server import FlightServer
 
 TOKEN = "the-token-of-this-fleet"
@@ -40,13 +42,15 @@ class Fleet:
 
     def _handler(self, number):
         def handle(request):
-            if not isinstance(request, DescribeGroup):
+            if not isinstance(request, (DescribeGroup, StageOutcomes)):
                 return Done()
             mine = self.addresses[number]
             if mine == self.out_of_touch:
                 raise CoordinatorNotAvailable(group_id=request.group_id, reason="it hears nothing of its fleet")
             if self.owner.get(request.group_id) != mine:
                 raise NotCoordinator(what=request.group_id)
+            if isinstance(request, StageOutcomes):
+                return OutcomesStaged(staged=len(request.partitions[0].runs), stale_sample=(mine,))
             return GroupDescription(group_id=request.group_id, state=mine, incarnation="i")
 
         return handle
@@ -102,6 +106,17 @@ def test_a_group_that_moved_is_found_again_and_the_others_are_left_alone(fleet):
         assert served_by(client, "billing") == fleet.addresses[1]
         assert served_by(client, "mail") == fleet.addresses[0]
     assert fleet.asked.count("mail") == 1
+
+
+def test_a_sinks_rows_follow_a_group_that_moved(fleet):
+    fleet.owner = {"billing": fleet.addresses[0]}
+    row = {"topic": "orders", "partition": 0, "first": 1, "last": 2, "delivery_count": 1, "outcome": 3, "letter": True}
+    rows = pa.Table.from_pylist([row], schema=SCHEMA)
+    with fleet.client() as client:
+        for address in fleet.addresses[:2]:
+            fleet.owner = {"billing": address}
+            staged = client.call_with_rows(StageOutcomes(group_id="billing"), rows)
+            assert staged == OutcomesStaged(staged=1, stale_sample=(address,))
 
 
 def test_an_owner_that_lost_touch_with_its_fleet_is_not_asked_for_ever(fleet):

@@ -1,0 +1,63 @@
+"""Rows as a sink gets them, for its tests: one column for each that it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from share_sink.columns import Columns
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+REQUIRED: dict[str, Any] = {
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "deliveryCount": IntegerType(),
+    "acknowledgement": StringType(),
+}
+TYPES: dict[str, Any] = {
+    **REQUIRED,
+    "reason": StringType(),
+    "releaseDelayMs": IntegerType(),
+    "key": BinaryType(),
+    "value": StringType(),
+    "headers": HEADERS,
+}
+ARROW: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "deliveryCount": pa.int32(),
+    "acknowledgement": pa.string(),
+    "reason": pa.string(),
+    "releaseDelayMs": pa.int32(),
+    "key": pa.binary(),
+    "value": pa.string(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+
+def schema(types: dict[str, Any]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+COLUMNS = Columns({name: place for place, name in enumerate(TYPES)})
+
+
+def row(offset: int, acknowledgement: str | None = None, **more: Any) -> dict[str, Any]:
+    receipt = {"topic": "orders", "partition": 0, "offset": offset, "deliveryCount": 1}
+    return {**receipt, "acknowledgement": acknowledgement, **more}
+
+
+def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema(list(ARROW.items())))

@@ -1,0 +1,175 @@
+"""The sink's options: taken as Spark hands them over, or refused by name when the query starts."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.client.option_errors import (
+    InvalidKafkaOption,
+    InvalidOption,
+    MissingOption,
+    RefusedOption,
+    UnknownKafkaOption,
+    UnknownOption,
+)
+from coordinator.errors import ConfigOutOfBounds, ShareGroupError, UnknownConfig
+from pyspark_sharegroup import DefaultSource
+from share_sink.batches import _Writes, sink_options
+from share_sink.errors import NoSinkOptions
+from share_sink.options import SinkOptions
+
+BASE = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
+
+
+def options(**more: str | None) -> SinkOptions:
+    return SinkOptions.parse({**BASE, **more})
+
+
+def test_the_first_program() -> None:
+    parsed = options()
+    assert parsed == SinkOptions(
+        bootstrap_servers="localhost:9092", group_id="billing", kafka_config={"bootstrap.servers": "localhost:9092"}
+    )
+    assert parsed.coordinator.share_state_store == "kafka"
+
+
+def test_all_that_can_be_set() -> None:
+    parsed = options(
+        checkpointLocation="checkpoints/billing",
+        queryName="billing",
+        onStaleReceipt="FAIL",
+        batchId="0",
+        batchWrite="2",
+        **{
+            "archive.path": "s3://archive/billing",
+            "errors.deadletterqueue.topic.name": "dlq.billing",
+            "share.state.store": "sqlite",
+            "kafka.linger.ms": "5",
+            "kafka.request.timeout.ms": "1000",
+        },
+    )
+    assert parsed.archive_path == "s3://archive/billing"
+    assert parsed.fail_on_stale
+    assert (parsed.batch_id, parsed.batch_write) == (0, 2)
+    assert parsed.group_configs == {"errors.deadletterqueue.topic.name": "dlq.billing"}
+    assert parsed.coordinator_configs == {"share.state.store": "sqlite"}
+    assert parsed.kafka_config == {
+        "bootstrap.servers": "localhost:9092",
+        "linger.ms": "5",
+        "socket.timeout.ms": "1000",
+    }
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+def test_names_are_taken_in_any_case() -> None:
+    assert SinkOptions.parse({name.upper(): value for name, value in BASE.items()}) == options()
+
+
+@pytest.mark.parametrize("name", ["kafka.group.id", "kafka.bootstrap.servers"])
+def test_what_is_required(name: str) -> None:
+    with pytest.raises(MissingOption, match=name):
+        options(**{name: " "})
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("subscribe", "readStream"),
+        ("startingOffsets", "readStream"),
+        ("includeHeaders", "readStream"),
+        ("kafkaConsumer.pollTimeoutMs", "readStream"),
+        ("topic", "errors.deadletterqueue.topic.name"),
+        ("path", "archive.path"),
+        ("group.id", "kafka.group.id"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("asyncProgressTrackingEnabled", "Remove it"),
+        ("enable.auto.commit", "Remove it"),
+        ("kafka.acks", "Remove it"),
+        ("kafka.enable.idempotence", "Remove it"),
+        ("kafka.transactional.id", "deduplicable"),
+        ("kafka.allow.auto.create.topics", "errors.deadletterqueue.auto.create.topics.enable"),
+        ("kafka.value.serializer", "CAST"),
+        ("kafka.sasl.jaas.config", "kafka.sasl.username"),
+        ("kafka.errors.deadletterqueue.topic.name", "Use errors.deadletterqueue.topic.name"),
+    ],
+)
+def test_an_option_that_is_not_the_sinks_says_what_to_use(name: str, instead: str) -> None:
+    with pytest.raises(RefusedOption) as caught:
+        options(**{name: "x"})
+    assert name in str(caught.value)
+    assert instead in str(caught.value)
+
+
+def test_a_mistyped_option_names_the_nearest() -> None:
+    with pytest.raises(UnknownOption, match=r"archivepath is not an option of the sharegroup sink; .* archive\.path"):
+        options(archivePath="x")
+    with pytest.raises(UnknownConfig, match=r"errors\.deadletterqueue\.topic\.name"):
+        options(**{"errors.deadletterqueue.topic": "x"})
+    with pytest.raises(UnknownKafkaOption, match=r"kafka\.sasl\.password"):
+        options(**{"kafka.sasl.pasword": "x"}).check_kafka_config()
+
+
+@pytest.mark.parametrize(("name", "value"), [("onStaleReceipt", "ignore"), ("batchId", "-1"), ("batchWrite", "x")])
+def test_a_wrong_value_is_named(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=value) as caught:
+        options(**{name: value})
+    assert caught.value.fields["option"] == name
+
+
+def test_configs_are_checked_before_anything_is_asked() -> None:
+    with pytest.raises(ConfigOutOfBounds, match="begin with __"):
+        options(**{"errors.deadletterqueue.topic.name": "__dlq"})
+    with pytest.raises(InvalidKafkaOption, match=r"kafka\.security\.protocol"):
+        options(**{"kafka.security.protocol": "SSLL"}).check_kafka_config()
+
+
+@given(st.text(alphabet="αβγδ", min_size=8).map(lambda text: "§" + text), st.sampled_from([{}, {"subscribe": "x"}]))
+def test_secrets_are_in_no_repr_and_in_no_error(secret: str, fault: dict[str, str]) -> None:
+    try:
+        shown = repr(options(**{"kafka.sasl.password": secret, "kafka.made.up": secret}, **fault))
+    except ShareGroupError as error:
+        shown = f"{error} {error!r} {error.fields}"
+    assert secret not in shown
+
+
+# --- one format for source and sink
+
+
+def test_making_the_data_source_looks_at_no_option() -> None:
+    """Spark makes it for reading and for writing alike, each with options that the other side refuses."""
+    for unfit in ({"archive.path": "x"}, {"subscribe": "x"}, {}):
+        DefaultSource(unfit)
+    assert DefaultSource.name() == "sharegroup"
+
+
+# --- acknowledge()
+
+
+def test_options_of_the_call_come_before_the_sessions() -> None:
+    conf = {
+        "spark.sharegroup.kafka.bootstrap.servers": "a:1",
+        "spark.sharegroup.kafka.group.id": "billing",
+        "spark.sharegroup.archive.path": "archive",
+        "spark.app.name": "x",
+    }
+    assert sink_options(conf, {"Kafka.Bootstrap.Servers": "b:1", "onStaleReceipt": None, "batchId": 7}) == {
+        "kafka.bootstrap.servers": "b:1",
+        "kafka.group.id": "billing",
+        "archive.path": "archive",
+        "batchid": "7",
+    }
+
+
+def test_options_that_are_nowhere_say_where_they_can_be() -> None:
+    with pytest.raises(NoSinkOptions, match=r"spark\.sharegroup\.kafka\.group\.id"):
+        sink_options({}, {"kafka.bootstrap.servers": "a:1"})
+
+
+def test_writes_of_a_batch_are_counted_and_a_new_run_begins_anew() -> None:
+    writes = _Writes()
+    assert [writes.next("run", 0), writes.next("run", 0), writes.next("run", 1)] == [0, 1, 0]
+    assert [writes.next("run again", 1), writes.next("run", 1)] == [0, 1]

@@ -1,0 +1,176 @@
+"""A sink's rows: columns are checked before the first row, and each row says an outcome or is named with its record."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from coordinator.outcome_rows import coalesce
+from share_sink.columns import Columns
+from share_sink.errors import (
+    IncompleteReceipt,
+    InvalidReleaseDelay,
+    MissingColumn,
+    RenewRefused,
+    UnknownOutcome,
+    WrongColumn,
+)
+from share_sink.rows import LARGEST_DELAY_MS, outcome_rows, rejected_rows
+from tests.unit.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
+
+# --- columns
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_missing_column_is_named_with_its_type(name: str) -> None:
+    with pytest.raises(MissingColumn, match=f"no column {name} .* they have .*") as caught:
+        Columns.of(schema({other: kind for other, kind in REQUIRED.items() if other != name}))
+    assert caught.value.fields["column"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("topic", BinaryType()),
+        ("partition", LongType()),
+        ("offset", StringType()),
+        ("deliveryCount", LongType()),
+        ("acknowledgement", IntegerType()),
+        ("reason", BinaryType()),
+        ("releaseDelayMs", StringType()),
+        ("key", IntegerType()),
+        ("value", StructType()),
+        ("headers", MapType(StringType(), BinaryType())),
+        ("headers", ArrayType(StringType())),
+    ],
+)
+def test_a_column_of_another_type_says_what_it_has_to_be(name: str, kind: Any) -> None:
+    with pytest.raises(WrongColumn, match=f"{name} can't be used: it is {re.escape(kind.simpleString())}"):
+        Columns.of(schema({**TYPES, name: kind}))
+
+
+def test_names_are_taken_in_any_case_and_others_are_left_alone() -> None:
+    taken = Columns.of(
+        schema(
+            {"valid": IntegerType(), **{name.upper(): kind for name, kind in TYPES.items()}, "timestamp": StringType()}
+        )
+    )
+    assert taken == Columns({name: place for place, name in enumerate(TYPES, 1)})
+
+
+def test_a_column_that_is_there_twice_is_refused_unless_one_is_spelled_right() -> None:
+    with pytest.raises(WrongColumn, match="there twice"):
+        Columns.of(StructType([*schema(TYPES), StructField("topic", StringType())]))
+    assert Columns.of(StructType([StructField("Topic", BinaryType()), *schema(TYPES)])).places["topic"] == 1
+
+
+def test_small_integers_and_the_records_time_are_taken() -> None:
+    taken = Columns.of(schema({**TYPES, "partition": ShortType(), "timestamp": TimestampType()}))
+    assert taken.places["timestamp"] == len(TYPES)
+
+
+# --- rows
+
+
+def outcomes(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
+    found = outcome_rows(batch(*rows), COLUMNS).to_pylist()
+    return [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in found]
+
+
+def test_each_word_is_an_outcome_and_null_is_accept() -> None:
+    said = [row(0, "accept"), row(1, "release"), row(2, "reject"), row(3, None)]
+    assert outcomes(*said) == [(0, 0, 1, None), (1, 1, 2, None), (2, 2, 3, None), (3, 3, 1, None)]
+
+
+def test_a_delay_is_that_of_a_release() -> None:
+    said = [
+        row(0, "release", releaseDelayMs=500),
+        row(1, "accept", releaseDelayMs=-1),
+        row(2, "reject", releaseDelayMs=7),
+    ]
+    assert outcomes(*said) == [(0, 0, 2, 500), (1, 1, 1, None), (2, 2, 3, None)]
+
+
+@pytest.mark.parametrize("word", ["Accept", "", "rejected", "acccept", "null", "x" * 200])
+def test_an_unknown_outcome_is_named_with_its_record(word: str) -> None:
+    with pytest.raises(UnknownOutcome, match=re.escape("orders-0@7 (1)")) as caught:
+        outcomes(row(6), row(7, word))
+    assert word[:80] in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_renew_is_refused_by_name() -> None:
+    with pytest.raises(RenewRefused, match=re.escape("orders-0@7 (1)")):
+        outcomes(row(6), row(7, "renew"))
+
+
+@pytest.mark.parametrize("name", ["topic", "partition", "offset", "deliveryCount"])
+def test_a_row_without_its_receipt_is_named(name: str) -> None:
+    with pytest.raises(IncompleteReceipt, match=f"no {name}"):
+        outcomes(row(6), row(7) | {name: None})
+
+
+@pytest.mark.parametrize("delay", [-1, LARGEST_DELAY_MS + 1])
+def test_a_delay_that_is_none_is_named_with_its_record(delay: int) -> None:
+    types = pa.schema(
+        [*((name, kind) for name, kind in ARROW.items() if name != "releaseDelayMs"), ("releaseDelayMs", pa.int64())]
+    )
+    columns = Columns({name: types.get_field_index(name) for name in TYPES})
+    late = pa.RecordBatch.from_pylist([row(6, "release"), row(7, "release", releaseDelayMs=delay)], schema=types)
+    with pytest.raises(InvalidReleaseDelay, match=re.escape("orders-0@7 (1)")):
+        outcome_rows(late, columns)
+
+
+def test_rejected_rows_keep_what_a_dead_letter_needs() -> None:
+    header = {"key": "trace", "value": b"1"}
+    said = batch(row(0), row(1, "reject", reason="broken", key=b"k", value="v", headers=[header]), row(2, "reject"))
+    found = rejected_rows(said, COLUMNS, outcome_rows(said, COLUMNS)).to_pylist()
+    assert [each["offset"] for each in found] == [1, 2]
+    assert found[0] | {"offset": 0} == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 0,
+        "deliveryCount": 1,
+        "reason": "broken",
+        "key": b"k",
+        "value": b"v",
+        "headers": [header],
+    }
+
+
+def test_large_types_of_arrow_are_the_same() -> None:
+    large = {name: pa.large_string() if kind == pa.string() else kind for name, kind in ARROW.items()}
+    said = pa.RecordBatch.from_pylist([row(0, "reject", reason="x", value="v")], schema=pa.schema(list(large.items())))
+    rows = outcome_rows(said, COLUMNS)
+    assert rows["outcome"].to_pylist() == [3]
+    assert rejected_rows(said, COLUMNS, rows)["reason"].to_pylist() == ["x"]
+
+
+words = st.sampled_from([None, "accept", "release", "reject"])
+
+
+@given(st.lists(words, min_size=1, max_size=60), st.integers(0, 2**32))
+def test_any_outcomes_come_back_record_by_record(said: list[str | None], seed: int) -> None:
+    rows = [row(offset, word) for offset, word in enumerate(said)]
+    random.Random(seed).shuffle(rows)
+    found = coalesce(outcome_rows(batch(*rows), COLUMNS)).to_pylist()
+    by_offset = [run["outcome"] for run in found for _ in range(run["first"], run["last"] + 1)]
+    assert by_offset == [{None: 1, "accept": 1, "release": 2, "reject": 3}[word] for word in said]

@@ -1,0 +1,317 @@
+"""A sink's tasks and its commit: what is written first, what is staged, and what a failure leaves behind.
+
+The coordinator, and the writer and reader of Kafka, are the seams at which fakes stand.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from coordinator.dead_letters.letter import Letter
+from coordinator.dead_letters.originals import Absent, Original, Why
+from coordinator.dead_letters.writer import Fate, Written
+from coordinator.errors import BrokerNotReachable
+from coordinator.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
+from share_sink import letters, rejected, sink, writer
+from share_sink.archive import archive_dataset
+from share_sink.columns import Columns
+from share_sink.errors import MissingColumn, OverwriteRefused, UnknownOutcome
+from share_sink.options import SinkOptions
+from share_sink.sink import Sink, open_sink
+from share_sink.writer import Batch, TaskOutcomes, abort_batch, commit_batch, write_task
+from tests.unit.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
+
+OPTIONS = SinkOptions(bootstrap_servers="a:1", group_id="billing", kafka_config={"bootstrap.servers": "a:1"})
+PLAIN = SinkOpened(incarnation="i1", topic_ids={"orders": "T"})
+WITH_LETTERS = SinkOpened(
+    incarnation="i1", topic_ids={"orders": "T"}, dead_letter_topic="dlq", dead_letter_partitions=2
+)
+BARE = Columns({name: COLUMNS.places[name] for name in (*REQUIRED, "reason")})
+"""Without key, value and headers of their own."""
+
+
+class Coordinator:
+    """Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.staged: list[tuple[StageOutcomes, list[dict[str, Any]]]] = []
+        self.opened: list[OpenSink] = []
+        self.answer = OutcomesStaged()
+        self.sink = PLAIN
+
+    def call(self, request: Any) -> SinkOpened:
+        self.opened.append(request)
+        return self.sink
+
+    def call_with_rows(self, request: StageOutcomes, rows: pa.Table) -> OutcomesStaged:
+        self.staged.append((request, rows.to_pylist()))
+        return self.answer
+
+
+class DeadLetters:
+    """The dead letter topic, and the log of the originals."""
+
+    def __init__(self) -> None:
+        self.written: list[Letter] = []
+        self.asked: list[list[int]] = []
+        self.fate = Written(Fate.WRITTEN)
+        self.broken: Exception | None = None
+
+    def write(self, topic: str, partitions: int, wanted: Sequence[Letter]) -> list[Written]:
+        assert (topic, partitions) == ("dlq", 2)
+        if self.fate.fate is Fate.WRITTEN:
+            self.written += wanted
+        else:
+            self.asked.append([each.origin.offset for each in wanted])
+        return [self.fate] * len(wanted)
+
+    def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[Original | Absent]:
+        if self.broken:
+            raise self.broken
+        self.asked.append(list(offsets))
+        for offset in offsets:
+            if offset == 404:
+                yield Absent(offset, Why.GONE)
+            else:
+                yield Original(offset, b"key", b"value %d" % offset, (("trace", None),), 0)
+
+
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+    found = Coordinator()
+    monkeypatch.setattr(writer, "coordinator_of", lambda options: found)
+    monkeypatch.setattr(sink, "coordinator_of", lambda options: found)
+    monkeypatch.setattr(writer, "_incarnations", {})
+    return found
+
+
+@pytest.fixture
+def dead_letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
+    found = DeadLetters()
+    monkeypatch.setattr(letters, "_writer", lambda *_: found)
+    monkeypatch.setattr(letters, "_originals", lambda *_: found)
+    return found
+
+
+def opened(
+    answer: SinkOpened = PLAIN, *, columns: Columns = COLUMNS, archive: str = "", options: SinkOptions = OPTIONS
+) -> Sink:
+    return Sink(options=options, columns=columns, opened=answer, archive=archive, name="no query")
+
+
+def task(of: Sink, *rows: dict[str, Any]) -> TaskOutcomes:
+    """What its driver gets of a task with these rows, in batches of two."""
+    batches = [batch(*rows[at : at + 2]) for at in range(0, len(rows), 2)]
+    return pickle.loads(pickle.dumps(write_task(pickle.loads(pickle.dumps(of)), iter(batches))))
+
+
+def runs_of(message: TaskOutcomes) -> list[tuple[Any, ...]]:
+    rows = pa.ipc.open_stream(message.runs).read_all().to_pylist()
+    return [(each["first"], each["last"], each["outcome"], each["letter"], each["reason"]) for each in rows]
+
+
+# --- tasks
+
+
+def test_a_task_that_accepts_everything_says_one_run() -> None:
+    found = task(opened(), *(row(offset) for offset in range(7)))
+    assert runs_of(found) == [(0, 6, 1, False, None)]
+    assert (found.rows, found.opened) == (7, PLAIN)
+
+
+def test_a_task_without_rows_says_so() -> None:
+    found = task(opened())
+    assert (runs_of(found), found.rows) == ([], 0)
+
+
+def test_without_a_dead_letter_queue_reasons_are_nobodys(dead_letters: DeadLetters) -> None:
+    found = task(opened(), *(row(offset, "reject", reason=f"broken {offset}") for offset in range(3)))
+    assert runs_of(found) == [(0, 2, 3, False, None)]
+    assert not dead_letters.written
+
+
+def test_letters_of_rejected_rows_are_written_before_the_driver_hears_of_them(dead_letters: DeadLetters) -> None:
+    header = {"key": "trace", "value": b"1"}
+    said = row(1, "reject", reason="broken", key=b"k", value="v", headers=[header])
+    found = task(opened(WITH_LETTERS), row(0), said, row(2))
+    assert runs_of(found) == [(0, 0, 1, False, None), (1, 1, 3, True, None), (2, 2, 1, False, None)]
+    (letter,) = dead_letters.written
+    assert (letter.origin.topic, letter.origin.offset, letter.origin.group_id) == ("orders", 1, "billing")
+    assert (letter.key, letter.value, letter.headers[0]) == (b"k", b"v", ("trace", b"1"))
+    assert ("__dlq.errors.message", b"broken") in letter.headers
+    assert not dead_letters.asked  # the rows have all of the record
+
+
+def test_what_rows_do_not_have_is_the_originals(dead_letters: DeadLetters) -> None:
+    task(opened(WITH_LETTERS, columns=BARE), row(404, "reject"), row(7, "reject"), row(8))
+    gone, copied = dead_letters.written
+    assert dead_letters.asked == [[7, 404]]
+    assert (copied.key, copied.value, copied.headers[0]) == (b"key", b"value 7", ("trace", None))
+    assert gone.is_headers_only
+
+
+def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
+    answer = SinkOpened(incarnation="i1", dead_letter_topic="dlq", dead_letter_partitions=2, copy_record=False)
+    task(opened(answer, columns=BARE), row(7, "reject"))
+    assert dead_letters.written[0].is_headers_only
+    assert not dead_letters.asked
+
+
+def test_a_letter_that_cant_be_written_is_left_to_the_coordinator_with_its_reason(dead_letters: DeadLetters) -> None:
+    dead_letters.fate = Written(Fate.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")
+    found = task(opened(WITH_LETTERS), row(0, "reject", reason="broken", value="mine"), row(1, "reject"))
+    assert runs_of(found) == [(0, 0, 3, False, "broken"), (1, 1, 3, False, None)]
+    assert found.lost_replacements == 2
+
+
+def test_while_the_queue_is_down_a_task_waits_for_it_once(
+    dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rejected, "SLICE_ROWS", 2)
+    dead_letters.fate = Written(Fate.PASSING, "_TIMED_OUT")
+    found = task(opened(WITH_LETTERS), *(row(offset, "reject") for offset in range(6)))
+    assert dead_letters.asked == [[0, 1]]
+    assert runs_of(found) == [(0, 5, 3, False, None)]
+
+
+def test_originals_out_of_reach_leave_the_letters_to_the_coordinator(dead_letters: DeadLetters) -> None:
+    dead_letters.broken = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="x")
+    found = task(opened(WITH_LETTERS, columns=BARE), row(0, "reject", reason="broken"))
+    assert runs_of(found) == [(0, 0, 3, False, "broken")]
+    assert found.lost_replacements == 0
+
+
+def test_an_archive_without_its_originals_fails_the_task(dead_letters: DeadLetters, tmp_path: Path) -> None:
+    """Its rows can't be written later by anybody."""
+    dead_letters.broken = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="x")
+    with pytest.raises(BrokerNotReachable):
+        task(opened(WITH_LETTERS, columns=BARE, archive=str(tmp_path)), row(0, "reject"))
+
+
+def test_a_row_that_says_nothing_known_leaves_no_file_of_its_task(tmp_path: Path) -> None:
+    with pytest.raises(UnknownOutcome):
+        task(opened(archive=str(tmp_path)), row(0, "reject"), row(1, "reject"), row(2, "refuse"))
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+# --- the commit
+
+
+def test_the_commit_stages_what_all_tasks_said(coordinator: Coordinator) -> None:
+    of = opened()
+    said = [task(of, row(0), row(1)), task(of, row(2), row(3, "release", releaseDelayMs=9)), None]
+    commit_batch(of, said, 7)
+    ((request, rows),) = coordinator.staged
+    assert request == StageOutcomes(
+        group_id="billing", incarnation="i1", topic_ids={"orders": "T"}, query_id="no query", batch_id=7, rows=4
+    )
+    assert [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in rows] == [
+        (0, 2, 1, None),
+        (3, 3, 2, 9),
+    ]
+
+
+def test_tasks_that_disagree_about_a_record_release_it(coordinator: Coordinator) -> None:
+    of = opened()
+    commit_batch(of, [task(of, row(0), row(1)), task(of, row(1, "reject"))])
+    assert [(each["first"], each["outcome"]) for each in coordinator.staged[0][1]] == [(0, 1), (1, 2)]
+
+
+def test_a_batch_without_rows_is_staged_too(coordinator: Coordinator) -> None:
+    """In explicit mode the coordinator has to see that there is a sink."""
+    commit_batch(opened(), [], 3)
+    ((request, rows),) = coordinator.staged
+    assert (request.batch_id, request.rows, request.incarnation, rows) == (3, 0, "i1", [])
+
+
+def test_fail_on_stale_is_the_coordinators_to_do(coordinator: Coordinator) -> None:
+    options = SinkOptions.parse(
+        {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing", "onStaleReceipt": "fail"}
+    )
+    commit_batch(opened(options=options), [])
+    assert coordinator.staged[0][0].fail_on_stale
+
+
+def test_stale_rows_are_logged_once_a_batch(coordinator: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+    coordinator.answer = OutcomesStaged(staged=5, stale=9, stale_sample=("orders-0@7 (1)",))
+    with caplog.at_level(logging.WARNING, "share_sink"):
+        commit_batch(opened(), [task(opened(), row(0))], 4)
+    (record,) = caplog.records
+    assert "batch 4" in record.message
+    assert "9 record(s)" in record.message
+    assert "orders-0@7 (1), ..." in record.message
+
+
+def in_run(run_id: str, incarnation: str) -> TaskOutcomes:
+    """What a task says in a run of a query, pinned to what its writer found then."""
+    said = task(opened(SinkOpened(incarnation=incarnation)), row(0))
+    return TaskOutcomes(
+        batch=Batch(query_id="q", batch_id=0, run_id=run_id), opened=said.opened, runs=said.runs, rows=said.rows
+    )
+
+
+def test_a_run_of_a_query_stays_with_the_groups_incarnation_of_its_first_batch(coordinator: Coordinator) -> None:
+    for run_id, incarnation in (("run", "i1"), ("run", "i2"), ("next run", "i2")):
+        commit_batch(opened(), [in_run(run_id, incarnation)])
+    assert [request.incarnation for request, _ in coordinator.staged] == ["i1", "i1", "i2"]
+
+
+def test_an_aborted_batch_stages_nothing_and_its_archive_is_seen_by_nobody(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    of = opened(archive=str(tmp_path))
+    said = task(of, row(0, "reject"))
+    assert said.files
+    abort_batch(of, [said, None])
+    assert not coordinator.staged
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_the_archive_is_there_when_the_batch_is_staged(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = opened(archive=str(tmp_path))
+    seen: list[int] = []
+    monkeypatch.setattr(
+        coordinator, "call_with_rows", lambda *_: seen.append(rows_archived(tmp_path)) or OutcomesStaged()
+    )
+    said = [task(of, row(0, "reject", reason="x")), task(of, row(1), row(2, "reject"))]
+    commit_batch(of, said, 0)
+    commit_batch(of, [task(of, row(0), row(2, "reject"))], 0)  # the batch again, and the record is accepted now
+    assert seen == [2, 1]
+
+
+def rows_archived(path: Path) -> int:
+    return int(archive_dataset(str(path)).count_rows())
+
+
+# --- when the query starts
+
+
+def test_a_sink_is_opened_with_its_groups_configs(coordinator: Coordinator, tmp_path: Path) -> None:
+    given = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.group.id": "billing",
+        "share.delivery.count.limit": "3",
+        "archive.path": str(tmp_path / "archive"),
+    }
+    found = open_sink(given, schema(TYPES), overwrite=False)
+    assert coordinator.opened == [OpenSink(group_id="billing", configs={"share.delivery.count.limit": "3"})]
+    assert (found.opened, found.archive) == (PLAIN, str(tmp_path / "archive"))
+    assert set(found.columns.places) == set(ARROW)
+
+
+def test_what_is_wrong_with_rows_or_mode_is_found_before_anybody_is_asked(coordinator: Coordinator) -> None:
+    given = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing"}
+    with pytest.raises(OverwriteRefused):
+        open_sink(given, schema(TYPES), overwrite=True)
+    with pytest.raises(MissingColumn):
+        open_sink(given, schema({"topic": TYPES["topic"]}), overwrite=False)
+    assert not coordinator.opened
