@@ -36,8 +36,18 @@ _DEFAULTS = {
 # Their own in a batch of ours: whether one is too large is known of it alone.
 _SINGLY = {"batch.num.messages": "1", "linger.ms": "0"}
 
-_TOO_LARGE = frozenset((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE))
-_FOR_GOOD = _TOO_LARGE | frozenset(
+_OF_THE_RECORD = frozenset(
+    (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,  # one without a key, where the topic is compacted
+        KafkaError.INVALID_TIMESTAMP,
+    )
+)
+OF_THE_RECORD = frozenset(KafkaError(code).name() for code in _OF_THE_RECORD)
+"""Reasons that say nothing of other letters. A batch is refused as a whole: one such letter takes its neighbours with
+it."""
+_FOR_GOOD = _OF_THE_RECORD | frozenset(
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -45,8 +55,6 @@ _FOR_GOOD = _TOO_LARGE | frozenset(
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError.TOPIC_EXCEPTION,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
         KafkaError.POLICY_VIOLATION,
         KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
         KafkaError._INVALID_ARG,
@@ -91,15 +99,10 @@ class LetterWriter:
     def write(self, topic: str, partitions: int, letters: Sequence[Letter]) -> list[Written]:
         """What became of each. The topic is there and has so many partitions. A letter that can't be written as it is
         is written without its record (headers only) before it counts as one that can't heal."""
-        found = self._written(topic, partitions, letters)
-        # A batch is refused as a whole: one that is too large takes its neighbours with it.
-        if large := [n for n, written in enumerate(found) if written.reason in _TOO_LARGE_NAMES]:
-            again = self._written(topic, partitions, [letters[n] for n in large], singly=True)
-            for n, written in zip(large, again, strict=True):
-                found[n] = written
+        found = self._each(topic, partitions, letters)
         whole = [n for n, w in enumerate(found) if w.fate is Fate.CANT_HEAL and not letters[n].is_headers_only]
         if whole:
-            bare = self._written(topic, partitions, [letters[n].headers_only() for n in whole])
+            bare = self._each(topic, partitions, [letters[n].headers_only() for n in whole])
             for n, written in zip(whole, bare, strict=True):
                 if written.fate is Fate.WRITTEN:
                     found[n] = Written(Fate.WRITTEN, found[n].reason, headers_only=True)
@@ -115,6 +118,15 @@ class LetterWriter:
             producer.flush(1.0)
 
     # --- inside
+
+    def _each(self, topic: str, partitions: int, letters: Sequence[Letter]) -> list[Written]:
+        """In batches, and those that a batch was refused with once more, each alone."""
+        found = self._written(topic, partitions, letters)
+        if refused := [n for n, written in enumerate(found) if written.reason in OF_THE_RECORD]:
+            again = self._written(topic, partitions, [letters[n] for n in refused], singly=True)
+            for n, written in zip(refused, again, strict=True):
+                found[n] = written
+        return found
 
     def _written(
         self, topic: str, partitions: int, letters: Sequence[Letter], *, singly: bool = False
@@ -168,6 +180,3 @@ def _told(found: list[Written], number: int, error: KafkaError | None, _: object
 
 def _judged(error: KafkaError) -> Written:
     return Written(Fate.CANT_HEAL if error.code() in _FOR_GOOD else Fate.PASSING, error.name())
-
-
-_TOO_LARGE_NAMES = frozenset(KafkaError(code).name() for code in _TOO_LARGE)

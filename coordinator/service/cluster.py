@@ -8,12 +8,18 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there
+    AclOperation,
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 
+from coordinator.dead_letters.originals import Absent, Originals, Why
 from coordinator.errors import BrokerNotReachable, BrokerRefused, InvalidKafkaConfig
 
 T = TypeVar("T")
@@ -99,6 +105,15 @@ class Cluster(Protocol):
     def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
         """The first ``most`` offsets in ``first..last`` at which the log holds a record. Read from the log: it is the
         only one that knows of compaction, markers and aborted batches."""
+
+    def absent(self, where: Where, offsets: Sequence[int], *, read_committed: bool) -> list[int]:
+        """Those of the ascending offsets at which the log has no record, though it reaches over them."""
+
+    def may_write(self, topic: str) -> bool:
+        """Whether the principal may write to a topic that exists; True where the cluster does not say."""
+
+    def create_topic(self, name: str) -> None:
+        """With the cluster's defaults; nothing happens if it is there. BrokerRefused."""
 
 
 class KafkaCluster:
@@ -189,7 +204,42 @@ class KafkaCluster:
         finally:
             reader.close()
 
+    def absent(self, where: Where, offsets: Sequence[int], *, read_committed: bool) -> list[int]:
+        originals = Originals(self.addresses, self._config, read_committed=read_committed)
+        try:
+            answers = originals.read(*where, offsets)
+            return [answer.offset for answer in answers if isinstance(answer, Absent) and answer.why == Why.NEVER]
+        finally:
+            originals.close()
+
+    def may_write(self, topic: str) -> bool:
+        if not self.gives_topic_ids():
+            return True
+        asked = TopicCollection([topic])
+        answer = self._retried(
+            "describe topics",
+            lambda left_s: _unless_absent(
+                self._admin.describe_topics(asked, include_authorized_operations=True, request_timeout=left_s)[topic]
+            ),
+        )
+        allowed = None if answer is None else answer.authorized_operations
+        return allowed is None or AclOperation.WRITE in allowed
+
+    def create_topic(self, name: str) -> None:
+        if not self.gives_topic_ids():  # nobody to ask; but there, being asked for it creates a topic
+            self._retried("create a topic", lambda left_s: self._admin.list_topics(name, timeout=left_s))
+            return
+        new = NewTopic(name, num_partitions=-1, replication_factor=-1)
+        self._retried("create a topic", lambda left_s: self._create(new, left_s))
+
     # --- inside
+
+    def _create(self, new: Any, left_s: float) -> None:
+        try:
+            self._admin.create_topics([new], operation_timeout=left_s)[new.topic].result(left_s)
+        except KafkaException as raised:
+            if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def _read(self, reader: Consumer, deadline: float) -> int | None:
         """The next record's offset; None at the log's end."""

@@ -69,6 +69,10 @@ class Engine:
         with self._stepping:
             return self.shard.may_rest(self.clock.now_ms())
 
+    def has_letters(self, group_id: str) -> bool:
+        """See :meth:`Shard.has_letters`; for the thread that ``on_change`` is called in."""
+        return self.shard.has_letters(group_id)
+
     def close(self) -> None:
         """Finish what waits, refuse what comes, and let go of the store."""
         with self._awake:

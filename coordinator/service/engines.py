@@ -43,6 +43,10 @@ class Engines:
     def may_rest(self) -> bool:
         return all(engine.may_rest() for engine in self._all())
 
+    def has_letters(self, group_id: str) -> bool:
+        engine = self._engines.get(state_partition_of(group_id, self.partitions))
+        return engine is not None and engine.has_letters(group_id)
+
     def end(self, partitions: frozenset[int]) -> None:
         """These go to another process: finish what runs, then let go of them."""
         with self._making:

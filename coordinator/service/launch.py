@@ -26,6 +26,7 @@ from coordinator.errors import CoordinatorNotAvailable
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import KafkaCluster
 from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.dead_letter_office import DeadLetterOffice
 from coordinator.service.flight_server import FlightServer
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.listener import LOOPBACK, Listener
@@ -131,17 +132,25 @@ class Coordinator:
         """Answer what runs, then let the next owner in."""
         self.server.ready = False
         self.server.shutdown()
+        self.office.close()
         self.state.close()
         self.watch.close()
 
     def _serve(self, settings: LaunchSettings, cluster: KafkaCluster, *, in_fleet: bool) -> None:
         advertised = self.server.address if in_fleet else ""
-        self.state = open_state(settings, self.config, cluster, lambda groups: self.service.tell_news(), advertised)
+        self.office = DeadLetterOffice(cluster, settings.kafka_config)
+        self.state = open_state(settings, self.config, cluster, self._tell, advertised)
         self.engine = self.state.engine
+        self.office.open(self.engine)
         group_limits = GroupLimits(self._limits, lambda: self.engine.group_count)
         if isinstance(self.state, KafkaState) and in_fleet:
             self.server.find = self.state.find
         self.service = CoordinatorService(self.engine, self.watch, group_limits)
+
+    def _tell(self, groups: set[str]) -> None:
+        self.office.tell(groups)
+        if self.server.ready:  # before, nobody waits for news
+            self.service.tell_news(groups)
 
     def _handle(self, request: Any) -> Any:
         if not self.server.ready:
@@ -149,12 +158,14 @@ class Coordinator:
         return self.service.handle(request)
 
     def wait_until_idle(self, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
-        """Until it may leave: told to, or nobody asked for the idle timeout and nothing is held. Returns why."""
+        """Until it may leave: told to, or nobody asked for the idle timeout, nothing is held, and no dead letter waits
+        that can still be written. Returns why."""
         timeout_s = self.config.share_coordinator_idle_timeout_ms / 1000
         rested_s, look_s = 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
         while not told.wait(look_s):
             on_look()
-            rested_s = rested_s + look_s if self.engine.may_rest() else 0.0
+            rests = self.engine.may_rest() and self.office.may_rest()
+            rested_s = rested_s + look_s if rests else 0.0
             if min(rested_s, self.server.idle_s) >= timeout_s:
                 return "idle"
         return "told to"

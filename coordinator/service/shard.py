@@ -93,7 +93,8 @@ class _Log:
 
 
 class Shard:
-    """The groups of one store. ``on_change`` is told, after the commit, which groups something happened to."""
+    """The groups of one store. ``on_change`` is told, after the commit, which groups something happened to, or which
+    were loaded."""
 
     def __init__(
         self,
@@ -165,6 +166,11 @@ class Shard:
     def may_rest(self, now_ms: int) -> bool:
         """No group holds anything, waits for anything, or has a member."""
         return not self._waiting and not self._reload_ms and all(g.may_rest(now_ms) for g in self.groups.values())
+
+    def has_letters(self, group_id: str) -> bool:
+        """Whether records of the group, if it is served here, wait for their dead letters."""
+        group = self.groups.get(group_id)
+        return group is not None and any(p.archiving_count for p in list(group.partitions.values()))
 
     # --- a round
 
@@ -309,6 +315,7 @@ class Shard:
             self._reload_ms.pop(group_id, None)
             # About so many transactions; a wrong guess only moves a snapshot.
             self.serve(group, round_.now_ms, updates=count // 4)
+            round_.touched.add(group_id)
         self._logs[group_id].asked_ms = round_.now_ms
         return group
 

@@ -50,6 +50,9 @@ class Engined(Protocol):
     def may_rest(self) -> bool:
         """Nothing is held and nobody is a member."""
 
+    def has_letters(self, group_id: str) -> bool:
+        """Whether records of a group that is served now wait for their dead letters."""
+
     def close(self) -> None:
         """Finish what runs, and let the next owner in."""
 

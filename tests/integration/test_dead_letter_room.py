@@ -5,13 +5,13 @@ import contextlib
 import random
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.dead_letters.letter import Origin, letter, origin_of
 from coordinator.dead_letters.originals import Absent, Original, Originals, Why
 from coordinator.dead_letters.writer import Fate, LetterWriter
 from coordinator.errors import BrokerNotReachable
 from coordinator.values import Disposition
+from tests.support.rejecting import read_all
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -34,30 +34,6 @@ def letters_of(offsets, value=b"v", *, partition=0):
         letter(Origin("orders", partition, n, "billing", 5), Disposition.REJECTED, key=b"k", value=value)
         for n in offsets
     ]
-
-
-def read_all(kafka, topic):
-    """All records of a topic, as they lie in their partitions."""
-    partitions = sorted(kafka.admin.list_topics(topic).topics[topic].partitions)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap,
-            "group.id": "reader",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found, ended = [], 0
-    while ended < len(partitions):
-        for message in consumer.consume(10_000, 0.5):
-            if message.error() is None:
-                found.append(message)
-            else:
-                ended += 1
-    consumer.close()
-    return found
 
 
 # --- originals

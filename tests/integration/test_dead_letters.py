@@ -1,0 +1,328 @@
+"""The dead letter office on a real broker: what nobody else wrote is written, once it can be, and never lost."""
+
+import threading
+
+import pytest
+
+from coordinator.dead_letters.letter import Origin
+from coordinator.service import dead_letter_office, letter_backlog, letter_desk
+from coordinator.values import AcknowledgeType
+from tests.support.rejecting import Rejecting, origins, read_all, said
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def dlq(topic):
+    return topic("dlq", partitions=2)
+
+
+@pytest.fixture
+def rejecting(kafka, unique, tmp_path, dlq):
+    """`rejecting(topic, dlq_copy_record_enable=False)`: a coordinator and a member of a new group."""
+    opened = []
+
+    def new(*topics, group=None, bootstrap=None, **configs):
+        configs.setdefault("dlq_topic_name", dlq)
+        name = group or unique("group")
+        opened.append(Rejecting(bootstrap or kafka.bootstrap, tmp_path / f"{name}.db", name, *topics, **configs))
+        return opened[-1]
+
+    yield new
+    for each in opened:
+        each.stop()
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """What is tried again is tried soon."""
+    monkeypatch.setattr(dead_letter_office, "LONGEST_BACKOFF_S", 0.5)
+
+
+# --- what is written
+
+
+def test_rejected_records_lie_in_the_queue_as_they_were(kafka, topic, rejecting, dlq):
+    orders = topic(partitions=3)
+    headers = [("trace", b"1"), ("empty", None)]
+    for partition in range(3):
+        kafka.produce(
+            orders, [f"{partition}-{n}" for n in range(50)], keys=["k"] * 50, partition=partition, headers=headers
+        )
+    group = rejecting(orders)
+
+    group.reject_all(150)
+
+    group.wait_filed(150)
+    letters = read_all(kafka, dlq)
+    assert origins(letters) == {Origin(orders, p, n, group.group, 1): 1 for p in range(3) for n in range(50)}
+    for each in letters:
+        named = dict(each.headers())
+        source, offset = int(named["__dlq.errors.partition"]), int(named["__dlq.errors.offset"])
+        assert (each.key(), each.value()) == (b"k", f"{source}-{offset}".encode())
+        assert each.headers()[:2] == headers
+        assert each.partition() == source % 2
+        assert said(each) == ("rejected", "Offset rejected by client.")
+    assert group.coordinator.office.may_rest()
+
+
+def test_the_delivery_limit_says_so(kafka, topic, rejecting, dlq):
+    orders = topic()
+    kafka.produce(orders, ["poison"])
+    group = rejecting(orders, share_delivery_count_limit=2)
+
+    for _ in range(2):
+        assert wait_until(group.acquire) == 1
+        group.acknowledge(AcknowledgeType.RELEASE)
+
+    group.wait_filed(1)
+    (letter,) = read_all(kafka, dlq)
+    assert said(letter) == ("delivery_limit", "Offset delivery count exceeded the threshold.")
+    assert origins([letter]) == {Origin(orders, 0, 0, group.group, 2): 1}
+
+
+def test_without_copying_a_letter_has_headers_only(kafka, topic, rejecting, dlq):
+    orders = topic()
+    kafka.produce(orders, ["a"], keys=["k"], headers=[("h", b"x")])
+    group = rejecting(orders, dlq_copy_record_enable=False)
+
+    group.reject_all(1)
+
+    group.wait_filed(1)
+    (letter,) = read_all(kafka, dlq)
+    assert (letter.key(), letter.value()) == (None, None)
+    assert all(name.startswith("__dlq.errors.") for name, _ in letter.headers())
+
+
+def test_one_that_is_too_large_leaves_its_place(kafka, topic, rejecting, unique):
+    orders, small = topic(), topic("dlq", max_message_bytes=10_000)
+    kafka.produce(orders, ["small", "x" * 50_000, "small"])
+    group = rejecting(orders, dlq_topic_name=small)
+
+    group.reject_all(3)
+
+    group.wait_filed(3)
+    assert sorted((m.offset(), m.value()) for m in read_all(kafka, small) if m.value()) != []
+    by_origin = {next(iter(origins([m]))).offset: m.value() for m in read_all(kafka, small)}
+    assert by_origin == {0: b"small", 1: None, 2: b"small"}
+
+
+def test_what_was_never_in_the_log_has_no_letter(kafka, topic, rejecting, dlq):
+    orders = topic()
+    kafka.produce_transaction(orders, ["a", "b"])  # and a marker, which is acquired as an offset like any other
+    group = rejecting(orders)
+
+    group.reject_all(3)
+
+    group.wait_filed(3)
+    assert sorted(origin.offset for origin in origins(read_all(kafka, dlq))) == [0, 1]
+
+
+def test_originals_that_are_gone_leave_their_places(kafka, topic, rejecting, dlq, monkeypatch):
+    orders = topic()
+    kafka.produce(orders, ["a", "b", "c"])
+    group = rejecting(orders, dlq_topic_name=dlq)
+    held = hold_desks(monkeypatch)
+    group.reject_all(3)
+    kafka.delete_records(orders, 2)
+    held.set()
+
+    group.wait_filed(3)
+    values = {next(iter(origins([m]))).offset: m.value() for m in read_all(kafka, dlq)}
+    assert values == {0: None, 1: None, 2: b"c"}
+
+
+def test_a_topic_made_anew_gives_no_letter_another_records_content(kafka, topic, rejecting, dlq, monkeypatch):
+    orders = topic()
+    kafka.produce(orders, ["old"])
+    group = rejecting(orders)
+    held = hold_desks(monkeypatch)
+    group.reject_all(1)
+    kafka.delete_topic(orders)
+    kafka.create_topic(orders)
+    kafka.produce(orders, ["new"])
+    held.set()
+
+    wait_until(lambda: group.archiving() == 0, what="the letter is filed")
+    (letter,) = read_all(kafka, dlq)
+    assert letter.value() is None
+
+
+def hold_desks(monkeypatch):
+    """No desk is worked at before the event that is returned is set."""
+    go, work = threading.Event(), letter_desk.Desk.work
+
+    def after_go(desk):
+        assert go.wait(60)
+        return work(desk)
+
+    monkeypatch.setattr(letter_desk.Desk, "work", after_go)
+    return go
+
+
+# --- what can't be written
+
+
+def test_a_queue_that_went_missing_holds_its_letters_until_it_is_back(kafka, topic, rejecting, unique, soon):
+    orders, queue = topic(), kafka.create_topic(unique("dlq"))
+    kafka.produce(orders, ["a", "b"])
+    group = rejecting(orders, dlq_topic_name=queue)
+    kafka.delete_topic(queue)
+
+    group.reject_all(2)
+
+    # A person has to act: the coordinator may leave meanwhile, and the records stay.
+    wait_until(group.coordinator.office.may_rest, what="the group is known to be blocked")
+    assert (group.archiving(), group.archived()) == (2, 0)
+    kafka.produce(orders, ["c"])
+    assert wait_until(group.acquire) == 1  # the partition goes on
+
+    kafka.create_topic(queue)
+    wait_until(lambda: group.archiving() == 0, what="the letters are written")
+    assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
+
+
+def test_a_queue_that_went_missing_is_made_anew_where_that_is_wanted(kafka, topic, rejecting, unique, soon):
+    orders, queue = topic(), unique("dlq")
+    kafka.produce(orders, ["a"])
+    group = rejecting(orders, dlq_topic_name=queue, dlq_auto_create_topics_enable=True)
+    kafka.delete_topic(queue)  # the join created it
+
+    group.reject_all(1)
+
+    group.wait_filed(1)
+    assert [m.value() for m in read_all(kafka, queue)] == [b"a"]
+
+
+def test_on_failure_archive_archives_without_a_letter(kafka, topic, rejecting, unique):
+    orders, queue = topic(), kafka.create_topic(unique("dlq"))
+    kafka.produce(orders, ["a", "b"])
+    group = rejecting(orders, dlq_topic_name=queue, dlq_on_failure="archive")
+    kafka.delete_topic(queue)
+
+    group.reject_all(2)
+
+    group.wait_filed(2)
+
+
+def test_a_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejecting, unique):
+    """A compacted topic takes no letter without a key, not even one that is headers only."""
+    orders, compacted = topic(), topic("dlq", cleanup_policy="compact")
+    kafka.produce(orders, ["no key"])
+    kafka.produce(orders, ["a", "b"], keys=["1", "2"])
+    group = rejecting(orders, dlq_topic_name=compacted)
+
+    group.reject_all(3)
+
+    wait_until(lambda: group.archiving() == 1, what="the others are filed")
+    assert sorted(m.value() for m in read_all(kafka, compacted)) == [b"a", b"b"]
+    wait_until(group.coordinator.office.may_rest, what="the group is known to be blocked")
+
+
+def test_another_queue_takes_what_waits_when_the_config_is_changed(kafka, topic, rejecting, unique, dlq, soon):
+    orders, queue = topic(), kafka.create_topic(unique("dlq"))
+    kafka.produce(orders, ["a"])
+    group = rejecting(orders, dlq_topic_name=queue)
+    kafka.delete_topic(queue)
+    group.reject_all(1)
+    wait_until(group.coordinator.office.may_rest)
+
+    group.start(dlq_topic_name=dlq)
+
+    group.wait_filed(1)
+    assert [m.value() for m in read_all(kafka, dlq)] == [b"a"]
+
+
+def test_without_a_queue_what_waits_is_archived(kafka, topic, rejecting, unique, soon):
+    orders, queue = topic(), kafka.create_topic(unique("dlq"))
+    kafka.produce(orders, ["a"])
+    group = rejecting(orders, dlq_topic_name=queue)
+    kafka.delete_topic(queue)
+    group.reject_all(1)
+    wait_until(group.coordinator.office.may_rest)
+
+    group.start(dlq_topic_name="")
+
+    group.wait_filed(1)
+
+
+def test_while_the_brokers_are_away_nothing_is_lost_and_the_coordinator_stays(kafka, topic, rejecting, dlq, soon):
+    orders = topic()
+    kafka.produce(orders, ["a", "b"])
+    group = rejecting(orders, bootstrap=kafka.proxied_bootstrap)
+    assert wait_until(group.acquire) == 2
+    kafka.proxy.cut()
+    try:
+        group.acknowledge()
+        wait_until(lambda: any(p.desk.attempts for p in group.coordinator.office._places.values()), timeout_s=60)
+        assert not group.coordinator.office.may_rest()
+    finally:
+        kafka.proxy.heal()
+
+    group.wait_filed(2)
+    assert sorted(m.value() for m in read_all(kafka, dlq)) == [b"a", b"b"]
+
+
+# --- the coordinator's end
+
+
+def test_the_next_coordinator_writes_what_waits(kafka, topic, rejecting, unique, soon):
+    orders, queue = topic(), kafka.create_topic(unique("dlq"))
+    kafka.produce(orders, ["a", "b"])
+    group = rejecting(orders, dlq_topic_name=queue)
+    kafka.delete_topic(queue)
+    group.reject_all(2)
+    wait_until(group.coordinator.office.may_rest)
+    group.stop()
+
+    kafka.create_topic(queue)
+    group.start()
+
+    group.wait_filed(2)
+    assert origins(read_all(kafka, queue)) == {Origin(orders, 0, n, group.group, 1): 1 for n in (0, 1)}
+
+
+def test_an_end_between_the_letter_and_its_filing_doubles_the_letter_and_not_its_origin(
+    kafka, topic, rejecting, dlq, monkeypatch
+):
+    orders = topic()
+    kafka.produce(orders, ["a"])
+    group = rejecting(orders)
+    written, go, file = threading.Event(), threading.Event(), letter_backlog.file
+
+    def too_late(*given):
+        written.set()
+        assert go.wait(60)
+        return file(*given)
+
+    monkeypatch.setattr(letter_backlog, "file", too_late)
+    group.reject_all(1)
+    assert written.wait(60)
+    group.stop()
+    go.set()
+    monkeypatch.setattr(letter_backlog, "file", file)
+
+    group.start()
+
+    group.wait_filed(1)
+    assert origins(read_all(kafka, dlq)) == {Origin(orders, 0, 0, group.group, 1): 2}
+
+
+# --- many
+
+
+def test_many_letters_of_many_partitions_and_groups(kafka, topic, rejecting, dlq):
+    topics = [topic(partitions=2) for _ in range(3)]
+    for name in topics:
+        kafka.produce(name, ["x" * 50] * 8_000)
+    groups = [rejecting(name) for name in topics]
+
+    for group in groups:
+        group.reject_all(8_000)
+
+    for group in groups:
+        group.wait_filed(8_000)
+    found = origins(read_all(kafka, dlq))
+    assert len(found) == 24_000
+    assert set(found.values()) == {1}

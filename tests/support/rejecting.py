@@ -1,0 +1,181 @@
+"""A coordinator in this process with one ShareConsumer of a group that has a dead letter topic; and what lies there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from coordinator.dead_letters.letter import DISPOSITION, MESSAGE, Origin, origin_of
+from coordinator.messages import (
+    AckBatch,
+    Acknowledge,
+    AcquireRecords,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    PartitionAcks,
+    PartitionDescription,
+)
+from coordinator.service.launch import Coordinator
+from coordinator.values import AcknowledgeType
+from coordinator.wire import LaunchSettings
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.waiting import wait_until
+
+PREFIX = "errors.deadletterqueue."
+
+
+class Rejecting:
+    """One member of ``group``, which acquires records and rejects or releases them. ``configs`` are the group's, in
+    snake case; those of the dead letter queue without their prefix: ``dlq_topic_name="dlq"``."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        state: object,
+        group: str,
+        *topics: str,
+        kafka_config: dict[str, str] | None = None,
+        **configs: object,
+    ) -> None:
+        self.group, self.topics, self.configs = group, topics, _texts(configs)
+        self._settings = LaunchSettings(
+            bootstrap_servers=bootstrap, kafka_config=kafka_config or {}, state_store=f"sqlite:{state}", configs={}
+        )
+        self.held: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+        self.coordinator: Coordinator | None = None
+        self.start()
+
+    def __repr__(self) -> str:
+        return f"<Rejecting {self.group}>"
+
+    # --- the coordinator
+
+    def start(self, **configs: object) -> None:
+        """A coordinator on the state, and the member in the group; ``configs`` are changed."""
+        if self.coordinator is None:
+            self.coordinator = Coordinator(self._settings, "token")
+        self.configs |= _texts(configs)
+        try:
+            self.join()
+        except BaseException:
+            self.stop()
+            raise
+
+    def join(self) -> None:
+        """As a process that begins."""
+        joined = self.ask(
+            JoinGroup,
+            process_id="p",
+            query=False,
+            topics=self.topics,
+            configs=self.configs,
+            starting_offsets="earliest",
+        )
+        self.epoch = joined.member_epoch
+
+    def stop(self) -> None:
+        """The coordinator is gone; the state stays."""
+        coordinator, self.coordinator = self.coordinator, None
+        if coordinator is not None:
+            coordinator.close()
+
+    def ask(self, request: type, **fields: object) -> object:
+        assert self.coordinator is not None
+        return self.coordinator.service.handle(request(group_id=self.group, member_id="c1", **fields))
+
+    # --- the member
+
+    def acquire(self, most: int = 100_000) -> int:
+        """How many records it got. A heartbeat first, since nobody beats for it."""
+        self.ask(Heartbeat, member_epoch=self.epoch)
+        reply = self.ask(AcquireRecords, member_epoch=self.epoch, max_records=most)
+        count = 0
+        for partition in reply.partitions:
+            held = self.held.setdefault((partition.topic_id, partition.partition), [])
+            held += [(r.first, r.last, r.delivery_count) for r in partition.ranges]
+            count += sum(r.last - r.first + 1 for r in partition.ranges)
+        return count
+
+    def acknowledge(self, kind: AcknowledgeType = AcknowledgeType.REJECT) -> None:
+        """All that it holds, as ``kind``."""
+        partitions = tuple(
+            PartitionAcks(
+                topic_id=topic_id,
+                partition=partition,
+                batches=tuple(
+                    AckBatch(first=first, last=last, delivery_count=count, types=(int(kind),))
+                    for first, last, count in held
+                ),
+            )
+            for (topic_id, partition), held in self.held.items()
+        )
+        self.held = {}
+        reply = self.ask(Acknowledge, member_epoch=self.epoch, partitions=partitions)
+        assert not reply.errors, reply
+
+    def reject_all(self, count: int) -> None:
+        """Acquire and reject so many records."""
+        got = 0
+        while got < count:
+            got += wait_until(self.acquire, what="records are acquired")
+        assert got == count
+        self.acknowledge()
+
+    # --- what is to be seen
+
+    def partitions(self) -> list[PartitionDescription]:
+        assert self.coordinator is not None
+        return list(self.coordinator.service.handle(DescribeGroup(group_id=self.group)).partitions)
+
+    def archiving(self) -> int:
+        """Records whose letters are not written yet."""
+        return sum(p.archiving for p in self.partitions())
+
+    def archived(self) -> int:
+        return sum(p.archived_total for p in self.partitions())
+
+    def wait_filed(self, count: int, timeout_s: float = 60) -> None:
+        """Until so many records are ARCHIVED and none is ARCHIVING."""
+        wait_until(
+            lambda: (self.archived(), self.archiving()) == (count, 0),
+            timeout_s=timeout_s,
+            what=f"{count} records are archived",
+        )
+
+
+def read_all(kafka: KafkaBroker, topic: str) -> list[Message]:
+    """All records of a topic, as they lie in their partitions."""
+    partitions = sorted(kafka.admin.list_topics(topic).topics[topic].partitions)
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": "reader", "enable.partition.eof": True, "log_level": 0}
+    consumer = Consumer({**config, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    found, ended = [], set()
+    while len(ended) < len(partitions):
+        for message in consumer.consume(10_000, 0.5):
+            if message.error() is None:
+                found.append(message)
+            else:
+                ended.add(message.partition())
+    consumer.close()
+    return found
+
+
+def origins(messages: list[Message]) -> Counter[Origin | None]:
+    """How often each origin has a letter."""
+    return Counter(origin_of(message.headers()) for message in messages)
+
+
+def said(message: Message) -> tuple[str, str]:
+    """Disposition and message of a letter."""
+    headers = dict(message.headers())
+    return headers[DISPOSITION].decode(), headers[MESSAGE].decode()
+
+
+def _texts(configs: dict[str, object]) -> dict[str, str]:
+    found = {}
+    for name, value in configs.items():
+        key = PREFIX + name.removeprefix("dlq_") if name.startswith("dlq_") else name
+        found[key.replace("_", ".")] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
