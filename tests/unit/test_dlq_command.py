@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.dead_letters.letter import Disposition, Origin, letter
+from share_sink import dead_letter
 from share_sink.dead_letter import REDRIVES, DeadLetter
 from share_sink.errors import RedriveStopped
 from share_sink.redrive_report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
@@ -28,6 +29,7 @@ class Record:
     def __init__(self, key=b"k", value=b"v", headers=(), place=(0, 0), timestamp=(1, 1_000)) -> None:
         self._said = {"key": key, "value": value, "headers": list(headers) or None, "timestamp": timestamp}
         self._said["partition"], self._said["offset"] = place
+        self._said["error"] = None
 
     def __getattr__(self, name):
         return lambda: self._said[name]
@@ -83,6 +85,26 @@ def test_without_key_value_and_headers_there_is_no_record():
 @given(st.binary(max_size=20) | st.none(), st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5) | st.none())))
 def test_whatever_stands_in_a_header_reading_it_never_fails(value, headers):
     DeadLetter.of(Record(value=value, headers=[*headers, ("__dlq.errors.offset", value)]))
+
+
+class Log:
+    """A consumer that gives these records, and fails the test when it is asked on and on."""
+
+    def __init__(self, *places) -> None:
+        self._answers = [[Record(place=place)] for place in places]
+
+    def assign(self, partitions) -> None:
+        self.assigned = {each.partition: each.offset for each in partitions}
+
+    def consume(self, count, timeout_s):
+        return self._answers.pop(0)
+
+
+def test_a_topic_is_read_to_where_it_ended_when_it_was_asked_and_no_further():
+    log = Log((0, 4), (0, 5), (0, 6), (1, 0), (0, 7), (1, 2))
+    found = dead_letter._read(log, "dlq", {0: (4, 6), 1: (0, 2)})
+    assert [(each.partition(), each.offset()) for each in found] == [(0, 4), (0, 5), (1, 0)]
+    assert log.assigned == {0: 4, 1: 0}
 
 
 # --- conditions
