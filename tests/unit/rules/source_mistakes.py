@@ -20,6 +20,7 @@ from coordinator.record_state import RecordState
 from coordinator.records import MemberJoined, PartitionInitialized, PlanAcquired, PlanTakenUp
 from coordinator.runs import Run, Segment
 from coordinator.service import scripts
+from coordinator.service.dead_letter_office import DeadLetterOffice
 from coordinator.service.launch import Coordinator
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
@@ -294,6 +295,14 @@ def leave_while_something_is_delayed(patch: Patch) -> None:
     patch.setattr(SharePartition, "waits", lambda self, now_ms: False)
 
 
+def leave_while_a_dead_letter_waits(patch: Patch) -> None:
+    patch.setattr(DeadLetterOffice, "may_rest", lambda self: True)
+
+
+def wait_for_letters_that_nobody_can_write(patch: Patch) -> None:
+    patch.setattr(DeadLetterOffice, "may_rest", lambda self: not self._places)
+
+
 def leave_when_nobody_asks(patch: Patch) -> None:
     patch.setattr(Coordinator, "wait_until_idle", lambda self, told: "idle")
 
@@ -304,6 +313,11 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (
         leave_while_something_is_delayed,
         shell.test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off,
+    ),
+    (leave_while_a_dead_letter_waits, shell.test_on_demand_does_not_leave_while_a_dead_letter_waits),
+    (
+        wait_for_letters_that_nobody_can_write,
+        shell.test_on_demand_leaves_when_the_letters_that_wait_need_a_person,
     ),
     (leave_when_nobody_asks, shell.test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there),
     (

@@ -1,7 +1,7 @@
 """The ◆ rules of design.md that are built, each with the tests that hold it and the mistakes that these tests find.
 
 A rule without a test, a test that no mistake makes fail, and a mistake that stands for no rule are failures. Rules of
-the sink, of dead letters, of the Kafka store and of fleets join when they are built.
+the Kafka store and of fleets are held by their own tests.
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ from tests.unit.rules import test_given_up_plans as given_up
 from tests.unit.rules import test_isolation as isolation
 from tests.unit.rules import test_plans as plans
 from tests.unit.rules import test_shell as shell
+from tests.unit.rules import test_sink as sink
 from tests.unit.rules import test_source as source
 from tests.unit.rules.test_mistakes import ALL_MISTAKES
 
 Test = Callable[[], None]
 RULES: dict[str, tuple[tuple[Test, str], ...]] = {
-    "1 on demand: it does not leave while anything is ACQUIRED or delayed": (
+    "1 on demand: it does not leave while anything is ACQUIRED, delayed, or waiting for a letter that can be written": (
+        (shell.test_on_demand_does_not_leave_while_a_dead_letter_waits, "leave_while_a_dead_letter_waits"),
+        (
+            shell.test_on_demand_leaves_when_the_letters_that_wait_need_a_person,
+            "wait_for_letters_that_nobody_can_write",
+        ),
         (plans.test_on_demand_may_rest, "rest_while_members_are_there"),
         (shell.test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there, "leave_when_nobody_asks"),
         (shell.test_on_demand_does_not_leave_while_something_is_acquired, "leave_while_something_is_acquired"),
@@ -47,9 +53,11 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
         (plans.test_after_a_load_every_holder_has_one_session_to_come_back, "nobody_comes_back_after_a_load"),
         (plans.test_after_a_load_every_holder_has_one_session_to_come_back, "no_time_to_come_back_after_a_load"),
     ),
-    "2 a snapshot appends live plans and numbers again": (
+    "2 a snapshot appends live plans, numbers and staged outcomes again": (
         (plans.test_a_snapshot_appends_live_plans_and_numbers_again, "leave_live_plans_out_of_snapshots"),
         (plans.test_a_snapshot_appends_live_plans_and_numbers_again, "leave_numbers_out_of_snapshots"),
+        (sink.test_a_snapshot_appends_staged_outcomes_again, "leave_staged_outcomes_out_of_snapshots"),
+        (sink.test_a_snapshot_appends_staged_outcomes_again, "forget_disagreements_in_snapshots"),
     ),
     "2 a newest plan without runs replays empty": (
         (plans.test_newest_plan_without_runs_replays_empty, "forget_newest_plans_without_runs"),
@@ -116,8 +124,9 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
         (plans.test_partitions_is_idempotent_per_process_and_end, "reclaim_at_each_call"),
         (source.test_partitions_is_asked_for_once_per_process_and_end, "ask_for_a_plan_at_each_call"),
     ),
-    "4.3 a replay reclaims all that still carries the number": (
+    "4.3 a replay reclaims all that still carries the number, also what a sink has already decided": (
         (plans.test_reclaim_takes_all_that_carries_the_number, "clear_the_number_at_expiry"),
+        (sink.test_a_replay_reads_again_what_a_sink_has_already_decided, "leave_what_is_decided_out_of_a_replay"),
     ),
     "4.3 data loss is archived, fails the query once by name, and goes on after a restart": (
         (plans.test_offsets_below_log_start_are_archived_then_fail_once, "tell_losses_without_archiving"),
@@ -159,6 +168,52 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
         (source.test_available_now_does_not_wait_for_backoff, "backoff_is_over_at_once"),
     ),
     "4 Trigger.Once is refused by name": ((source.test_trigger_once_is_refused_by_name, "take_trigger_once"),),
+    "4.5 explicit mode releases what no sink decided, gaps told apart; without a sink the query fails by name": (
+        (sink.test_explicit_mode_releases_what_no_sink_decided, "accept_what_no_sink_decided"),
+        (sink.test_gaps_are_told_apart_before_undecided_offsets_are_released, "release_gaps"),
+        (
+            sink.test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery,
+            "release_without_asking_for_a_sink",
+        ),
+        (
+            sink.test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery,
+            "count_a_try_of_what_is_given_back",
+        ),
+        (
+            sink.test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery,
+            "complete_without_a_sink_and_only_say_so",
+        ),
+    ),
+    "5 the driver's commit stages, durably; it takes effect when the plan completes": (
+        (sink.test_outcomes_take_effect_when_the_plan_completes, "a_commit_takes_effect_at_once"),
+        (sink.test_what_was_staged_is_durable_before_spark_commits, "stage_without_appending"),
+    ),
+    "5 the last attempt's outcome counts, its silence too; an older one can only veto: two that disagree release": (
+        (sink.test_the_last_attempts_outcome_counts, "the_first_attempt_counts"),
+        (sink.test_attempts_that_disagree_release_the_record, "forget_that_attempts_disagree"),
+        (sink.test_silence_of_the_last_attempt_is_an_outcome, "silence_is_none"),
+        (sink.test_silence_of_the_last_attempt_is_an_outcome, "an_older_attempt_has_no_veto"),
+        (sink.test_an_older_attempt_that_agrees_with_silence_vetoes_nothing, "an_older_attempt_always_vetoes"),
+    ),
+    "5 staging is fenced: by the incarnation, the topic ids, and the delivery count of each offset": (
+        (
+            sink.test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count,
+            "match_rows_by_their_offsets",
+        ),
+        (sink.test_a_sink_from_before_decides_nothing, "take_rows_of_any_life_of_the_group"),
+        (sink.test_a_sink_from_before_decides_nothing, "take_rows_of_any_topic_of_that_name"),
+    ),
+    "5 lossless: nothing is archived before its dead letter is known": (
+        (sink.test_nothing_is_archived_before_its_dead_letter_is_known, "archive_without_waiting_for_the_letter"),
+        (
+            sink.test_nothing_is_archived_before_its_dead_letter_is_known,
+            "the_window_passes_over_what_waits_for_its_letter",
+        ),
+        (
+            sink.test_retention_takes_no_record_out_of_the_dead_letter_queue,
+            "retention_takes_what_waits_for_its_letter",
+        ),
+    ),
 }
 OF_NO_RULE = {"do_not_merge", "forget_the_receipt"}
 """Mistakes against what the design says without a ◆."""
@@ -177,6 +232,6 @@ def test_every_mistake_stands_for_a_rule() -> None:
 
 
 def test_tests_of_rules_are_collected() -> None:
-    modules: tuple[ModuleType, ...] = (given_up, isolation, plans, shell, source)
+    modules: tuple[ModuleType, ...] = (given_up, isolation, plans, shell, sink, source)
     for test, _ in (pair for pairs in RULES.values() for pair in pairs):
         assert any(getattr(module, test.__name__, None) is test for module in modules)

@@ -16,7 +16,7 @@ from coordinator.records import EvidenceCleared, PlanAcquired, PlanCompleted, Pl
 from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
-from tests.unit.rules import source_mistakes
+from tests.unit.rules import sink_mistakes, source_mistakes
 from tests.unit.rules import test_isolation as isolation
 from tests.unit.rules import test_plans as promises
 
@@ -217,7 +217,7 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (tell_every_loss_again, promises.test_a_loss_is_said_once),
     (rest_while_members_are_there, promises.test_on_demand_may_rest),
 ]
-ALL_MISTAKES = [*MISTAKES, *source_mistakes.MISTAKES]
+ALL_MISTAKES = [*MISTAKES, *source_mistakes.MISTAKES, *sink_mistakes.MISTAKES]
 
 
 @pytest.mark.parametrize(

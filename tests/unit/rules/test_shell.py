@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from coordinator.messages import JoinGroup, NextPlan
 from coordinator.record_state import RecordState
 from coordinator.records import PartitionInitialized, PlanAcquired, RunsChanged, SessionEnded, decode_record
 from coordinator.runs import Run
 from coordinator.service import scripts
+from coordinator.service.dead_letter_office import DeadLetterOffice
 from coordinator.service.launch import Coordinator
 from coordinator.service.subscription import TopicPartitionId
+from tests.support.fake_cluster import FakeCluster
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.unit.rules.source_driver import facts, played
 from tests.unit.rules.test_isolation import single
 from tests.unit.rules.test_plans import used_plan
+from tests.unit.sink_driver import DLQ, REJECT, batch, said
 
 
 def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire() -> None:
@@ -58,11 +64,23 @@ class Looks:
         return self.left < 0
 
 
+def office_of(group: GroupDriver) -> DeadLetterOffice:
+    """The dead letter office, told of the group; nobody works in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: None)
+        office = DeadLetterOffice(FakeCluster(), {})
+        engine: Any = SimpleNamespace(has_letters=lambda group_id: group.partition().archiving_count > 0)
+        office.open(engine)
+        office.tell(["billing"])
+        return office
+
+
 def why_it_left(group: GroupDriver) -> str:
     """What an on-demand coordinator that nobody asks anything gives for a reason: idle, if it may leave by itself."""
     coordinator: Any = Coordinator.__new__(Coordinator)
     coordinator.config = SimpleNamespace(share_coordinator_idle_timeout_ms=1_000)
     coordinator.engine = SimpleNamespace(may_rest=lambda: group.group.may_rest(group.now_ms))
+    coordinator.office = office_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)
     return str(coordinator.wait_until_idle(Looks(group, 50)))
 
@@ -80,6 +98,26 @@ def test_on_demand_does_not_leave_while_something_is_acquired() -> None:
     group.group.replay(SessionEnded(member_id="m1"))
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
     assert why_it_left(group) == "told to"
+
+
+def test_on_demand_does_not_leave_while_a_dead_letter_waits() -> None:
+    group, plan = batch(1, **DLQ)
+    group.stage(said(0, 0, REJECT))
+    group.complete(plan)
+    group.pass_time(SESSION_MS + 1)
+    assert why_it_left(group) == "told to"
+    group.file(0, 0)
+    assert why_it_left(group) == "idle"
+
+
+def test_on_demand_leaves_when_the_letters_that_wait_need_a_person() -> None:
+    group, plan = batch(1, **DLQ)
+    group.stage(said(0, 0, REJECT))
+    group.complete(plan)
+    office = office_of(group)
+    assert not office.may_rest()
+    office._places["billing"].is_blocked = True
+    assert office.may_rest()
 
 
 def test_on_demand_does_not_leave_while_something_is_delayed() -> None:

@@ -1,0 +1,259 @@
+"""Mistakes of the sink: staging, attempts, explicit mode, and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordinator import changes, decide, runs, share_partition, staging
+from coordinator.changes import filed, moved
+from coordinator.commands import CompletePlan, Decision, complete, plans, stage
+from coordinator.config import GroupConfig
+from coordinator.messages import PartitionOutcomes, StageOutcomes
+from coordinator.record_state import Event, RecordState
+from coordinator.records import PlanStaged, Record, RunsChanged
+from coordinator.runs import Run, Segment
+from coordinator.share_group import ShareGroup
+from coordinator.staging import Verdict
+from coordinator.values import AcknowledgeType, Disposition
+from tests.unit.rules import test_sink as promises
+
+Patch = pytest.MonkeyPatch
+
+
+def a_commit_takes_effect_at_once(patch: Patch) -> None:
+    right = decide._DECIDERS[StageOutcomes]
+
+    def staged(group: ShareGroup, command: Any, now_ms: int) -> Decision:
+        decision = right(group, command, now_ms)
+        return Decision((*decision.records, *_accepted(group, decision.records)), decision.reply)
+
+    patch.setitem(decide._DECIDERS, StageOutcomes, staged)
+
+
+def _accepted(group: ShareGroup, records: tuple[object, ...]) -> Iterator[Record]:
+    for record in records:
+        assert isinstance(record, PlanStaged)
+        for topic_id, index, staged in record.partitions:
+            partition = group.partitions[topic_id, index]  # type: ignore[index]
+            accepted = tuple(
+                (first, last, moved(held, Event.ACCEPT))
+                for staged_first, staged_last, verdict in staged
+                if verdict.outcome == AcknowledgeType.ACCEPT
+                for first, last, held in partition.runs.between(staged_first, staged_last)
+            )
+            yield RunsChanged(topic_id=topic_id, partition=index, runs=accepted)
+
+
+def stage_without_appending(patch: Patch) -> None:
+    patch.setattr(PlanStaged, "durable", False)
+
+
+def leave_what_is_decided_out_of_a_replay(patch: Patch) -> None:
+    right = plans.Reclaim._come_back
+
+    def come_back(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+        said = self.plan.staged.get(key, [])
+        for first, last, run, verdict in staging.pieces([segment], said):
+            if verdict is None:
+                right(self, key, Segment(first, last, run))
+
+    patch.setattr(plans.Reclaim, "_come_back", come_back)
+
+
+def the_first_attempt_counts(patch: Patch) -> None:
+    right = staging.later
+    patch.setattr(staging, "later", lambda before, now: before._replace(disagrees=right(before, now).disagrees))
+
+
+def forget_that_attempts_disagree(patch: Patch) -> None:
+    patch.setattr(staging, "later", lambda before, now: now)
+
+
+def silence_is_none(patch: Patch) -> None:
+    """What an older attempt said counts where the last one says nothing."""
+    right = complete._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        return right(self, run, None if verdict is None else verdict._replace(delivery_count=run.delivery_count))
+
+    patch.setattr(complete._Completion, "_outcome", outcome)
+
+
+def an_older_attempt_has_no_veto(patch: Patch) -> None:
+    right = complete._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        is_older = verdict is not None and verdict.delivery_count != run.delivery_count
+        return right(self, run, None if is_older else verdict)
+
+    patch.setattr(complete._Completion, "_outcome", outcome)
+
+
+def an_older_attempt_always_vetoes(patch: Patch) -> None:
+    right = complete._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        if verdict is not None and verdict.delivery_count != run.delivery_count:
+            return AcknowledgeType.RELEASE
+        return right(self, run, verdict)
+
+    patch.setattr(complete._Completion, "_outcome", outcome)
+
+
+def match_rows_by_their_offsets(patch: Patch) -> None:
+    right = stage._Matching.match
+
+    def match(self: stage._Matching, outcomes: PartitionOutcomes) -> None:
+        partition = self.group.partitions[self.group.topics[outcomes.topic], outcomes.partition]  # type: ignore[index]
+        runs = tuple(
+            run._replace(first=first, last=last, delivery_count=held.delivery_count)
+            for run in outcomes.runs
+            for first, last, held in partition.runs.between(run.first, run.last)
+        )
+        right(self, msgspec.structs.replace(outcomes, runs=runs))
+
+    patch.setattr(stage._Matching, "match", match)
+
+
+def take_rows_of_any_life_of_the_group(patch: Patch) -> None:
+    right = stage._check_pins
+    patch.setattr(stage, "_check_pins", lambda group, command: right(group, _without(command, incarnation="")))
+
+
+def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
+    right = stage._check_pins
+    patch.setattr(stage, "_check_pins", lambda group, command: right(group, _without(command, topic_ids={})))
+
+
+def _without(command: StageOutcomes, **fields: Any) -> StageOutcomes:
+    return msgspec.structs.replace(command, **fields)
+
+
+def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "_staged_records", lambda self: iter(()))
+
+
+def forget_disagreements_in_snapshots(patch: Patch) -> None:
+    right = ShareGroup._staged_records
+
+    def records(self: ShareGroup) -> Iterator[PlanStaged]:
+        for record in right(self):
+            partitions = tuple(
+                (topic_id, index, tuple((f, last, verdict._replace(disagrees=False)) for f, last, verdict in runs))
+                for topic_id, index, runs in record.partitions
+            )
+            yield msgspec.structs.replace(record, partitions=partitions)
+
+    patch.setattr(ShareGroup, "_staged_records", records)
+
+
+# --- explicit mode
+
+
+def accept_what_no_sink_decided(patch: Patch) -> None:
+    right = complete._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        return AcknowledgeType.ACCEPT if verdict is None else right(self, run, verdict)
+
+    patch.setattr(complete._Completion, "_outcome", outcome)
+
+
+def release_gaps(patch: Patch) -> None:
+    right = decide._DECIDERS[CompletePlan]
+
+    def completed(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
+        return right(group, msgspec.structs.replace(command, gaps=()), now_ms)
+
+    patch.setitem(decide._DECIDERS, CompletePlan, completed)
+
+
+def release_without_asking_for_a_sink(patch: Patch) -> None:
+    patch.setattr(complete, "nobody_decides", lambda group, member: False)
+
+
+def count_a_try_of_what_is_given_back(patch: Patch) -> None:
+    right = complete.moved
+
+    def counted(run: Run, event: Event, **fields: Any) -> Run:
+        return right(run, event, **fields, **({"releases": run.releases + 1} if event == Event.CUT else {}))
+
+    patch.setattr(complete, "moved", counted)
+
+
+def complete_without_a_sink_and_only_say_so(patch: Patch) -> None:
+    right = complete._given_back
+
+    def given_back(group: ShareGroup, plan: Any) -> Decision:
+        decision = right(group, plan)
+        records = tuple(
+            msgspec.structs.replace(r, runs=tuple((f, e, Run(RecordState.ACKNOWLEDGED, 1)) for f, e, _ in r.runs))
+            if isinstance(r, RunsChanged)
+            else r
+            for r in decision.records
+        )
+        return Decision(records, decision.reply)
+
+    patch.setattr(complete, "_given_back", given_back)
+
+
+# --- dead letters
+
+
+def archive_without_waiting_for_the_letter(patch: Patch) -> None:
+    right = changes.archived
+
+    def archived(run: Run, event: Event, config: GroupConfig, disposition: Disposition, reason: str = "") -> Run:
+        after = right(run, event, config, disposition, reason)
+        return filed(after) if after.state == RecordState.ARCHIVING else after
+
+    patch.setattr(complete, "archived", archived)
+
+
+def the_window_passes_over_what_waits_for_its_letter(patch: Patch) -> None:
+    patch.setattr(runs, "TERMINAL", runs.TERMINAL | {RecordState.ARCHIVING})
+
+
+def retention_takes_what_waits_for_its_letter(patch: Patch) -> None:
+    patch.setattr(share_partition, "_STAYS", frozenset({RecordState.ACQUIRED}))
+
+
+MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
+    (a_commit_takes_effect_at_once, promises.test_outcomes_take_effect_when_the_plan_completes),
+    (stage_without_appending, promises.test_what_was_staged_is_durable_before_spark_commits),
+    (leave_what_is_decided_out_of_a_replay, promises.test_a_replay_reads_again_what_a_sink_has_already_decided),
+    (the_first_attempt_counts, promises.test_the_last_attempts_outcome_counts),
+    (forget_that_attempts_disagree, promises.test_attempts_that_disagree_release_the_record),
+    (silence_is_none, promises.test_silence_of_the_last_attempt_is_an_outcome),
+    (an_older_attempt_has_no_veto, promises.test_silence_of_the_last_attempt_is_an_outcome),
+    (an_older_attempt_always_vetoes, promises.test_an_older_attempt_that_agrees_with_silence_vetoes_nothing),
+    (match_rows_by_their_offsets, promises.test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count),
+    (take_rows_of_any_life_of_the_group, promises.test_a_sink_from_before_decides_nothing),
+    (take_rows_of_any_topic_of_that_name, promises.test_a_sink_from_before_decides_nothing),
+    (leave_staged_outcomes_out_of_snapshots, promises.test_a_snapshot_appends_staged_outcomes_again),
+    (forget_disagreements_in_snapshots, promises.test_a_snapshot_appends_staged_outcomes_again),
+    (accept_what_no_sink_decided, promises.test_explicit_mode_releases_what_no_sink_decided),
+    (release_gaps, promises.test_gaps_are_told_apart_before_undecided_offsets_are_released),
+    (
+        release_without_asking_for_a_sink,
+        promises.test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery,
+    ),
+    (
+        count_a_try_of_what_is_given_back,
+        promises.test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery,
+    ),
+    (
+        complete_without_a_sink_and_only_say_so,
+        promises.test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery,
+    ),
+    (archive_without_waiting_for_the_letter, promises.test_nothing_is_archived_before_its_dead_letter_is_known),
+    (
+        the_window_passes_over_what_waits_for_its_letter,
+        promises.test_nothing_is_archived_before_its_dead_letter_is_known,
+    ),
+    (retention_takes_what_waits_for_its_letter, promises.test_retention_takes_no_record_out_of_the_dead_letter_queue),
+]
