@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from coordinator.client import kafka_options
 from coordinator.client.options import by_lower_name, choice, configs, count, group_id
 from coordinator.config import CoordinatorConfig
+from share_sink import archive_place
 from share_sink.option_table import TABLE
 
 ON_STALE = ("log", "fail")
@@ -68,6 +69,7 @@ class SinkOptions:
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__dataclass_fields__}
         shown["kafka_config"] = kafka_options.redacted(self.kafka_config)
+        shown["archive_path"] = archive_place.shown(self.archive_path)
         return (
             f"<SinkOptions {' '.join(f'{name}={value!r}' for name, value in shown.items() if value not in _NOTHING)}>"
         )

@@ -28,7 +28,7 @@ class Sink:
     options: SinkOptions
     columns: Columns
     opened: SinkOpened
-    archive: str = ""
+    archive: str = field(default="", repr=False)
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 

@@ -19,6 +19,7 @@ from share_sink.archive import ArchiveWriter, archive_dataset, check_archive, di
 from share_sink.archive_place import Place, place_of
 from share_sink.archive_rows import SCHEMA
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
+from share_sink.options import SinkOptions
 from tests.support.archives import QUERY, Killed, Mortal, attempt, batch, mortal_place, read, rejected
 
 
@@ -262,6 +263,11 @@ def test_a_location_that_pyarrow_does_not_know_is_refused_without_its_secrets(ur
     assert "geheim" not in str(refused.value)
     assert "AKIA" not in str(refused.value)
     assert refused.value.fields["path"] in ("nosuch://host/p", "s3://b/p")
+
+
+def test_options_show_no_secret_of_the_archive():
+    told = {"kafka.bootstrap.servers": "b:1", "kafka.group.id": "g", "archive.path": "s3://AKIA:geheim@b/p?x=geheim"}
+    assert "archive_path='s3://b/p'" in repr(SinkOptions.parse(told))
 
 
 def test_a_place_shows_no_secret(tmp_path):
