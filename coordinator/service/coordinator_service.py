@@ -226,16 +226,27 @@ class CoordinatorService:
     def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
         """Only while records are set aside: is there anything in what they, and what is told of them, rest on? And, in
         explicit mode, in what is about to be released?"""
-        if request.start and view.undecided:
+        if request.start and view.undecided and not self._gives_back(view):
             gaps = self._undecided_gaps(view)
             processed = view.decides or count_offsets(gaps) < count_offsets(view.undecided)
             facts = dataclasses.replace(facts, undecided_gaps=gaps, processed=processed)
         if not view.set_aside:
             return facts
         gaps = self._gaps.among(view.set_aside, read_committed=view.read_committed)
-        unproven = request.start and view.unproven
+        unproven = request.start and view.unproven and view.decides
         processed = not unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
         return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
+
+    def _gives_back(self, view: View) -> bool:
+        """No sink has ever decided anything, and there is a record: all of the plan is given back, gaps and all. To know
+        that, one record is enough, of a batch of any size."""
+        read_committed = view.read_committed
+        return not view.decides and any(
+            self._watch.cluster.existing(
+                (held.topic, held.partition), held.first, held.last, most=1, read_committed=read_committed
+            )
+            for held in view.undecided
+        )
 
     def _undecided_gaps(self, view: View) -> tuple[Gap, ...]:
         """Read from the log: BrokerNotReachable if it can't be, since what is released counts a try."""

@@ -1,0 +1,297 @@
+"""Sinks at the service: opened, staged, and what the log is read for before undecided records are released."""
+
+import pytest
+
+from coordinator.errors import (
+    BrokerNotReachable,
+    ConfigOutOfBounds,
+    CoordinatorNotAvailable,
+    DeadLetterTopicMissing,
+    DeadLetterTopicNotAuthorized,
+    DeadLetterTopicSubscribed,
+    GroupIdNotFound,
+    InvalidRequest,
+    NoPlanToDecide,
+    NothingDecided,
+    StalePlan,
+    StaleReceipts,
+)
+from coordinator.messages import DescribeGroup, OpenSink, OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.service.engine import Engine
+from coordinator.service.shard import Shard
+from coordinator.service.sqlite_store import SqliteStore
+from coordinator.values import AcknowledgeType, OutcomeRun
+from tests.support.fake_cluster import FakeCluster
+from tests.support.faulty_store import FaultyStore
+from tests.support.running_service import held
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    cluster.add("orders", end=10)
+    return cluster
+
+
+def begin(running, **configs):
+    """m1 reads 0 to 9 in a batch; its plan's number."""
+    running.join(starting_offsets="earliest", configs=configs)
+    plan = running.next()
+    assert held(plan) == {("orders", 0): [(0, 9)]}
+    running.use(plan.number)
+    return plan.number
+
+
+def stage(running, *runs, **fields):
+    outcomes = (PartitionOutcomes(topic="orders", partition=0, runs=tuple(OutcomeRun(*run) for run in runs)),)
+    return running.service.handle(
+        StageOutcomes(group_id="billing", partitions=outcomes if runs else (), rows=len(runs), **fields)
+    )
+
+
+def open_sink(running, group_id="billing", **configs):
+    return running.service.handle(OpenSink(group_id=group_id, configs=configs))
+
+
+def states(running):
+    """``first-last STATE count`` of the only partition, as a person sees it."""
+    (partition,) = running.partitions().values()
+    return [f"{run['first']}-{run['last']} {run['state']} {run['delivery_count']}" for run in partition.runs]
+
+
+def load_again(running, tmp_path):
+    """Another process takes the state over: what was answered is there."""
+    running.engine.close()
+    running.store = FaultyStore(SqliteStore(tmp_path / "state.db"))
+    running.engine = Engine(Shard(running.store, on_change=lambda groups: running.service.tell_news()))
+    running.service._engine = running.engine
+
+
+# --- a sink opens
+
+
+def test_a_sink_learns_what_its_staging_is_pinned_to_and_sets_its_configs(running, cluster):
+    cluster.add("dlq.orders", 3)
+    begin(running)
+    opened = open_sink(running, **DLQ, **EXPLICIT, **{"errors.deadletterqueue.copy.record.enable": "false"})
+    assert opened.incarnation and opened.topic_ids == {"orders": cluster.found["orders"].topic_id}
+    assert (opened.acknowledgement_mode, opened.copy_record) == ("explicit", False)
+    assert (opened.dead_letter_topic, opened.dead_letter_partitions) == ("dlq.orders", 3)
+    configs = running.service.handle(DescribeGroup(group_id="billing")).configs
+    assert configs["errors.deadletterqueue.topic.name"] == "dlq.orders"
+
+
+def test_a_sink_that_sets_nothing_new_writes_nothing(running):
+    begin(running, **EXPLICIT)
+    appends = running.store.appends
+    opened = open_sink(running, **EXPLICIT)
+    assert running.store.appends == appends
+    assert (opened.acknowledgement_mode, opened.dead_letter_topic, opened.dead_letter_partitions) == ("explicit", "", 0)
+
+
+def test_a_sink_of_a_group_that_is_not_there_is_refused_and_makes_none(running):
+    for _ in range(2):
+        with pytest.raises(GroupIdNotFound):
+            open_sink(running, "nobody", **EXPLICIT)
+    with pytest.raises(InvalidRequest):
+        open_sink(running, "")
+
+
+def test_a_sinks_configs_are_checked_before_any_is_set(running):
+    begin(running)
+    with pytest.raises(ConfigOutOfBounds):
+        open_sink(running, **EXPLICIT, **{"share.release.backoff.ms": "-1"})
+    assert running.service.handle(DescribeGroup(group_id="billing")).configs == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("dlq.missing", DeadLetterTopicMissing),
+        ("dlq.readonly", DeadLetterTopicNotAuthorized),
+        ("orders", DeadLetterTopicSubscribed),
+    ],
+)
+def test_a_dead_letter_topic_that_cannot_be_used_is_found_when_the_sink_opens(running, cluster, name, error):
+    cluster.add("dlq.readonly")
+    cluster.read_only.add("dlq.readonly")
+    begin(running)
+    with pytest.raises(error):
+        open_sink(running, **{"errors.deadletterqueue.topic.name": name})
+    assert running.service.handle(DescribeGroup(group_id="billing")).configs == {}, "nothing was set"
+
+
+def test_a_dead_letter_topic_is_made_where_that_is_allowed(running, cluster):
+    begin(running)
+    opened = open_sink(running, **DLQ, **{"errors.deadletterqueue.auto.create.topics.enable": "true"})
+    assert (opened.dead_letter_partitions, cluster.found["dlq.orders"].partitions) == (1, 1)
+
+
+# --- staging
+
+
+def test_outcomes_are_staged_durably_and_take_effect_with_the_next_plan(running, cluster, tmp_path):
+    cluster.add("dlq.orders")
+    number = begin(running, **DLQ)
+    assert stage(running, (0, 3, 1, RELEASE), (4, 5, 1, REJECT)) == OutcomesStaged(staged=6)
+    assert states(running) == ["0-9 ACQUIRED 1"]
+    load_again(running, tmp_path)
+    assert held(running.next(number)) == {("orders", 0): [(0, 3)]}
+    assert states(running) == ["0-3 ACQUIRED 2", "4-5 ARCHIVING 1", "6-9 ACKNOWLEDGED 1"]
+    (partition,) = running.partitions().values()
+    assert (partition.archiving, partition.lag, partition.archived_total) == (2, 6, 0)
+
+
+def test_a_staging_that_the_store_refused_is_not_answered_and_is_not_there(running):
+    number = begin(running)
+    running.store.fault = "refuse"
+    with pytest.raises(CoordinatorNotAvailable):
+        stage(running, (0, 9, 1, REJECT))
+    running.next(number)
+    assert states(running) == []
+    (partition,) = running.partitions().values()
+    assert (partition.start_offset, partition.archived_total) == (10, 0)
+
+
+def test_stale_rows_and_lost_replacements_are_logged_once_a_batch(running, caplog):
+    caplog.set_level("INFO", "coordinator")
+    begin(running)
+    staged = stage(running, (0, 1, 1, ACCEPT), (2, 3, 9, REJECT), query_id="q", batch_id=7, lost_replacements=2)
+    assert staged == OutcomesStaged(staged=2, stale=2, stale_sample=("orders-0@2 (9)",))
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("staged:")]
+    assert told == ["staged: group=billing query=q batch=7 staged=2 stale=2 lost_replacements=2"]
+    caplog.clear()
+    stage(running, (4, 5, 1, ACCEPT))
+    assert not [record for record in caplog.records if record.getMessage().startswith("staged:")]
+
+
+def test_refusals_are_named_and_stage_nothing(running):
+    with pytest.raises(GroupIdNotFound):
+        stage(running, (0, 1, 1, ACCEPT))
+    number = begin(running)
+    appends = running.store.appends
+    with pytest.raises(StaleReceipts):
+        stage(running, (0, 1, 1, REJECT), (2, 2, 2, REJECT), fail_on_stale=True)
+    with pytest.raises(InvalidRequest):
+        stage(running, (2, 2, 1, REJECT), (0, 1, 1, REJECT))
+    assert running.store.appends == appends
+    running.next(number)
+    with pytest.raises(NoPlanToDecide):
+        stage(running, (0, 1, 1, ACCEPT))
+
+
+# --- explicit mode
+
+
+def test_undecided_gaps_are_read_from_the_log_and_archived_before_the_rest_is_released(running, cluster):
+    cluster.gaps = {0, 1, 5}
+    number = begin(running, **EXPLICIT)
+    stage(running, (2, 3, 1, ACCEPT))
+    assert held(running.next(number)) == {("orders", 0): [(4, 4), (6, 9)]}
+    assert states(running) == ["4-4 ACQUIRED 2", "5-5 ARCHIVED 1", "6-9 ACQUIRED 2"]
+
+
+def test_what_a_sink_decided_is_not_read(running, cluster, monkeypatch):
+    asked = []
+    right = cluster.absent
+    monkeypatch.setattr(
+        cluster, "absent", lambda where, offsets, **how: asked.extend(offsets) or right(where, offsets, **how)
+    )
+    number = begin(running, **EXPLICIT)
+    stage(running, (0, 3, 1, ACCEPT), (6, 8, 1, RELEASE))
+    running.next(number)
+    assert asked == [4, 5, 9]
+
+
+def test_in_implicit_mode_nothing_is_read(running, cluster, monkeypatch):
+    monkeypatch.setattr(cluster, "absent", lambda *a, **k: pytest.fail("the log was read"))
+    number = begin(running)
+    stage(running, (2, 3, 1, ACCEPT))
+    running.next(number)
+    assert running.start_offsets() == {("orders", 0): 10}
+
+
+def test_while_the_log_cannot_be_read_nothing_is_released(running, cluster, monkeypatch):
+    number = begin(running, **EXPLICIT)
+    stage(running, (2, 3, 1, ACCEPT))
+
+    def away(*args, **how):
+        raise BrokerNotReachable(addresses="fake:9092", timeout_ms=1, reason="_TRANSPORT")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "absent", away)
+        with pytest.raises(BrokerNotReachable):
+            running.next(number)
+    assert states(running) == ["0-9 ACQUIRED 1"]
+    assert held(running.next(number)) == {("orders", 0): [(0, 1), (4, 9)]}
+
+
+def test_a_batch_that_no_sink_decided_is_given_back_durably_and_then_fails_by_name(running, tmp_path):
+    number = begin(running, **EXPLICIT)
+    for count in (2, 3, 4):
+        with pytest.raises(NothingDecided, match=r"its batch was given back as it was"):
+            running.next(number)
+        load_again(running, tmp_path)
+        (run,) = next(iter(running.partitions().values())).runs
+        assert (run["state"], run["failures"], run["releases"], run["plan"]) == ("AVAILABLE", 0, 0, "")
+        running.join(starting_offsets="earliest", process=f"restart {count}")
+        plan = running.next(number)
+        assert [(r.first, r.last, r.delivery_count) for r in plan.partitions[0].ranges] == [(0, 9, count)]
+        number = plan.number
+        running.use(number)
+
+
+def test_a_batch_that_no_sink_decided_is_not_read_whole(running, cluster, monkeypatch):
+    monkeypatch.setattr(cluster, "absent", lambda *a, **k: pytest.fail("all of it was read"))
+    number = begin(running, **EXPLICIT)
+    with pytest.raises(NothingDecided):
+        running.next(number)
+
+
+def test_while_the_log_cannot_be_read_a_batch_that_no_sink_decided_stays(running, cluster, monkeypatch):
+    number = begin(running, **EXPLICIT)
+
+    def away(*args, **how):
+        raise BrokerNotReachable(addresses="fake:9092", timeout_ms=1, reason="_TRANSPORT")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "existing", away)
+        with pytest.raises(BrokerNotReachable):
+            running.next(number)
+    assert states(running) == ["0-9 ACQUIRED 1"]
+
+
+def test_the_same_question_again_goes_on_after_the_plan_was_given_back(running):
+    """The answer was lost on its way: nobody fails, and the records come again."""
+    number = begin(running, **EXPLICIT)
+    with pytest.raises(NothingDecided):
+        running.next(number)
+    assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
+    with pytest.raises(StalePlan):
+        running.use(number)
+
+
+def test_a_batch_in_which_the_log_has_nothing_is_completed(running, cluster):
+    cluster.gaps = set(range(10))
+    number = begin(running, **EXPLICIT)
+    assert running.next(number).number == ""
+    assert running.start_offsets() == {("orders", 0): 10}
+
+
+def test_a_sink_without_rows_keeps_its_query_from_failing(running):
+    number = begin(running, **EXPLICIT)
+    assert stage(running) == OutcomesStaged()
+    assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
+
+
+def test_a_dead_letter_topic_of_the_group_is_still_checked_when_nothing_is_set(running, cluster):
+    """It was deleted since."""
+    cluster.add("dlq.orders")
+    begin(running, **DLQ)
+    cluster.delete("dlq.orders")
+    with pytest.raises(DeadLetterTopicMissing):
+        open_sink(running)
