@@ -238,7 +238,7 @@ class CoordinatorService:
         return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
 
     def _gives_back(self, view: View) -> bool:
-        """No sink has ever decided anything, and there is a record: all of the plan is given back, gaps and all. To know
+        """No sink has ever decided anything, and there is a record: all of the plan is given back, gaps too. To know
         that, one record is enough, of a batch of any size."""
         read_committed = view.read_committed
         return not view.decides and any(
