@@ -28,9 +28,12 @@ Where = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
+SILENT_MS = 6_000
 AFTER_ALL = -1
 """The broker's answer for a timestamp that is later than every record's."""
 
+FIRST_ATTEMPT_S = 3.0
+"""So long is waited for an answer at first, twice as long at each next attempt."""
 MAX_RETRY_PAUSE_S = 0.5
 READ_BYTES = 1 << 16
 """At a time, where records are read only to see whether they are there."""
@@ -55,6 +58,9 @@ _OLD_LEADER = frozenset(
     }
 )
 """librdkafka goes by what it knows of the leaders, and asks anew only by itself, at some time."""
+_NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
+"""Perhaps of one broker of several: some questions go to the one that the last listing named as the controller, any of
+them in KRaft, and wait for it, be it gone; the next listing names another."""
 _PASSING = _OLD_LEADER | frozenset(
     {
         KafkaError._TRANSPORT,
@@ -124,7 +130,13 @@ class KafkaCluster:
         self._timeout_ms = timeout_ms
         self._gives_ids: bool | None = None
         # log_level: librdkafka would write to stderr; what goes wrong is raised here.
-        config: dict[str, Any] = {"log_level": "0", "client.id": "sharegroup", **kafka_config}
+        # socket.timeout.ms: a broker that hangs is left aside after that, and another one is asked.
+        config: dict[str, Any] = {
+            "log_level": "0",
+            "client.id": "sharegroup",
+            "socket.timeout.ms": str(min(SILENT_MS, timeout_ms)),
+            **kafka_config,
+        }
         config["bootstrap.servers"] = bootstrap_servers
         self._config = config
         try:
@@ -286,9 +298,9 @@ class KafkaCluster:
     def _retried(self, what: str, attempt: Callable[[float], T]) -> T:
         """Try until it is answered or the broker timeout is over; only errors that pass are tried again."""
         deadline = time.monotonic() + self._timeout_ms / 1000
-        pause_s = 0.02
+        pause_s, attempt_s = 0.02, FIRST_ATTEMPT_S
         while True:
-            left_s = max(deadline - time.monotonic(), 0.1)
+            left_s = min(max(deadline - time.monotonic(), 0.1), attempt_s)
             try:
                 return attempt(left_s)
             except KafkaException as raised:
@@ -299,11 +311,11 @@ class KafkaCluster:
                     raise BrokerNotReachable(
                         addresses=self.addresses, timeout_ms=self._timeout_ms, reason=error.name()
                     ) from None
-                if error.code() in _OLD_LEADER:
+                if error.code() in _OLD_LEADER or error.code() in _NO_ANSWER:
                     with contextlib.suppress(KafkaException):
                         self._admin.list_topics(timeout=left_s)
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_RETRY_PAUSE_S)
+            pause_s, attempt_s = min(2 * pause_s, MAX_RETRY_PAUSE_S), 2 * attempt_s
 
 
 def _kafka_s(topic_id: Any) -> str:

@@ -192,16 +192,22 @@ class KafkaBroker:
     # -- topics --------------------------------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str | None = None, partitions: int = 1, *, node: int | None = None, **configs: object
+        self,
+        name: str | None = None,
+        partitions: int = 1,
+        *,
+        node: int | None = None,
+        nodes: Sequence[int] = (),
+        **configs: object,
     ) -> str:
         """Create a topic and return its name; `configs` are topic configs with _ for the dots. `node`: the one broker
-        that has all of it."""
+        that has all of it; `nodes`: for each partition the one that has it."""
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        if node is None:
-            new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
-        else:
-            new = NewTopic(name, partitions, replica_assignment=[[node]] * partitions, config=config)
+        nodes = nodes or ([] if node is None else [node] * partitions)
+        partitions = len(nodes) or partitions
+        placed = {"replica_assignment": [[each] for each in nodes]} if nodes else {"replication_factor": 1}
+        new = NewTopic(name, num_partitions=partitions, config=config, **placed)
         self.admin.create_topics([new])[name].result(REQUEST_TIMEOUT_S)
         self._wait_for_leaders(name, partitions)
         return name

@@ -1,0 +1,108 @@
+"""The dead letter topic lies on a second broker, and that broker goes away: the source's records flow on, nothing is
+archived without its letter, and all letters are written when it is back."""
+
+import contextlib
+
+import pytest
+
+from coordinator.dead_letters.letter import Origin
+from coordinator.errors import DeadLetterTopicMissing, UnknownTopic
+from coordinator.service import dead_letter_office
+from coordinator.values import AcknowledgeType
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.rejecting import Rejecting, origins, read_all
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+RECORDS = 2_000
+
+
+@pytest.fixture(scope="module")
+def first():
+    """A cluster of this module's own, since a second broker joins it."""
+    with KafkaBroker(heap="512m") as broker:
+        yield broker
+
+
+@pytest.fixture
+def second(first):
+    with KafkaBroker(heap="512m", joins=first) as broker:
+        yield broker
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(dead_letter_office, "LONGEST_BACKOFF_S", 1.0)
+
+
+@pytest.fixture
+def open_group(first, unique, tmp_path):
+    """A member of a new group: `open_group(orders, queue)`."""
+    opened = []
+
+    def new(orders, queue):
+        def joined():
+            with contextlib.suppress(UnknownTopic, DeadLetterTopicMissing):  # one of the brokers may not know it yet
+                return Rejecting(first.bootstrap, tmp_path / "state.db", unique("group"), orders, dlq_topic_name=queue)
+
+        opened.append(wait_until(joined, what="the group is joined"))
+        return opened[-1]
+
+    yield new
+    for group in opened:
+        group.stop()
+
+
+@pytest.mark.parametrize("gone", ["killed", "paused"])
+def test_while_the_queues_broker_is_away_the_source_flows_on_and_nothing_is_lost(
+    first, second, unique, open_group, soon, gone
+):
+    queue = first.create_topic(unique("dlq"), 2, node=2)
+    orders = first.create_topic(unique("orders"), node=1)
+    group = open_group(orders, queue)
+    first.produce(orders, [str(n) for n in range(RECORDS)])
+    if gone == "killed":
+        second.kill()
+    else:
+        second.pause()
+
+    group.reject_all(RECORDS)
+    wait_until(
+        lambda: any(p.desk.attempts >= 2 for p in group.coordinator.office._places.values()),
+        timeout_s=120,
+        what="it was tried again",
+    )
+    assert (group.archiving(), group.archived()) == (RECORDS, 0)
+    assert not group.coordinator.office.may_rest()
+
+    first.produce(orders, ["later"] * 10)
+    assert wait_until(group.acquire, timeout_s=60) == 10
+    group.acknowledge(AcknowledgeType.ACCEPT)
+    assert group.archiving() == RECORDS
+
+    if gone == "killed":
+        second.start()
+    else:
+        second.resume()
+    group.wait_filed(RECORDS, timeout_s=120)
+    found = origins(read_all(first, queue))
+    assert set(found) == {Origin(orders, 0, n, group.group, 1) for n in range(RECORDS)}
+
+
+def test_one_partition_of_the_queue_that_is_away_holds_up_no_other(first, second, unique, open_group, soon):
+    """Letters of source partition 0 go to the broker that is away, those of partition 1 to the other."""
+    queue = first.create_topic(unique("dlq"), nodes=[2, 1])
+    orders = first.create_topic(unique("orders"), 2, node=1)
+    for partition in (0, 1):
+        first.produce(orders, ["x"] * RECORDS, partition=partition)
+    group = open_group(orders, queue)
+    second.kill()
+    group.reject_all(2 * RECORDS)
+
+    wait_until(lambda: group.archiving() == RECORDS, timeout_s=60, what="the letters that can be are written")
+    assert {p.partition: p.archiving for p in group.partitions()} == {0: RECORDS, 1: 0}
+
+    second.start()
+    group.wait_filed(2 * RECORDS, timeout_s=120)
+    assert len(origins(read_all(first, queue))) == 2 * RECORDS
