@@ -17,6 +17,7 @@ import pyarrow as pa
 from coordinator.dead_letters.letter import Letter, Origin, letter
 from coordinator.dead_letters.originals import Original, Originals
 from coordinator.dead_letters.writer import Fate, LetterWriter
+from coordinator.errors import ShareGroupError
 from coordinator.values import Disposition
 from share_sink.columns import DELIVERY_COUNT, HEADERS, KEY, OFFSET, PARTITION, REASON, RECORD, TOPIC, VALUE
 from share_sink.rows import REJECTED_SCHEMA
@@ -71,7 +72,7 @@ class Letters:
                 message=reason or "",
                 key=key,
                 value=value,
-                headers=[(header["key"] or "", header["value"]) for header in headers or ()],
+                headers=[(header["key"] or "", header["value"]) for header in headers],
                 copy=copy,
             )
 
@@ -89,6 +90,24 @@ def completed(rows: pa.Table, sink: Sink) -> pa.Table:
         values = [None if original is None else _part(original, name) for original in originals]
         rows = rows.append_column(name, pa.array(values, REJECTED_SCHEMA[name]))
     return rows
+
+
+def replacements(rows: pa.Table, sink: Sink) -> int:
+    """How many of the rejected rows have a key, value or headers that are not their original's; if that can't be read,
+    all that have any of their own."""
+    own = [name for name in RECORD if name in sink.columns]
+    if not own:
+        return 0
+    try:
+        found = _originals_of(rows, sink)
+    except ShareGroupError:
+        return int(rows.num_rows)
+    places = zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
+    parts = zip(*(_values(rows, name) for name in own), strict=True)
+    return sum(
+        place not in found or any(said != _part(found[place], name) for name, said in zip(own, row, strict=True))
+        for place, row in zip(places, parts, strict=True)
+    )
 
 
 def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], Original]:
@@ -112,7 +131,9 @@ def _part(original: Original, name: str) -> Any:
 
 
 def _values(rows: pa.Table, name: str) -> list[Any]:
-    return rows[name].to_pylist() if name in rows.column_names else [None] * rows.num_rows
+    """null for a column that is not there; no headers are an empty list, as a record has them."""
+    values = rows[name].to_pylist() if name in rows.column_names else [None] * rows.num_rows
+    return [headers or [] for headers in values] if name == HEADERS else values
 
 
 @lru_cache(maxsize=4)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from coordinator.client import kafka_options
 from coordinator.client.options import by_lower_name, choice, configs, count, group_id
-from coordinator.config import CoordinatorConfig
 from share_sink import archive_place
 from share_sink.option_table import TABLE
 
@@ -56,11 +55,6 @@ class SinkOptions:
             group_configs=group_configs,
             coordinator_configs=coordinator_configs,
         )
-
-    @property
-    def coordinator(self) -> CoordinatorConfig:
-        """The coordinator's configuration, resolved."""
-        return CoordinatorConfig.parse(self.coordinator_configs)
 
     def check_kafka_config(self) -> None:
         """Have librdkafka check ``kafka_config``: UnknownKafkaOption, InvalidKafkaOption. No I/O."""

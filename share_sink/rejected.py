@@ -15,12 +15,15 @@ from coordinator.errors import ShareGroupError
 from coordinator.outcome_rows import SCHEMA, coalesce
 from coordinator.values import AcknowledgeType
 from share_sink.archive import ArchiveWriter
-from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON, RECORD, TOPIC
-from share_sink.letters import Letters, completed
+from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON, TOPIC
+from share_sink.letters import Letters, completed, replacements
 from share_sink.sink import Sink
 
 SLICE_ROWS = 10_000
 SLICE_BYTES = 16 << 20
+REASON_CHARACTERS = 500
+"""Of a reason that the coordinator is to write, which keeps no more: with the letters of a whole batch left to it, a
+request of reasons must not become too large."""
 
 
 class RejectedRows:
@@ -80,8 +83,9 @@ class RejectedRows:
         rows, written = self._with_letters(rows)
         if self._archive is not None:
             self._archive.write(rows)
-        if self._letters is not None and any(name in rows.column_names for name in RECORD):
-            self.lost_replacements += written.count(False)
+        if self._letters is not None and not all(written):
+            missing = rows.filter(pa.array([not each for each in written]))
+            self.lost_replacements += replacements(missing, self._sink)
         self._runs.append(self._as_runs(rows, written))
 
     def _with_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
@@ -120,4 +124,5 @@ class RejectedRows:
         """Of those without a letter that want one: the coordinator puts them in it."""
         if self._letters is None or REASON not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.string())
-        return pc.if_else(letter, pa.scalar(None, pa.string()), rows[REASON])
+        reasons = pc.utf8_slice_codeunits(rows[REASON], 0, REASON_CHARACTERS)
+        return pc.if_else(letter, pa.scalar(None, pa.string()), reasons)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pyspark.sql.types import StructType
 
 from coordinator.client.client import CoordinatorClient
+from coordinator.config import CoordinatorConfig
 from coordinator.messages import OpenSink, SinkOpened
 from share_sink.archive import check_archive
 from share_sink.columns import Columns
@@ -62,7 +63,7 @@ def _client(
     servers: str, kafka: tuple[tuple[str, str], ...], configs: tuple[tuple[str, str], ...]
 ) -> CoordinatorClient:
     texts = dict(configs)
-    config = SinkOptions(bootstrap_servers=servers, group_id="", coordinator_configs=texts).coordinator
+    config = CoordinatorConfig.parse(texts)
     endpoint = config.share_coordinator_endpoint or None
     return CoordinatorClient.connect(servers, dict(kafka), config.share_state_store, endpoint, configs=texts)
 

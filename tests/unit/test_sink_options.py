@@ -34,7 +34,6 @@ def test_the_first_program() -> None:
     assert parsed == SinkOptions(
         bootstrap_servers="localhost:9092", group_id="billing", kafka_config={"bootstrap.servers": "localhost:9092"}
     )
-    assert parsed.coordinator.share_state_store == "kafka"
 
 
 def test_all_that_can_be_set() -> None:

@@ -60,6 +60,7 @@ class DeadLetters:
 
     def __init__(self) -> None:
         self.written: list[Letter] = []
+        self.refused: list[list[int]] = []
         self.asked: list[list[int]] = []
         self.fate = Written(Fate.WRITTEN)
         self.broken: Exception | None = None
@@ -69,7 +70,7 @@ class DeadLetters:
         if self.fate.fate is Fate.WRITTEN:
             self.written += wanted
         else:
-            self.asked.append([each.origin.offset for each in wanted])
+            self.refused.append([each.origin.offset for each in wanted])
         return [self.fate] * len(wanted)
 
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[Original | Absent]:
@@ -166,9 +167,18 @@ def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
 
 def test_a_letter_that_cant_be_written_is_left_to_the_coordinator_with_its_reason(dead_letters: DeadLetters) -> None:
     dead_letters.fate = Written(Fate.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")
-    found = task(opened(WITH_LETTERS), row(0, "reject", reason="broken", value="mine"), row(1, "reject"))
-    assert runs_of(found) == [(0, 0, 3, False, "broken"), (1, 1, 3, False, None)]
-    assert found.lost_replacements == 2
+    found = task(opened(WITH_LETTERS), row(0, "reject", reason="x" * 600), row(1, "reject"))
+    assert runs_of(found) == [(0, 0, 3, False, "x" * 500), (1, 1, 3, False, None)]
+
+
+def test_a_row_that_replaces_nothing_loses_nothing_with_its_letter(dead_letters: DeadLetters) -> None:
+    dead_letters.fate = Written(Fate.PASSING, "_TIMED_OUT")
+    same = {"key": b"key", "headers": [{"key": "trace", "value": None}]}
+    said = [row(7, "reject", value="value 7", **same), row(8, "reject", value="mine", **same), row(9)]
+    assert task(opened(WITH_LETTERS), *said).lost_replacements == 1
+    assert task(opened(WITH_LETTERS, columns=BARE), *said).lost_replacements == 0
+    dead_letters.broken = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="x")
+    assert task(opened(WITH_LETTERS), *said).lost_replacements == 2
 
 
 def test_while_the_queue_is_down_a_task_waits_for_it_once(
@@ -177,7 +187,7 @@ def test_while_the_queue_is_down_a_task_waits_for_it_once(
     monkeypatch.setattr(rejected, "SLICE_ROWS", 2)
     dead_letters.fate = Written(Fate.PASSING, "_TIMED_OUT")
     found = task(opened(WITH_LETTERS), *(row(offset, "reject") for offset in range(6)))
-    assert dead_letters.asked == [[0, 1]]
+    assert dead_letters.refused == [[0, 1]]
     assert runs_of(found) == [(0, 5, 3, False, None)]
 
 
