@@ -78,9 +78,14 @@ class Guarantee:
 
 
 def left_alone(world: World) -> World:
-    """What is under way never arrives, the old coordinator and the ShareConsumer are gone."""
+    """What is under way never arrives, the old coordinator, the ShareConsumer and stopped drivers are gone; a process
+    whose entry of Spark's log somebody else has written is started again."""
     gone = Consumer(0, up=False, processed=world.consumer.processed)
-    return world._replace(flight=(), old=0, consumer=gone)
+    queries = tuple(
+        (query.died() if query.up and query.at < len(query.offsets) else query)._replace(stopped=("", "", 0))
+        for query in world.queries
+    )
+    return world._replace(queries=queries, flight=(), old=0, consumer=gone)
 
 
 def at_the_end(world: World, steps: Steps) -> str:

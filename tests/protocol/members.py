@@ -26,6 +26,8 @@ class Query(NamedTuple):
     name: str
     most: int
     member: str = ""
+    log_member: str = ""
+    """Who Spark's log says that it is."""
     processes: int = 0
     epoch: int = 0
     joined: bool = False
@@ -38,6 +40,10 @@ class Query(NamedTuple):
     skipped: tuple[int, ...] = ()
     failures: int = 0
     """How often it failed by name."""
+    at: int = 0
+    """How many entries of Spark's log its process knows."""
+    stopped: tuple[str, str, int] = ("", "", 0)
+    """A driver before it that was stopped: its member, the plan that it was given, and what it knew of Spark's log."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.phase}, logged {self.offsets}, committed {self.commits}, wrote {self.replaced}"
@@ -49,12 +55,24 @@ class Query(NamedTuple):
     def started(self) -> Query:
         """A new process: Spark's log says who it is; without one it is somebody new."""
         processes = self.processes + 1
-        member = self.member if self.offsets else f"{self.name}{processes}"
+        member = self.log_member if self.offsets else f"{self.name}{processes}"
         replays = len(self.offsets) > self.commits
-        return self._replace(member=member, processes=processes, phase="use" if replays else "ask")
+        phase = "use" if replays else "ask"
+        return self._replace(member=member, processes=processes, phase=phase, at=len(self.offsets))
 
     def died(self) -> Query:
-        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0)
+        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, at=0)
+
+    def stops(self) -> Query:
+        """Its driver is stopped, and is thought to be gone."""
+        return self.died()._replace(stopped=(self.member, self.plan, self.at))
+
+    def wakes(self) -> Query:
+        """The stopped driver writes its plan into Spark's log, if nobody else has written that entry; and is fenced, or
+        dies, before it does more."""
+        member, plan, at = self.stopped
+        awake = self._replace(stopped=("", "", 0))
+        return awake._replace(offsets=(*self.offsets, plan), log_member=member) if at == len(self.offsets) else awake
 
     def failed(self) -> Query:
         return self.died()._replace(failures=self.failures + 1)
@@ -68,7 +86,7 @@ class Query(NamedTuple):
         if not self.joined:
             return Request("join query", self.member, self.epoch, f"{self.name}-{self.processes}")
         if self.phase == "ask":
-            start = self.offsets[-1] if self.offsets else ""
+            start = self.offsets[self.at - 1] if self.at else ""
             return Request("next", self.member, self.epoch, start, self.most, log_start)
         return Request(self.phase, self.member, self.epoch, self.offsets[-1], log_start=log_start)
 
@@ -93,8 +111,11 @@ class Query(NamedTuple):
 
     def goes_on(self, log_start: int, setting: Setting) -> Query:
         """The step of a phase in which it needs nobody."""
+        if self.phase == "log" and self.at < len(self.offsets):
+            return self.died()  # a concurrent update of Spark's log
         if self.phase == "log":
-            return self._replace(phase="use", offsets=(*self.offsets, self.plan), plan="")
+            offsets = (*self.offsets, self.plan)
+            return self._replace(phase="use", offsets=offsets, log_member=self.member, at=len(offsets), plan="")
         if self.phase == "write":
             return self.wrote(log_start, setting)
         return self._replace(phase="ask", commits=self.commits + 1, batch=0)

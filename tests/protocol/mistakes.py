@@ -17,9 +17,12 @@ from tests.protocol.members import Query
 from tests.protocol.setting import Budget, Setting
 from tests.unit.rules.source_mistakes import (
     forget_newest_plans_without_runs,
+    forget_what_was_given_up,
     keep_the_number_on_a_cut,
+    keep_what_took_the_place_of_a_given_up_plan,
     leave_live_plans_out_of_snapshots,
     nobody_comes_back_after_a_load,
+    refuse_a_plan_that_was_given_up_for_ever,
     tell_losses_without_archiving,
 )
 from tests.unit.rules.test_mistakes import (
@@ -124,6 +127,7 @@ TWO = Setting()
 ONE_RECORD = Setting(records=1, most=(1, 1))
 SLICES = Setting(limit=3, base=1)
 CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True)
+STOPPED = Setting(records=3, most=(1,), fetches=1)
 
 MISTAKES = (
     Mistake(skip_the_fence, ONE_RECORD, Budget(1, takeovers=1)),
@@ -144,4 +148,7 @@ MISTAKES = (
     Mistake(complete_when_the_sink_has_written, ONE_RECORD, Budget(1, crashes=1)),
     Mistake(commit_before_the_sink_wrote, ONE_RECORD, Budget(1, crashes=1)),
     Mistake(take_the_member_from_start, ONE_RECORD, Budget(1, crashes=1)),
+    Mistake(refuse_a_plan_that_was_given_up_for_ever, STOPPED, Budget(2, expiries=1, stops=1)),
+    Mistake(keep_what_took_the_place_of_a_given_up_plan, STOPPED, Budget(2, expiries=1, stops=1)),
+    Mistake(forget_what_was_given_up, STOPPED, Budget(2, expiries=1, stops=1)),
 )

@@ -55,6 +55,8 @@ class Budget(NamedTuple):
     """a request is made again, and its first copy arrives at any time later, or never"""
     retention: int = 0
     """the log loses its oldest record"""
+    stops: int = 0
+    """a driver is stopped before it writes offsets/N, and goes on at any time later, or never"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """What is left after one thing that is of all these kinds; None if it is more than there is."""

@@ -9,11 +9,11 @@ import pytest
 
 from tests.protocol import guarantee
 from tests.protocol.explorer import Walk
-from tests.protocol.mistakes import CONSUMER, MISTAKES, ONE_RECORD, SLICES, TWO, Mistake
+from tests.protocol.mistakes import CONSUMER, MISTAKES, ONE_RECORD, SLICES, STOPPED, TWO, Mistake
 from tests.protocol.setting import Budget, Setting
 from tests.protocol.world import World
 
-ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1)
+ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 """One thing of any kind."""
 
 WALKS = {
@@ -23,6 +23,8 @@ WALKS = {
     "the log moves": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, retention=2)),
     "a coordinator lives on": (ONE_RECORD, Budget(2, crashes=1, takeovers=1, expiries=1, pauses=1)),
     "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1)),
+    "a driver is stopped": (STOPPED, Budget(2, expiries=1, stops=1)),
+    "a driver is stopped while the log moves": (STOPPED, Budget(3, expiries=1, retention=2, stops=1)),
     "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1)),
     "records are set aside": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
     "two queries die with their coordinator": (

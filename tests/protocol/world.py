@@ -90,6 +90,7 @@ class Steps:
                 yield from self._asks(world, index, budget)
             elif query.failures < FAILURES:
                 yield f"{query.name} is started", world.with_query(index, query.started()), budget
+                yield from self._wakes(world, index, budget)
         yield from self._consumer(world, budget)
         yield from self._flight(world, budget)
         yield from self._coordinators(world, budget)
@@ -104,6 +105,18 @@ class Steps:
         yield f"{query.name} does: {query.phase}", self.goes_on(world, index), budget
         if left := budget.spend("crashes"):
             yield f"{query.name} dies before it does: {query.phase}", world.with_query(index, query.died()), left
+        if query.phase == "log" and not query.stopped[1] and (left := budget.spend("stops")):
+            yield f"{query.name} is stopped before it does: log", world.with_query(index, query.stops()), left
+        yield from self._wakes(world, index, budget)
+
+    def _wakes(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
+        query = world.queries[index]
+        if query.stopped[1]:
+            yield (
+                f"the stopped driver of {query.name} logs {query.stopped[1]}",
+                world.with_query(index, query.wakes()),
+                budget,
+            )
 
     def goes_on(self, world: World, index: int) -> World:
         """The query does what it needs nobody for."""
@@ -114,6 +127,7 @@ class Steps:
         request = query.wants(world.log_start)
         assert request is not None
         yield *self.call(world, index), budget
+        yield from self._wakes(world, index, budget)
         if world.old:
             yield *self.call(world, index, old=True), budget
         if left := budget.spend("crashes"):
