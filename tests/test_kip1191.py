@@ -99,7 +99,8 @@ def test_what_retention_took_is_no_dead_letter() -> None:
 
 
 def test_without_a_dead_letter_topic_records_are_archived_as_before() -> None:
-    """KIP-1191, Compatibility: a group that names no dead letter topic behaves as in KIP-932."""
+    """KIP-1191, Compatibility, Deprecation, and Migration Plan: a group that names no dead letter topic behaves as in
+    KIP-932."""
     group = ShareConsumers(end=2)
     group.fetch("c1")
     assert group.acknowledge(REJECT, 0, 1) == "NONE"
@@ -285,7 +286,7 @@ def test_a_missing_dead_letter_topic_is_made_only_where_that_is_allowed() -> Non
 
 
 def test_a_group_does_not_deliver_its_own_dead_letters() -> None:
-    """Ours, to KIP-1191, Proposed Changes: a dead letter queue that its own group subscribes to would be a circle."""
+    """KIP-1191, Proposed Changes; ours: a dead letter queue that its own group subscribes to would be a circle."""
     cluster = FakeCluster()
     cluster.add("dlq.orders")
     with pytest.raises(DeadLetterTopicSubscribed):
@@ -296,7 +297,7 @@ def test_a_group_does_not_deliver_its_own_dead_letters() -> None:
 
 
 def test_a_querys_rejected_rows_are_dead_letters_when_its_batch_is_committed() -> None:
-    """Ours, to KIP-1191, Proposed Changes: what a sink rejects is given up with its batch; a letter that the sink wrote
+    """KIP-1191, Proposed Changes; ours: what a sink rejects is given up with its batch. A letter that the sink wrote
     itself precedes that."""
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT, reason="no customer"), said(1, 1, REJECT, letter=True))
