@@ -39,6 +39,9 @@ class Batch:
     batch_id: int
     run_id: str = ""
 
+    def __str__(self) -> str:
+        return "rows of no query" if self.batch_id == NO_BATCH else f"batch {self.batch_id} of query {self.query_id}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcomes(WriterCommitMessage):
@@ -192,11 +195,10 @@ def _incarnation(run_id: str, opened: str) -> str:
 def _say_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
     if staged.stale:
         _log.warning(
-            "share group %s, batch %s of query %s: %s record(s) were not acknowledged, since they are no longer held "
+            "share group %s, %s: %s record(s) were not acknowledged, since they are no longer held "
             "at their deliveryCount (they came again, or are done): %s%s",
             group_id,
-            batch.batch_id,
-            batch.query_id,
+            batch,
             staged.stale,
             ", ".join(staged.stale_sample),
             ", ..." if staged.stale > len(staged.stale_sample) else "",
