@@ -48,7 +48,7 @@ from coordinator.service import scripts
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
 from coordinator.service.dead_letter_topic import check_dead_letter_topic
-from coordinator.service.gaps import Gaps, count_offsets, ranges_of
+from coordinator.service.gaps import MOST_RANGES, Gaps, count_offsets, ranges_of
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import one
@@ -239,13 +239,13 @@ class CoordinatorService:
 
     def _gives_back(self, view: View) -> bool:
         """No sink has ever decided anything, and there is a record: all of the plan is given back, gaps too. To know
-        that, one record is enough, of a batch of any size."""
+        that, one record is enough, of a batch of any size: it is looked for in the first ranges."""
         read_committed = view.read_committed
         return not view.decides and any(
             self._watch.cluster.existing(
                 (held.topic, held.partition), held.first, held.last, most=1, read_committed=read_committed
             )
-            for held in view.undecided
+            for held in view.undecided[:MOST_RANGES]
         )
 
     def _undecided_gaps(self, view: View) -> tuple[Gap, ...]:

@@ -234,6 +234,16 @@ def test_two_queries_each_have_their_rows() -> None:
     assert states(group) == ["[3..6] AVAILABLE 1", "[7..9] ACKNOWLEDGED 1"]
 
 
+def test_rows_that_are_stale_for_one_query_stage_nothing_on_its_plan() -> None:
+    group, _ = batch(5)
+    group.ends[0] = 10
+    group.join("m2")
+    group.use(group.acquire(member="m2").plan.number, "m2")
+    staged = group.stage(said(0, 4, ACCEPT), said(5, 9, ACCEPT, 2))
+    assert (staged.staged, staged.stale) == (5, 5)
+    assert [member.decides for member in group.group.members.values()] == [True, False]
+
+
 def test_a_sink_without_a_batch_is_refused() -> None:
     group = GroupDriver(records=10)
     group.join()
@@ -306,12 +316,12 @@ def test_a_sink_from_before_a_topic_was_made_anew_is_outdated() -> None:
 
 def test_staged_outcomes_outlive_a_crash() -> None:
     group, plan = batch(**DLQ)
-    group.stage(said(4, 5, RELEASE, delay_ms=60_000), said(6, 9, REJECT, reason="bad"))
+    group.stage(said(4, 5, RELEASE, delay_ms=30_000), said(6, 9, REJECT, reason="bad"))
     group.crash()
     assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
     group.complete(plan)
     assert states(group) == ["[4..5] AVAILABLE 1", "[6..9] ARCHIVING 1"]
-    assert run_at(group, 4).not_before_ms == group.now_ms + 60_000
+    assert run_at(group, 4).not_before_ms == group.now_ms + 30_000
     assert run_at(group, 6).reason == "bad"
 
 
@@ -328,18 +338,18 @@ def test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before() -> 
 
 def test_a_staging_in_many_parts_comes_to_the_same() -> None:
     """No stored record is of any size; what is stored is what was replayed."""
-    group = GroupDriver(records=60_000)
+    group = GroupDriver(records=30_000)
     group.join()
     plan = group.next(limit=None).plan.number
     group.use(plan)
-    runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}") for n in range(60_000)]
+    runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}") for n in range(30_000)]
     group.stage(*runs)
     record = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
     parts = encode_records([record])
     assert len(parts) > 1 and max(map(len, parts)) < 3_000_000
     from_snapshot(group)
     group.complete(plan)
-    assert group.partition().archived_total == 30_000
+    assert group.partition().archived_total == 15_000
 
 
 def test_nothing_is_left_of_a_staging_once_its_plan_is_completed() -> None:

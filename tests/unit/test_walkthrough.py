@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.errors import FencedMemberEpoch, StalePlan, UnknownMemberId
+from coordinator.errors import FencedMemberEpoch, StalePlan, StaleReceipts, UnknownMemberId
+from coordinator.values import AcknowledgeType, OutcomeRun
 from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
 
 
@@ -147,3 +148,58 @@ def test_a_lapsed_session_comes_back_naming_its_epoch() -> None:
     with pytest.raises(UnknownMemberId):
         group.use(plan)
     assert offsets(group.restart(plan)) == 4000
+
+
+def a_sink_decides() -> tuple[GroupDriver, str, tuple[OutcomeRun, ...]]:
+    """Story 4: plan i.3 has 8000 to 9999; a sink has staged what its rows say."""
+    group = GroupDriver(**{"errors.deadletterqueue.topic.name": "dlq.orders"})
+    group.join()
+    plan = ""
+    for _ in range(3):
+        plan = group.next(plan).plan.number
+        group.use(plan)
+    assert group.dump() == ["[8000..9999] ACQUIRED 1 0 3"]
+    rows = (
+        OutcomeRun(8000, 8000, 1, AcknowledgeType.ACCEPT),
+        OutcomeRun(8001, 8001, 1, AcknowledgeType.RELEASE, delay_ms=60_000),
+        OutcomeRun(8002, 8002, 1, AcknowledgeType.REJECT, letter=True),
+        OutcomeRun(8003, 9999, 1, AcknowledgeType.ACCEPT),
+    )
+    assert group.stage(*rows).staged == 2_000
+    assert group.dump() == ["[8000..9999] ACQUIRED 1 0 3"], "nothing took effect yet"
+    return group, plan, rows
+
+
+def test_a_sink_decides_and_the_plan_completes() -> None:
+    group, plan, _ = a_sink_decides()
+    assert group.next(plan).plan.number == ""
+    assert group.dump() == [
+        "[8001..8001] AVAILABLE 1 0 -",
+        "[8002..8002] ARCHIVED 1 0 -",
+        "[8003..9999] ACKNOWLEDGED 1 0 -",
+    ]
+    group.pass_time(60_000)
+    group.join(process="m1-process-1")
+    assert ranges(group.acquire(plan)) == [(8001, 8001, 2)]
+
+
+def test_a_replay_stages_again_and_where_it_disagrees_the_record_is_released() -> None:
+    for first in (AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT):
+        group, plan, rows = a_sink_decides()
+        assert ranges(group.restart(plan)) == [(8000, 9999, 2)], "8001 too: nothing took effect"
+        again = [row._replace(delivery_count=2) for row in rows]
+        again[1] = again[1]._replace(outcome=first)
+        group.stage(*again)
+        group.complete(plan)
+        assert group.dump()[0] == "[8001..8001] AVAILABLE 2 1 -"
+
+
+def test_a_late_acknowledgement_is_refused() -> None:
+    group, plan, rows = a_sink_decides()
+    group.complete(plan)
+    group.pass_time(60_000)
+    group.join(process="m1-process-1")
+    group.use(group.acquire(plan).plan.number)
+    with pytest.raises(StaleReceipts):
+        group.stage(rows[1], fail_on_stale=True)
+    assert group.stage(rows[1]).stale == 1
