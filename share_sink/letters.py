@@ -19,7 +19,7 @@ from coordinator.dead_letters.originals import Original, Originals
 from coordinator.dead_letters.writer import Fate, LetterWriter
 from coordinator.errors import ShareGroupError
 from coordinator.values import Disposition
-from share_sink.columns import DELIVERY_COUNT, HEADERS, KEY, OFFSET, PARTITION, REASON, RECORD, TOPIC, VALUE
+from share_sink.columns import DELIVERY_COUNT, HEADERS, KEY, OFFSET, PARTITION, REASON, RECORD, TIMESTAMP, TOPIC, VALUE
 from share_sink.rows import REJECTED_SCHEMA
 from share_sink.sink import Sink
 
@@ -79,14 +79,14 @@ class Letters:
 
 def completed(rows: pa.Table, sink: Sink) -> pa.Table:
     """The rejected rows with key, value and headers: the rows' own where they have such a column, else the originals',
-    null where there is none in the log any more. Errors of Originals.read."""
-    absent = [name for name in RECORD if name not in rows.column_names]
-    if not absent or not rows.num_rows:
+    null where there is none in the log any more. Where originals are read for it, so with the records' time. Errors of
+    Originals.read."""
+    if all(name in rows.column_names for name in RECORD) or not rows.num_rows:
         return rows
     found = _originals_of(rows, sink)
     places = zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
     originals = [found.get(place) for place in places]
-    for name in absent:
+    for name in (name for name in (*RECORD, TIMESTAMP) if name not in rows.column_names):
         values = [None if original is None else _part(original, name) for original in originals]
         rows = rows.append_column(name, pa.array(values, REJECTED_SCHEMA[name]))
     return rows
@@ -125,6 +125,8 @@ def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], O
 
 
 def _part(original: Original, name: str) -> Any:
+    if name == TIMESTAMP:
+        return original.timestamp_ms * 1000 if original.timestamp_ms >= 0 else None
     if name == HEADERS:
         return [{"key": key, "value": value} for key, value in original.headers]
     return original.key if name == KEY else original.value

@@ -81,7 +81,7 @@ class DeadLetters:
             if offset == 404:
                 yield Absent(offset, Why.GONE)
             else:
-                yield Original(offset, b"key", b"value %d" % offset, (("trace", None),), 0)
+                yield Original(offset, b"key", b"value %d" % offset, (("trace", None),), 1_500)
 
 
 @pytest.fixture
@@ -156,6 +156,14 @@ def test_what_rows_do_not_have_is_the_originals(dead_letters: DeadLetters) -> No
     assert dead_letters.asked == [[7, 404]]
     assert (copied.key, copied.value, copied.headers[0]) == (b"key", b"value 7", ("trace", None))
     assert gone.is_headers_only
+
+
+def test_the_archive_has_the_original_too(dead_letters: DeadLetters, coordinator: Coordinator, tmp_path: Path) -> None:
+    of = opened(columns=BARE, archive=str(tmp_path))
+    commit_batch(of, [task(of, row(7, "reject"), row(8))])
+    (found,) = archive_dataset(str(tmp_path)).to_table().to_pylist()
+    assert (found["offset"], found["key"], found["value"]) == (7, b"key", b"value 7")
+    assert (found["headers"], found["timestamp"].timestamp()) == ([{"key": "trace", "value": None}], 1.5)
 
 
 def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
