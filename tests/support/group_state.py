@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coordinator.client.client import CoordinatorClient
 from coordinator.errors import GroupIdNotFound
 from coordinator.messages import DescribeGroup, GroupDescription
@@ -28,13 +30,24 @@ class GroupState:
     def archived(self) -> int:
         return sum(partition.archived_total for partition in self.description.partitions)
 
+    def archiving(self) -> int:
+        """Records whose dead letters are not written yet."""
+        return sum(partition.archiving for partition in self.description.partitions)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs in flight, as described, with topic and partition."""
+        return [
+            {"topic": partition.topic, "partition": partition.partition, **run}
+            for partition in self.description.partitions
+            for run in partition.runs
+        ]
+
     def acquired(self) -> int:
         return sum(partition.acquired for partition in self.description.partitions)
 
     def most_failures(self) -> int:
         """The most deliveries that a record which is not done has failed in."""
-        runs = [run for partition in self.description.partitions for run in partition.runs]
-        return max((int(run["failures"] or 0) for run in runs), default=0)
+        return max((int(run["failures"] or 0) for run in self.runs()), default=0)
 
     def active_members(self) -> int:
         return sum(member.active for member in self.description.members)

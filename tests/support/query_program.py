@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
+from tests.support.query_sinks import each_batch, is_stream_sink
 from tests.support.query_spec import QuerySpec
-from tests.support.query_work import worked_on
+from tests.support.query_work import decided, worked_on
 
 
 class EventFile:
@@ -84,9 +85,16 @@ class Program:
             for query in self.spark.streams.active:
                 if query.name == command["name"]:
                     query.stop()
+        elif command["do"] == "read":
+            rows = self.spark.read.format(command["format"]).load(command["path"]).selectExpr(*command["columns"])
+            answer = Path(command["to"])
+            answer.with_suffix(".new").write_text(json.dumps([row.asDict(recursive=True) for row in rows.collect()]))
+            answer.with_suffix(".new").rename(answer)
 
     def _run(self, spec: QuerySpec, events: EventFile) -> None:
         self._progress.files[spec.name] = events
+        # In a thread of its own Spark finds a Python sink only once the thread has an active session, which this gives.
+        self.spark.createDataFrame([], "nothing int")
         try:
             query = self._start(spec, events)
         except Exception as error:  # noqa: BLE001 - whatever it is, the test is told
@@ -101,7 +109,10 @@ class Program:
             events.add("ended", error="")
 
     def _start(self, spec: QuerySpec, events: EventFile) -> StreamingQuery:
-        writer = worked_on(self._shaped(spec), spec).writeStream.queryName(spec.name)
+        rows = worked_on(self._shaped(spec), spec)
+        if is_stream_sink(spec):
+            rows = decided(rows, spec)
+        writer = rows.writeStream.queryName(spec.name)
         writer = writer.option("checkpointLocation", str(spec.checkpoint_path)).options(**spec.sink_options)
         if spec.trigger == "available_now":
             writer = writer.trigger(availableNow=True)
@@ -125,19 +136,17 @@ class Program:
         return frame
 
     def _with_sink(self, writer: DataStreamWriter, spec: QuerySpec, events: EventFile) -> DataStreamWriter:
-        if spec.sink not in ("replace", "append", "stop"):
+        if is_stream_sink(spec):
             return writer.format(spec.sink)
+        write = each_batch(spec)
 
-        def write(batch: DataFrame, batch_id: int) -> None:
-            if spec.sink == "append":
-                batch.write.mode("append").parquet(str(spec.out_path / "batch=-1"))
-            else:
-                batch.write.mode("overwrite").parquet(str(spec.out_path / f"batch={batch_id}"))
+        def written(batch: DataFrame, batch_id: int) -> None:
+            write(batch, batch_id)
             events.add("written", batch=batch_id)
             if spec.sink == "stop":
                 next(query for query in self.spark.streams.active if query.name == spec.name).stop()
 
-        return writer.foreachBatch(write)
+        return writer.foreachBatch(written)
 
 
 def _text(error: BaseException) -> str:

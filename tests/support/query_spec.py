@@ -13,7 +13,7 @@ class QuerySpec:
 
     name: str
     directory: str
-    """checkpoints/NAME, out/query=NAME, held/NAME and events/NAME lie in it."""
+    """checkpoints/NAME, out/query=NAME, held/NAME, seen/NAME and events/NAME lie in it."""
 
     options: dict[str, str] = field(default_factory=dict)
     source: str = "sharegroup"
@@ -22,9 +22,20 @@ class QuerySpec:
 
     sink: str = "replace"
     """``replace``: what a (query, batch id) wrote before is replaced. ``append``: it is added to. ``stop``: as replace,
-    and the query stops itself inside foreachBatch. Other names are Spark's formats."""
+    and the query stops itself inside foreachBatch. ``acknowledge+replace`` and others: what is done in foreachBatch, in
+    this order (tests.support.query_sinks). Other names are Spark's formats."""
 
     sink_options: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    """SQL expressions by column, one after the other: what a row says to its sink. With them the record stays as it
+    came, ``text`` is the value after the work, ``at`` when that was (ms); in foreachBatch ``batch`` is its number."""
+
+    where: str = ""
+    """The rows that the sink gets, of those with ``columns``."""
+
+    drop: tuple[str, ...] = ()
+    """Columns that it does not get."""
+
     shape: str = "plain"
     """``self_union`` and ``self_join`` use the source's DataFrame twice."""
 
@@ -45,7 +56,7 @@ class QuerySpec:
 
     @classmethod
     def from_json(cls, fields: dict[str, object]) -> QuerySpec:
-        lists = {key: tuple(fields[key]) for key in ("poison", "hold")}  # type: ignore[call-overload]
+        lists = {key: tuple(fields[key]) for key in ("drop", "poison", "hold")}  # type: ignore[call-overload]
         return cls(**{**fields, **lists})  # type: ignore[arg-type]
 
     @property
@@ -55,6 +66,11 @@ class QuerySpec:
     @property
     def out_path(self) -> Path:
         return Path(self.directory, "out", f"query={self.name}")
+
+    @property
+    def seen_path(self) -> Path:
+        """A file for each Arrow batch that the work has seen: ShareJob.seen reads them."""
+        return Path(self.directory, "seen", self.name)
 
     @property
     def held_path(self) -> Path:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+import uuid
 from pathlib import Path
 
 import pandas as pd
 import psutil
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import col, pandas_udf
+from pyspark.sql.functions import col, expr, lit, pandas_udf
 
 from tests.support.query_spec import QuerySpec
 
@@ -24,9 +27,24 @@ class PoisonRecord(ValueError):
 
 
 def worked_on(frame: DataFrame, spec: QuerySpec) -> DataFrame:
-    """The columns that a test looks at, the value gone through the UDF."""
+    """The columns that a test looks at, the value gone through the UDF. With columns of the spec's the rows are kept
+    as they came, with ``text`` and ``at`` beside them."""
+    if spec.columns:
+        text = expr("make_valid_utf8(cast(value AS string))")  # pandas takes no other
+        worked = frame.withColumn("text", _work(spec)(text))
+        return worked.withColumn("at", _seen(spec)("topic", "partition", "offset", "deliveryCount", "text"))
     columns: list[Column | str] = [name for name in frame.columns if name not in ("key", "value", "timestampType")]
     return frame.select(*columns, _work(spec)(col("value").cast("string")).alias("value"))
+
+
+def decided(rows: DataFrame, spec: QuerySpec, batch_id: int | None = None) -> DataFrame:
+    """The rows with what the spec's columns say of them, as its sink gets them."""
+    if not spec.columns:
+        return rows
+    rows = rows if batch_id is None else rows.withColumn("batch", lit(batch_id))
+    for name, expression in spec.columns.items():
+        rows = rows.withColumn(name, expr(expression))
+    return (rows.where(spec.where) if spec.where else rows).drop(*spec.drop)
 
 
 def _work(spec: QuerySpec):  # type: ignore[no-untyped-def] # pyspark's own type is private
@@ -40,6 +58,25 @@ def _work(spec: QuerySpec):  # type: ignore[no-untyped-def] # pyspark's own type
         return values
 
     return pandas_udf(work, "string")
+
+
+def _seen(spec: QuerySpec):  # type: ignore[no-untyped-def] # as above
+    """When each record was seen, in ms of the wall clock; each sight is written down, with its batch."""
+    seen_path = str(spec.seen_path)
+
+    def seen(topic: pd.Series, partition: pd.Series, offset: pd.Series, count: pd.Series, text: pd.Series) -> pd.Series:
+        at = pd.Series([time.time() * 1000.0] * len(topic))
+        context = TaskContext.get()
+        batch = int(context.getLocalProperty("streaming.sql.batchId")) if context else -1
+        columns = {"topic": topic, "partition": partition, "offset": offset, "deliveryCount": count, "text": text}
+        folder = Path(seen_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = folder / f"{uuid.uuid4().hex}.new"
+        pd.DataFrame({**columns, "batch": batch, "at": at}).to_parquet(written)
+        written.rename(written.with_suffix(".parquet"))
+        return at
+
+    return pandas_udf(seen, "double")
 
 
 def _wait_for_release(held: Path, value: str) -> None:

@@ -46,6 +46,12 @@ class ShareJob:
         }
         return QuerySpec(name=name, directory=str(self.directory), options=given, **fields)
 
+    def sink_options(self, **options: Any) -> dict[str, str]:
+        """Those of a sink of the group."""
+        shared = {key: value for key, value in self.options.items() if key.startswith("share.state.")}
+        given = {key: str(value) for key, value in options.items()}
+        return {"kafka.bootstrap.servers": self.bootstrap, "kafka.group.id": self.group, **shared, **given}
+
     def output(self) -> Output:
         """All that lies in the outputs now."""
         frames = []
@@ -58,6 +64,13 @@ class ShareJob:
             frame = table.to_pandas()
             frames.append(frame.assign(query=query.split("=")[1], batch=int(batch.split("=")[1])))
         return Output(pd.concat(frames) if frames else pd.DataFrame(columns=COLUMNS))
+
+    def seen(self) -> pd.DataFrame:
+        """Each sight of a record by the work of queries with ``columns``: topic, partition, offset, deliveryCount,
+        text, batch, at (ms of the wall clock), in that order of time; what was replayed stands there again."""
+        frames = [pd.read_parquet(path) for path in sorted((self.directory / "seen").glob("*/*.parquet"))]
+        columns = ["topic", "partition", "offset", "deliveryCount", "text", "batch", "at"]
+        return pd.concat(frames).sort_values("at") if frames else pd.DataFrame(columns=columns)
 
     def written(self) -> int:
         """Records in the outputs now, counted without reading them."""

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -186,6 +187,13 @@ class SparkProgram:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
+
+    def read(self, path: Path | str, *columns: str, fmt: str = "parquet") -> list[dict[str, Any]]:
+        """What Spark reads there: SQL expressions by their names."""
+        answer = self.directory / f"read-{uuid.uuid4().hex}.json"
+        self.tell({"do": "read", "format": fmt, "path": str(path), "columns": columns, "to": str(answer)})
+        wait_until(lambda: answer.exists() or not self.alive, timeout_s=BATCH_TIMEOUT_S, what=f"{path} is read")
+        return list(json.loads(answer.read_text()))
 
     def processes(self, word: str = "") -> list[psutil.Process]:
         """What the program started, itself included, whose command line has this word; no coordinator."""

@@ -1,0 +1,195 @@
+"""A Spark program says of each record what became of it: the issue's own program, and what its sink leaves behind.
+
+One query of the story below, which many tests look at; then foreachBatch, explicit mode, and stale receipts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from share_sink.archive import archive_dataset
+from tests.support.dead_letters import DeadLetter, read_letters
+from tests.support.group_state import describe
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.share_job import ShareJob
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+BY_WORD = {"acknowledgement": "case when text like '%bad%' then 'reject' else 'accept' end"}
+CLOCKS_MS = 5
+"""How much a wall clock and one that does not jump may differ between two looks."""
+
+
+# --- the story: partitions 0 and 1 hold good and flaky records, 2 and 3 bad ones of every shape
+
+OWN_DELAY_MS, BACKOFF_MS = 1_500, 400
+GOOD, FLAKY = 40, 10
+
+BAD: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]] = [
+    (b"key", b"bad", [("trace", b"1"), ("trace", b"2"), ("empty", b""), ("null", None)]),
+    (None, b"bad", None),
+    (b"key", None, [("kept", b"of a tombstone")]),
+    (None, None, None),
+    (b"", b"", [("", b"no name")]),
+    (b"\x00\xff\xfe", b"bad \x80\x81\x00", [("bytes", b"\xff\x00\x80")]),
+    ("schlüssel".encode(), "bad, größer ✓".encode(), [("grüße", "ü".encode())]),
+    # it has been a dead letter before: those headers are replaced
+    (b"key", b"bad again", [("__dlq.errors.topic", b"older"), ("__dlq.errors.offset", b"77"), ("own", b"kept")]),
+]
+REASON = "unparsable at 3"
+
+DECISIONS = {
+    "acknowledgement": """case when partition >= 2 then 'reject'
+                               when text like 'flaky%' and deliveryCount < 3 then 'release'
+                               when text like 'soon%' and deliveryCount < 3 then 'release'
+                               when text like 'none%' then null else 'accept' end""",
+    "reason": f"case when partition = 3 then '{REASON}' end",
+    "releaseDelayMs": f"case when text like 'flaky%' then {OWN_DELAY_MS} end",
+}
+
+
+@dataclass(kw_only=True)
+class Story:
+    """What lay where when the query was through."""
+
+    orders: str
+    dlq: str
+    job: ShareJob
+    archive: str
+    letters: list[DeadLetter]
+    bootstrap: str
+
+    def letter_of(self, partition: int, offset: int) -> DeadLetter:
+        """The one letter of a record."""
+        (found,) = [letter for letter in self.letters if letter.origin == (self.orders, partition, offset)]
+        return found
+
+
+@pytest.fixture(scope="module")
+def story(kafka: KafkaBroker, shared_program: Any, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """The program of the issue, over records that it accepts, releases (twice each) and rejects."""
+    orders, dlq = kafka.create_topic(partitions=4), kafka.create_topic(partitions=3)
+    for partition in (0, 1):
+        for kind, count in (("good", GOOD), ("flaky", FLAKY), ("soon", FLAKY), ("none", FLAKY)):
+            kafka.produce(orders, [f"{kind}-{n}" for n in range(count)], partition=partition)
+    for partition in (2, 3):
+        for key, value, headers in BAD:
+            kafka.produce(orders, [value], keys=[key], partition=partition, headers=headers)
+    folder = tmp_path_factory.mktemp("billing")
+    backoff = {"share.release.backoff.ms": str(BACKOFF_MS), "share.release.backoff.jitter": "0"}
+    job = ShareJob(
+        directory=folder,
+        bootstrap=kafka.bootstrap,
+        admin_bootstrap=kafka.bootstrap,
+        group=f"billing-{orders}",
+        topics=(orders,),
+        options={"includeHeaders": "true", **backoff},
+    )
+    archive = str(folder / "archive")
+    sink = job.sink_options(**{"errors.deadletterqueue.topic.name": dlq, "archive.path": archive})
+    query = shared_program.get().start_query(job.query("a", columns=DECISIONS, sink="sharegroup", sink_options=sink))
+    try:
+        query.wait(lambda: describe(job).lag() == 0 and describe(job).archiving() == 0, "all is done")
+    finally:
+        query.stop()
+    assert not query.error()
+    letters = read_letters(kafka.bootstrap, dlq)
+    return Story(orders=orders, dlq=dlq, job=job, archive=archive, letters=letters, bootstrap=kafka.bootstrap)
+
+
+def test_each_record_ends_as_its_row_said(story):
+    rejected = {(story.orders, partition, offset) for partition in (2, 3) for offset in range(len(BAD))}
+    assert {letter.origin for letter in story.letters} == rejected
+    assert len(story.letters) == len(rejected)
+    seen = story.job.seen()
+    by_kind = seen.groupby(seen["text"].str.split("-").str[0])["deliveryCount"].agg(["count", "max"])
+    assert by_kind.loc["good"].tolist() == [2 * GOOD, 1]
+    assert by_kind.loc["none"].tolist() == [2 * FLAKY, 1]  # null is accept
+    assert by_kind.loc["flaky"].tolist() == by_kind.loc["soon"].tolist() == [2 * FLAKY * 3, 3]
+    assert describe(story.job).archived() == len(rejected)
+    assert all(p.start_offset == p.end_offset for p in describe(story.job).description.partitions)
+
+
+@pytest.mark.parametrize(
+    ("kind", "delays_ms"),
+    [("flaky", (OWN_DELAY_MS, OWN_DELAY_MS)), ("soon", (BACKOFF_MS, 2 * BACKOFF_MS))],
+    ids=["releaseDelayMs", "share.release.backoff.ms"],
+)
+def test_released_records_come_back_with_the_next_count_and_not_before_their_delay(story, kind, delays_ms):
+    seen = story.job.seen()
+    for _, sights in seen[seen["text"].str.startswith(kind, na=False)].groupby(["partition", "offset"]):
+        assert sights["deliveryCount"].tolist() == [1, 2, 3]
+        waited_ms = sights["at"].diff().tolist()[1:]
+        assert all(waited >= delay - CLOCKS_MS for waited, delay in zip(waited_ms, delays_ms, strict=True)), waited_ms
+
+
+def test_dead_letters_equal_their_originals_byte_for_byte(story):
+    for partition in (2, 3):
+        for offset, (key, value, headers) in enumerate(BAD):
+            letter = story.letter_of(partition, offset)
+            own = tuple(header for header in headers or () if not header[0].startswith("__dlq.errors."))
+            assert (letter.key, letter.value, letter.own_headers) == (key, value, own)
+
+
+@pytest.mark.parametrize(("partition", "message"), [(2, "Offset rejected by client."), (3, REASON)])
+def test_a_letter_says_what_a_kafka_4_4_dlq_would_say_and_its_disposition(story, partition, message):
+    """KIP-1191's table, each value as text; the row's reason takes the place of Kafka's message."""
+    for offset in range(len(BAD)):
+        kafkas = [
+            ("__dlq.errors.topic", story.orders.encode()),
+            ("__dlq.errors.partition", str(partition).encode()),
+            ("__dlq.errors.offset", str(offset).encode()),
+            ("__dlq.errors.group", story.job.group.encode()),
+            ("__dlq.errors.delivery.count", b"1"),
+            ("__dlq.errors.message", message.encode()),
+        ]
+        own = len(story.letter_of(partition, offset).own_headers)
+        found = list(story.letter_of(partition, offset).headers[own:])
+        assert found == [*kafkas, ("__dlq.errors.disposition", b"rejected")]
+
+
+def test_letters_lie_in_the_partition_that_kafka_would_choose(story):
+    assert {(int(letter.said["partition"]), letter.partition) for letter in story.letters} == {(2, 2), (3, 0)}
+
+
+def test_the_archive_is_read_by_pyarrow(story):
+    table = archive_dataset(story.archive).to_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    rows = table.to_pylist()
+    assert [(row["partition"], row["offset"]) for row in rows] == [(p, n) for p in (2, 3) for n in range(len(BAD))]
+    for row, (key, value, headers) in zip(rows, [*BAD, *BAD], strict=True):
+        assert (row["key"], row["value"], row["topic"], row["deliveryCount"]) == (key, value, story.orders, 1)
+        assert [(each["key"], each["value"]) for each in row["headers"] or ()] == (headers or [])
+        assert (row["group"], row["reason"]) == (story.job.group, REASON if row["partition"] == 3 else None)
+    assert pc.all(pc.greater_equal(table["time"], table["timestamp"])).as_py()
+
+
+def test_the_archive_is_read_by_spark(story, shared_program):
+    columns = (
+        "partition",
+        "offset",
+        "topic",
+        "hex(key) key",
+        "hex(value) value",
+        "transform(headers, h -> named_struct('key', h.key, 'value', hex(h.value))) headers",
+        "deliveryCount",
+        "`group`",
+        "reason",
+        "time >= timestamp later",
+        "date = to_date(time) same_day",
+    )
+    rows = {(row["partition"], row["offset"]): row for row in shared_program.get().read(story.archive, *columns)}
+    assert set(rows) == {(p, n) for p in (2, 3) for n in range(len(BAD))}
+    for (partition, offset), row in rows.items():
+        key, value, headers = BAD[offset]
+        assert (row["key"], row["value"]) == (hexed(key), hexed(value))
+        assert [(h["key"], h["value"]) for h in row["headers"] or ()] == [(k, hexed(v)) for k, v in headers or ()]
+        assert (row["topic"], row["deliveryCount"], row["group"]) == (story.orders, 1, story.job.group)
+        assert row["reason"] == (REASON if partition == 3 else None)
+        assert row["later"] and row["same_day"]
+
+
+def hexed(value: bytes | None) -> str | None:
+    return None if value is None else value.hex().upper()

@@ -1,0 +1,150 @@
+"""What is wrong with a sink is said by name, with the row where it is a row; and nothing is lost by it."""
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+from tests.support.group_state import describe, forget_clients
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.share_job import numbers
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+EVERY = {"acknowledgement": "'accept'"}
+DLQ_NAME = "errors.deadletterqueue.topic.name"
+
+
+@pytest.fixture
+def orders(kafka, topic):
+    """A topic with 100 records."""
+    name = topic("orders")
+    kafka.produce(name, numbers(100))
+    return name
+
+
+@pytest.fixture(autouse=True)
+def _no_stale_clients():
+    yield
+    forget_clients()
+
+
+@pytest.mark.parametrize(
+    ("columns", "name", "says"),
+    [
+        ({"acknowledgement": "if(text = '57', 'maybe', 'accept')"}, "UnknownOutcome", "'maybe'"),
+        ({"acknowledgement": "if(text = '57', 'renew', 'accept')"}, "RenewRefused", "renewed by itself"),
+        ({**EVERY, "deliveryCount": "if(text = '57', null, deliveryCount)"}, "IncompleteReceipt", "no deliveryCount"),
+        ({"acknowledgement": "'release'", "releaseDelayMs": "if(text = '57', -1, 1)"}, "InvalidReleaseDelay", "-1"),
+    ],
+    ids=["unknown", "renew", "no-receipt", "delay"],
+)
+def test_a_row_that_cannot_be_understood_is_named_and_nothing_is_acknowledged(orders, job, start, columns, name, says):
+    queue = job(orders)
+    sink = queue.sink_options()
+    error = start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)).wait_over().error()
+    count = "None" if name == "IncompleteReceipt" else "1"
+    assert name in error and says in error and f"{orders}-0@57 ({count})" in error
+    assert describe(queue).lag() == 100
+
+
+@pytest.mark.parametrize("column", ["topic", "partition", "offset", "deliveryCount", "acknowledgement"])
+def test_rows_without_a_receipt_are_refused_by_the_columns_name(orders, job, start, column):
+    queue = job(orders)
+    query = queue.query("a", columns=EVERY, drop=(column,), sink="sharegroup", sink_options=queue.sink_options())
+    error = start(query).wait_over().error()
+    assert "MissingColumn" in error and f"no column {column}" in error
+    assert describe(queue).lag() == 100
+
+
+# --- found when the query starts
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_a_dead_letter_topic_that_does_not_exist(orders, job, start, unique, side):
+    """Said although no record is rejected."""
+    missing = {DLQ_NAME: unique("missing")}
+    queue = job(orders, **(missing if side == "source" else {}))
+    sink = queue.sink_options(**(missing if side == "sink" else {}))
+    error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
+    assert "DeadLetterTopicMissing" in error and missing[DLQ_NAME] in error and "auto.create.topics.enable" in error
+    assert describe(queue).lag() in (100, -1)  # -1: it was not even joined
+
+
+def test_a_dead_letter_topic_that_the_group_reads(orders, job, start):
+    queue = job(orders)
+    sink = queue.sink_options(**{DLQ_NAME: orders})
+    error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
+    assert "DeadLetterTopicSubscribed" in error and orders in error
+
+
+def test_a_dead_letter_topic_that_may_not_be_written(job, start):
+    """Alice may read the orders and see the dead letter topic, and that is all."""
+    with KafkaBroker(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        listener_name_proxied_sasl_enabled_mechanisms="PLAIN",
+        listener_name_proxied_plain_sasl_jaas_config=(
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
+        ),
+    ) as guarded:
+        orders, dlq = guarded.create_topic("orders"), guarded.create_topic("dlq")
+        allow(guarded, "orders", "READ", "DESCRIBE")
+        allow(guarded, "dlq", "DESCRIBE")
+        guarded.produce(orders, numbers(10))
+        alice = {
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": "alice",
+            "kafka.sasl.password": "alice-secret",
+        }
+        queue = job(orders, bootstrap=guarded.proxied_bootstrap, **alice, **{"share.state.store": "sqlite"})
+        sink = queue.sink_options(**alice, **{DLQ_NAME: dlq})
+        error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
+        assert "DeadLetterTopicNotAuthorized" in error and "may not write to dead letter topic dlq" in error
+        assert "alice-secret" not in error
+
+
+def allow(broker: KafkaBroker, topic: str, *operations: str) -> None:
+    acls = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            AclOperation[each],
+            AclPermissionType.ALLOW,
+        )
+        for each in operations
+    ]
+    for done in broker.admin.create_acls(acls).values():
+        done.result(30)
+
+
+def test_an_archive_that_cannot_be_written(orders, job, start, tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    queue = job(orders)
+    sink = queue.sink_options(**{"archive.path": str(file / "archive")})
+    error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
+    assert "ArchiveNotWritable" in error and str(file) in error
+    assert describe(queue).lag() == 100
+
+
+# --- a sink and a source that do not belong together
+
+
+def test_a_sink_of_a_group_that_is_not_there(orders, job, start, unique):
+    queue, absent = job(orders), unique("absent")
+    sink = {**queue.sink_options(), "kafka.group.id": absent}
+    error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
+    assert "GroupIdNotFound" in error and absent in error
+
+
+def test_a_sink_of_a_group_that_the_query_holds_no_plan_of(orders, job, start):
+    queue, other = job(orders), job(orders)
+    assert not start(other.query("b", trigger="available_now")).wait_over().error()
+    sink = other.sink_options()
+    error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
+    assert "NoPlanToDecide" in error and other.group in error and "kafka.group.id" in error
+    assert describe(queue).lag() == 100

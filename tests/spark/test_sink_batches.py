@@ -1,0 +1,217 @@
+"""The sink in foreachBatch, what a dead letter holds, explicit mode, stale receipts, tries that are used up, and the
+breaker: one small query each."""
+
+import pytest
+
+from tests.support.dead_letters import read_letters
+from tests.support.group_state import describe, forget_clients
+from tests.support.share_job import Output, numbers
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+EVERY = {"acknowledgement": "'accept'"}
+DLQ_NAME = "errors.deadletterqueue.topic.name"
+
+
+@pytest.fixture
+def orders(kafka, topic):
+    """A topic with 100 records."""
+    name = topic("orders")
+    kafka.produce(name, numbers(100))
+    return name
+
+
+@pytest.fixture(autouse=True)
+def _no_stale_clients():
+    yield
+    forget_clients()
+
+
+def accepted(queue) -> Output:
+    """What a program's own sink keeps: the rows that it accepted."""
+    rows = queue.output().rows
+    return Output(rows[rows["acknowledgement"] == "accept"])
+
+
+def wait_done(query, queue) -> None:
+    query.wait(lambda: describe(queue).lag() == 0 and describe(queue).archiving() == 0, "all is done")
+
+
+# --- foreachBatch
+
+
+@pytest.mark.parametrize("step", ["acknowledge", "write"])
+def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, topic, job, start, step):
+    """share_sink.acknowledge(df, batch_id), and df.write.format("sharegroup")."""
+    dlq = topic("dlq", partitions=2)
+    queue = job(orders, maxOffsetsPerTrigger=40)
+    ends = {
+        "acknowledgement": """case int(text) % 10 when 3 then 'reject'
+                                   when 5 then if(deliveryCount = 1, 'release', 'accept') else 'accept' end"""
+    }
+    query = start(
+        queue.query("a", columns=ends, sink=f"{step}+replace", sink_options=queue.sink_options(**{DLQ_NAME: dlq}))
+    )
+    wait_done(query, queue)
+    rejected = {n for n in numbers(100) if n.endswith("3")}
+    accepted(queue).assert_exactly_once(set(numbers(100)) - rejected)
+    late = accepted(queue).rows[accepted(queue).rows["deliveryCount"] > 1]
+    assert set(late["deliveryCount"]) == {2} and {value[-1] for value in late["value"]} == {"5"}
+    assert sorted(letter.value.decode() for letter in read_letters(kafka.bootstrap, dlq)) == sorted(rejected)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "keeps"),
+    [
+        pytest.param("acknowledge+skip+fail", "acknowledge+skip", True, id="acknowledge-first"),
+        pytest.param("skip+fail+acknowledge", "skip+acknowledge", False, id="write-first"),
+    ],
+)
+def test_acknowledge_first_then_write(orders, job, start, first, again, keeps):
+    """With a sink that skips a batch which it knows, the other way round loses a record that the first attempt put
+    off and the second one would have kept: the write of the first stands, the outcome of the second counts."""
+    queue = job(orders)
+    puts_off = {"acknowledgement": "if(text = '7' and deliveryCount = 1, 'release', 'accept')"}
+    options = {"columns": puts_off, "sink_options": queue.sink_options()}
+    failed = start(queue.query("a", sink=first, **options)).wait_over()
+    assert "FailedOnPurpose" in failed.error()
+    wait_done(start(queue.query("a", sink=again, **options)), queue)
+    if keeps:
+        accepted(queue).assert_exactly_once(numbers(100))
+    else:
+        assert set(numbers(100)) - set(accepted(queue).values()) == {"7"}
+
+
+# --- dead letters
+
+
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "dropped"])
+def test_a_letter_holds_the_rows_columns_and_the_originals_where_there_are_none(kafka, topic, job, start, replaced):
+    orders, dlq = topic("orders"), topic("dlq")
+    kafka.produce(orders, ["one", "two", None], keys=["k", None, b"\xff"], headers=[("trace", b"1"), ("null", None)])
+    queue = job(orders, includeHeaders=True)
+    own = {
+        "value": "encode(concat('masked ', text), 'utf-8')",
+        "key": "if(offset = 1, null, concat('key ', offset))",
+        "headers": "array(struct('why' as key, encode(text, 'utf-8') as value))",
+    }
+    columns = {"acknowledgement": "'reject'", **(own if replaced else {})}
+    drop = () if replaced else ("key", "value", "headers")
+    sink = queue.sink_options(**{DLQ_NAME: dlq})
+    wait_done(start(queue.query("a", columns=columns, drop=drop, sink="sharegroup", sink_options=sink)), queue)
+    found = [(each.key, each.value, each.own_headers) for each in read_letters(kafka.bootstrap, dlq)]
+    headers = (("trace", b"1"), ("null", None))
+    assert found == (
+        [
+            (b"key 0", b"masked one", (("why", b"one"),)),
+            (None, b"masked two", (("why", b"two"),)),
+            (b"key 2", None, (("why", None),)),
+        ]
+        if replaced
+        else [(b"k", b"one", headers), (None, b"two", headers), (b"\xff", None, headers)]
+    )
+
+
+def test_a_record_whose_tries_are_used_up_is_dead_lettered_by_the_coordinator(kafka, orders, topic, job, start):
+    """Nobody's rows hold it then: the original is read, and the letter says what Kafka's would."""
+    dlq = topic("dlq")
+    queue = job(orders, **{"share.delivery.count.limit": 2})
+    flaky = {"acknowledgement": "if(text = '7', 'release', 'accept')", "reason": "'for nobody'"}
+    sink = queue.sink_options(**{DLQ_NAME: dlq})
+    wait_done(start(queue.query("a", columns=flaky, sink="sharegroup", sink_options=sink)), queue)
+    (letter,) = read_letters(kafka.bootstrap, dlq)
+    assert (letter.key, letter.value, letter.own_headers) == (None, b"7", ())
+    assert letter.said == {
+        "topic": orders,
+        "partition": "0",
+        "offset": "7",
+        "group": queue.group,
+        "delivery.count": "2",
+        "message": "Offset delivery count exceeded the threshold.",
+        "disposition": "delivery_limit",
+    }
+    assert describe(queue).archived() == 1
+
+
+# --- explicit mode
+
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+
+
+def test_in_explicit_mode_what_no_row_decided_is_released_and_what_does_not_exist_is_not(kafka, topic, job, start):
+    orders = topic("orders")
+    kafka.produce_transaction(orders, numbers(100))  # with a marker at its end
+    queue = job(orders, **EXPLICIT)
+    seen_once = "deliveryCount > 1 or int(text) % 2 = 0"
+    query = start(
+        queue.query("a", columns=EVERY, where=seen_once, sink="acknowledge+replace", sink_options=queue.sink_options())
+    )
+    wait_done(query, queue)
+    output = accepted(queue)
+    output.assert_exactly_once(numbers(100))
+    counts = output.rows.groupby(output.rows["value"].astype(int) % 2)["deliveryCount"].unique()
+    assert [list(each) for each in counts] == [[1], [2]]
+    assert describe(queue).archived() == 1  # the marker
+
+
+def test_an_explicit_query_that_no_sink_decides_fails_by_name_and_burns_no_try(orders, job, start):
+    queue = job(orders, **EXPLICIT)
+    for _ in range(2):
+        error = start(queue.query("a")).wait_over().error()
+        assert "NothingDecided" in error and queue.group in error and "share_sink.acknowledge" in error
+        assert describe(queue).acquired() == 0 and describe(queue).lag() == 100
+        assert {(run["failures"], run["releases"]) for run in describe(queue).runs()} == {(0, 0)}
+    sink = queue.sink_options()
+    wait_done(start(queue.query("b", columns=EVERY, sink="acknowledge+replace", sink_options=sink)), queue)
+    accepted(queue).assert_exactly_once(numbers(100))
+
+
+# --- receipts
+
+STALE = {
+    "seen": "deliveryCount",
+    "deliveryCount": "if(text = '7', deliveryCount + 1, deliveryCount)",
+    "acknowledgement": "if(int(text) between 7 and 8 and seen = 1, 'release', 'accept')",
+}
+
+
+def test_a_stale_row_is_counted_and_logged_and_the_rest_of_its_batch_is_acknowledged(
+    orders, job, start, shared_program
+):
+    queue = job(orders)
+    options = {"columns": STALE, "drop": ("seen",), "sink": "sharegroup", "sink_options": queue.sink_options()}
+    query = start(queue.query("a", **options))
+    wait_done(query, queue)
+    log = shared_program.get().log()
+    assert "1 record(s) were not acknowledged" in log and f"{orders}-0@7 (2)" in log
+    assert not query.over()
+    seen = queue.seen().groupby("text")["deliveryCount"].max()
+    assert seen["7"] == 1 and seen["8"] == 2  # of 7 nothing was said: accepted, as implicit mode has it
+
+
+def test_on_stale_receipt_fail_stops_the_query_and_nothing_of_the_batch_is_acknowledged(orders, job, start):
+    queue = job(orders)
+    sink = queue.sink_options(onStaleReceipt="fail")
+    options = {"columns": STALE, "drop": ("seen",), "sink": "sharegroup", "sink_options": sink}
+    error = start(queue.query("a", **options)).wait_over().error()
+    assert "StaleReceipts" in error and f"{orders}-0@7 (2)" in error
+    assert describe(queue).lag() == 100
+    mended = start(queue.query("a", columns=EVERY, sink="acknowledge+replace", sink_options=sink))
+    wait_done(mended, queue)
+    accepted(queue).assert_exactly_once(numbers(100))
+
+
+# --- the breaker
+
+
+def test_too_many_rejects_stop_the_query_and_its_records_stay_with_the_group(orders, topic, job, start):
+    queue = job(orders)
+    sink = queue.sink_options(**{DLQ_NAME: topic("dlq"), "errors.deadletterqueue.max.reject.ratio": 0.3})
+    bad_deploy = {"acknowledgement": "if(int(text) % 2 = 0, 'reject', 'accept')"}
+    error = start(queue.query("a", columns=bad_deploy, sink="sharegroup", sink_options=sink)).wait_over().error()
+    assert "TooManyRejects" in error and "50 of the last 100" in error and "0.3" in error
+    assert describe(queue).archived() == 0 and describe(queue).archiving() == 0 and describe(queue).lag() == 100
+    mended = start(queue.query("a", columns=EVERY, sink="acknowledge+replace", sink_options=sink))
+    wait_done(mended, queue)
+    accepted(queue).assert_exactly_once(numbers(100))
+    assert describe(queue).archived() == 0
