@@ -23,7 +23,7 @@ STALL_S = 15.0
 READ_THROUGH_RECORDS = 10_000
 """A hole up to this wide is read through: moving costs as much."""
 AT_ONCE = 2_000
-_SLICE_S = 0.5  # a wait in C is not interrupted by signals
+_SLICE_S = 0.1  # so long a poll waits for all that it asked for, though some of it is there
 
 _DEFAULTS = {
     "client.id": "sharegroup",
@@ -124,7 +124,7 @@ class Originals:
         is_dense = (offsets[-1] - offsets[0] + 1) / len(offsets) <= READ_THROUGH_RECORDS / 10
         consumer = self._consumer(is_dense)
         try:
-            yield from _Reading(self, consumer, topic, partition, offsets).run()
+            yield from _Reading(self, consumer, topic, partition, offsets, is_dense=is_dense).run()
         except BaseException:
             self._consumers.pop(is_dense, None)  # where it stands, and what it knows, is in doubt
             consumer.close()
@@ -161,12 +161,21 @@ class _Reading:
     """One pass over the offsets of one partition."""
 
     def __init__(
-        self, originals: Originals, consumer: Consumer, topic: str, partition: int, offsets: Sequence[int]
+        self,
+        originals: Originals,
+        consumer: Consumer,
+        topic: str,
+        partition: int,
+        offsets: Sequence[int],
+        *,
+        is_dense: bool,
     ) -> None:
         self._originals = originals
         self._consumer = consumer
         self._topic, self._partition = topic, partition
         self._offsets = offsets
+        self._is_dense = is_dense
+        self._seen = -1  # the last record that came, or what lies below the first that can come
         self._next = 0  # the first of the offsets that has no answer yet
         self._last_error = "no record came"
 
@@ -174,7 +183,7 @@ class _Reading:
         self._assign()
         deadline = time.monotonic() + self._originals.stall_s
         while self._next < len(self._offsets):
-            messages = self._consumer.consume(AT_ONCE, min(_SLICE_S, self._originals.stall_s))
+            messages = self._consumer.consume(self._most(), _SLICE_S)
             before = self._next
             for message in messages:
                 error = message.error()
@@ -192,7 +201,7 @@ class _Reading:
 
     def _taken(self, message: Message) -> Iterator[Original | Absent]:
         """The answers that a record gives: those below it that were asked for are not in the log."""
-        offset = _number(message.offset())
+        offset = self._seen = _number(message.offset())
         yield from self._absent_below(offset, Why.NEVER)
         if self._next < len(self._offsets) and self._offsets[self._next] == offset:
             self._next += 1
@@ -244,7 +253,13 @@ class _Reading:
 
     # --- where it stands
 
+    def _most(self) -> int:
+        """No more than there can be up to the next wanted one, or, where they lie densely, up to the last."""
+        upto = self._offsets[-1] if self._is_dense else self._offsets[self._next]
+        return max(1, min(AT_ONCE, upto - self._seen))
+
     def _assign(self) -> None:
+        self._seen = self._offsets[self._next] - 1
         self._consumer.assign([TopicPartition(self._topic, self._partition, self._offsets[self._next])])
 
     def _moved(self, message: Message) -> bool:
@@ -254,6 +269,7 @@ class _Reading:
         wanted = self._offsets[self._next]
         if wanted - _number(message.offset()) <= READ_THROUGH_RECORDS:
             return False
+        self._seen = wanted - 1
         try:
             self._consumer.seek(TopicPartition(self._topic, self._partition, wanted))
         except KafkaException as raised:

@@ -87,6 +87,9 @@ class DeadLetterOffice:
         deadline = time.monotonic() + CLOSE_S
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
+        for place in list(self._places.values()):
+            if not place.is_worked_at:
+                place.desk.close()
 
     # --- desks
 

@@ -8,17 +8,13 @@ a partition of the dead letter topic that fails is left out for the rest of the 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from itertools import groupby
 
-from coordinator.dead_letters.letter import Letter, Origin, letter, letter_partition
-from coordinator.dead_letters.originals import Absent, Original, Originals, Why
+from coordinator.dead_letters.letter import Letter, letter_partition
 from coordinator.dead_letters.writer import OF_THE_RECORD, Fate, LetterWriter, Written
 from coordinator.errors import (
     BrokerNotReachable,
-    BrokerRefused,
     CoordinatorNotAvailable,
     GroupTakenOver,
     NotCoordinator,
@@ -28,22 +24,16 @@ from coordinator.service import letter_backlog
 from coordinator.service.cluster import Cluster
 from coordinator.service.dead_letter_topic import check_dead_letter_topic
 from coordinator.service.letter_backlog import BEGINNING, Backlog, Due, Place
+from coordinator.service.letters import Letters
 from coordinator.service.seldom import SeldomLog
 from coordinator.service.state import Engined
-from coordinator.service.subscription import id_of
-from coordinator.values import Disposition
 
-CHUNK_LETTERS = 5_000
+CHUNK_LETTERS = 10_000
 CHUNK_BYTES = 16 << 20
 PROBE_LETTERS = 100
 """After a failure the first letters of a pass are so few: there is no use in reading many that can't be written."""
 ARCHIVE_AFTER_ATTEMPTS = 5
 """As natively, where errors.deadletterqueue.on.failure=archive."""
-STALL_S = 5.0
-PAST_END_S = 60.0
-"""A log that still ends below a record after this long has lost it; before, its leader may just not show all of it."""
-GONE_PAUSES_S = (0.1, 0.3, 0.6)
-
 _log = logging.getLogger(__name__)
 
 
@@ -76,9 +66,8 @@ class Desk:
         """Passes in a row that left something behind."""
         self._engine, self._cluster, self._kafka_config = engine, cluster, kafka_config
         self._said, self._is_stopped = said, is_stopped
-        self._originals: dict[bool, Originals] = {}
+        self._letters = Letters(group_id, cluster, kafka_config, said, lambda why: self._hold(Left.WAITING, why))
         self._writer: LetterWriter | None = None
-        self._past_end_since: float | None = None
         self._pass = _Pass()
 
     def __repr__(self) -> str:
@@ -105,9 +94,7 @@ class Desk:
 
     def close(self) -> None:
         """Let go of the connections."""
-        for originals in self._originals.values():
-            originals.close()
-        self._originals = {}
+        self._letters.close()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -134,7 +121,7 @@ class Desk:
             return
         chunk: list[tuple[Due, int, Letter | None]] = []
         size_bytes = 0
-        for due, offset, written in self._letters(backlog):
+        for due, offset, written in self._letters.of(backlog, self._pass.is_up):
             chunk.append((due, offset, written))
             size_bytes += 0 if written is None else len(written.value or b"")
             most = PROBE_LETTERS if self.attempts and not self._pass.has_written else CHUNK_LETTERS
@@ -169,6 +156,10 @@ class Desk:
         """Write the letters, then file what is settled."""
         self._file(backlog, [(due, offset) for due, offset, written in chunk if written is None], "not_in_the_log")
         letters = [(due, offset, written) for due, offset, written in chunk if written is not None]
+        if not letters:
+            return
+        if gone := self._letters.gone_topics(backlog):  # since they were read, perhaps: then another's was read
+            letters = [(d, n, self._letters.bare(d, n) if d.key.topic_id in gone else w) for d, n, w in letters]
         if self._writer is None:
             self._writer = LetterWriter(self._cluster.addresses, self._kafka_config)
         fates = self._writer.write(self._pass.topic, self._pass.partitions, [written for _, _, written in letters])
@@ -221,106 +212,6 @@ class Desk:
         self._pass.left = max(self._pass.left, left)
         what = "waiting for" if left is Left.WAITING else "held, until somebody mends it:"
         self._said.say(f"held {self.group_id}", f"dead letters {what} group={self.group_id} {reason}")
-
-    # --- letters
-
-    def _letters(self, backlog: Backlog) -> Iterator[tuple[Due, int, Letter | None]]:
-        """Each record of the backlog with its letter, in order; None for one that the log never had. Those that can't
-        be read now are left out."""
-        gone = self._gone_topics(backlog)
-        for key, group in groupby(backlog.due, key=lambda due: due.key):
-            due = list(group)
-            if not self._pass.is_up(key.partition):
-                continue
-            copies = backlog.config.errors_deadletterqueue_copy_record_enable
-            # Only what a consumer or a sink has had is known to be in the log.
-            reads = copies or any(each.disposition is not Disposition.REJECTED for each in due)
-            if key.topic_id in gone or not reads:
-                yield from ((each, n, self._bare(each, n)) for each in due for n in range(each.first, each.last + 1))
-            else:
-                yield from self._read(backlog, due, copies=copies)
-
-    def _read(self, backlog: Backlog, due: list[Due], *, copies: bool) -> Iterator[tuple[Due, int, Letter | None]]:
-        offsets = [n for each in due for n in range(each.first, each.last + 1)]
-        owners = iter(due)
-        owner = next(owners)
-        try:
-            for answer in self._answers(backlog, due[0], offsets):
-                if not self._pass.is_up(due[0].key.partition):
-                    return
-                while answer.offset > owner.last:
-                    owner = next(owners)
-                if isinstance(answer, Original):
-                    yield owner, answer.offset, self._whole(owner, answer, copies=copies)
-                elif answer.why is Why.NEVER:
-                    yield owner, answer.offset, None
-                elif answer.why is Why.GONE or self._is_lost(answer.offset):
-                    yield owner, answer.offset, self._bare(owner, answer.offset)
-        except BrokerNotReachable as error:
-            self._hold(Left.WAITING, str(error))
-
-    def _answers(self, backlog: Backlog, due: Due, offsets: list[int]) -> Iterator[Original | Absent]:
-        """Of all the offsets; an original that can't be read at all counts as gone."""
-        while offsets:
-            answered = 0
-            try:
-                for answer in self._reader(backlog).read(due.topic, due.key.partition, offsets):
-                    answered += 1
-                    yield answer
-                return
-            except BrokerRefused as refused:
-                self._said.say(f"unreadable {self.group_id}", str(refused))
-                is_all = "AUTH" in refused.fields["reason"]
-                given_up = len(offsets) if is_all else answered + 1
-                yield from (Absent(n, Why.GONE) for n in offsets[answered:given_up])
-                offsets = offsets[given_up:]
-
-    def _reader(self, backlog: Backlog) -> Originals:
-        committed = backlog.config.share_isolation_level == "read_committed"
-        if committed not in self._originals:
-            self._originals[committed] = Originals(
-                self._cluster.addresses, self._kafka_config, read_committed=committed, stall_s=STALL_S
-            )
-        return self._originals[committed]
-
-    def _is_lost(self, offset: int) -> bool:
-        """Whether a log has ended below the record for so long that it is not there any more."""
-        now = time.monotonic()
-        self._past_end_since = self._past_end_since or now
-        if now - self._past_end_since >= PAST_END_S:
-            return True
-        self._hold(Left.WAITING, f"the log ends below offset {offset}")
-        return False
-
-    def _gone_topics(self, backlog: Backlog) -> frozenset[str]:
-        """Ids of topics that were deleted, or made anew: what lies at their offsets now is something else. A broker
-        that does not know a topic yet says the same: it is asked again before originals are given up."""
-        named = {due.key.topic_id: due.topic for due in backlog.due}
-        for pause_s in (*GONE_PAUSES_S, 0.0):
-            now = self._cluster.topics(named.values())
-            ids = {name: id_of(topic, self.group_id, topic_ids=backlog.topic_ids) for name, topic in now.items()}
-            gone = frozenset(topic_id for topic_id, name in named.items() if ids.get(name) != topic_id)
-            if not gone:
-                break
-            time.sleep(pause_s)
-        return gone
-
-    def _whole(self, due: Due, original: Original, *, copies: bool) -> Letter:
-        return letter(
-            self._origin(due, original.offset),
-            due.disposition,
-            message=due.reason,
-            key=original.key,
-            value=original.value,
-            headers=original.headers,
-            copy=copies,
-        )
-
-    def _bare(self, due: Due, offset: int) -> Letter:
-        return letter(self._origin(due, offset), due.disposition, message=due.reason, copy=False)
-
-    def _origin(self, due: Due, offset: int) -> Origin:
-        return Origin(due.topic, due.key.partition, offset, self.group_id, due.delivery_count)
 
 
 class _Pass:

@@ -1,16 +1,40 @@
 """The dead letter office on a real broker: what nobody else wrote is written, once it can be, and never lost."""
 
+import contextlib
 import threading
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.letter import Origin
+from coordinator.dead_letters.originals import Originals
+from coordinator.errors import DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, UnknownMemberId
+from coordinator.messages import Heartbeat
 from coordinator.service import dead_letter_office, letter_backlog, letter_desk
 from coordinator.values import AcknowledgeType
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.rejecting import Rejecting, origins, read_all, said
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
+
+ALICE = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "alice",
+    "sasl.password": "alice-secret",
+}
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 
 
 @pytest.fixture
@@ -283,6 +307,26 @@ def test_the_next_coordinator_writes_what_waits(kafka, topic, rejecting, unique,
     assert origins(read_all(kafka, queue)) == {Origin(orders, 0, n, group.group, 1): 1 for n in (0, 1)}
 
 
+def test_a_coordinator_that_was_killed_leaves_its_letters_to_the_next(kafka, topic, unique, tmp_path):
+    """Nobody joins anew: the member's next heartbeat starts the next coordinator, which finds what waits."""
+    orders, queue = topic(), kafka.create_topic(unique("dlq"))
+    kafka.produce(orders, ["a", "b"])
+    state = f"sqlite:{tmp_path / 'state.db'}"
+    with contextlib.closing(CoordinatorClient.connect(kafka.bootstrap, state_store=state)) as client:
+        group = Rejecting(kafka.bootstrap, "", unique("group"), orders, client=client, dlq_topic_name=queue)
+        kafka.delete_topic(queue)
+        group.reject_all(2)
+        assert group.archiving() == 2
+        assert kill_coordinators()
+        kafka.create_topic(queue)
+
+        with pytest.raises(UnknownMemberId):  # a member that holds nothing has no session any more
+            group.ask(Heartbeat, member_epoch=group.epoch)
+
+        group.wait_filed(2)
+    assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
+
+
 def test_an_end_between_the_letter_and_its_filing_doubles_the_letter_and_not_its_origin(
     kafka, topic, rejecting, dlq, monkeypatch
 ):
@@ -326,3 +370,114 @@ def test_many_letters_of_many_partitions_and_groups(kafka, topic, rejecting, dlq
     found = origins(read_all(kafka, dlq))
     assert len(found) == 24_000
     assert set(found.values()) == {1}
+
+
+# --- what the principal may not do, and clusters without a controller
+
+
+def test_a_query_whose_principal_may_not_write_to_the_queue_does_not_start(guarded, unique, tmp_path):
+    orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
+    grant(guarded, ResourceType.TOPIC, orders, AclOperation.READ, AclOperation.DESCRIBE)
+
+    with pytest.raises(DeadLetterTopicNotAuthorized, match=rf"describe dead letter topic {queue}"):
+        as_alice(guarded, unique, tmp_path, orders, queue)
+    grant(guarded, ResourceType.TOPIC, queue, AclOperation.DESCRIBE)
+    with pytest.raises(DeadLetterTopicNotAuthorized, match=rf"write to dead letter topic {queue}"):
+        as_alice(guarded, unique, tmp_path, orders, queue)
+    missing = unique("missing")
+    grant(guarded, ResourceType.TOPIC, missing, AclOperation.DESCRIBE)
+    with pytest.raises(DeadLetterTopicNotAuthorized, match="create dead letter topic"):
+        as_alice(guarded, unique, tmp_path, orders, missing, dlq_auto_create_topics_enable=True)
+
+
+def test_letters_that_the_principal_may_not_write_any_more_are_held(guarded, unique, tmp_path, soon):
+    orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
+    guarded.produce(orders, ["a"])
+    grant(guarded, ResourceType.TOPIC, orders, AclOperation.READ, AclOperation.DESCRIBE)
+    acls = grant(guarded, ResourceType.TOPIC, queue, AclOperation.DESCRIBE, AclOperation.WRITE)
+    group = as_alice(guarded, unique, tmp_path, orders, queue)
+    try:
+        assert wait_until(group.acquire) == 1
+        revoke(guarded, acls)
+        group.acknowledge()
+        wait_until(group.coordinator.office.may_rest, what="the group is known to be blocked")
+        assert group.archiving() == 1
+
+        grant(guarded, ResourceType.TOPIC, queue, AclOperation.DESCRIBE, AclOperation.WRITE)
+        group.wait_filed(1)
+    finally:
+        group.stop()
+    assert [m.value() for m in read_all(guarded, queue)] == [b"a"]
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    """A broker that lets alice, who comes by the proxied address, do what she was granted."""
+    with KafkaBroker(
+        heap="512m",
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        listener_name_proxied_sasl_enabled_mechanisms="PLAIN",
+        listener_name_proxied_plain_sasl_jaas_config=JAAS,
+    ) as broker:
+        yield broker
+
+
+def grant(guarded, kind, name, *operations):
+    """Let alice do these; what was granted."""
+    acls = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
+    for answer in guarded.admin.create_acls(acls).values():
+        answer.result(30)
+    return acls
+
+
+def revoke(guarded, acls):
+    filters = [
+        AclBindingFilter(
+            a.restype, a.name, a.resource_pattern_type, a.principal, a.host, a.operation, a.permission_type
+        )
+        for a in acls
+    ]
+    for answer in guarded.admin.delete_acls(filters).values():
+        answer.result(30)
+
+
+def as_alice(guarded, unique, tmp_path, orders, queue, **configs):
+    return Rejecting(
+        guarded.proxied_bootstrap,
+        tmp_path / f"{unique('state')}.db",
+        unique("group"),
+        orders,
+        kafka_config=ALICE,
+        dlq_topic_name=queue,
+        **configs,
+    )
+
+
+def test_a_cluster_without_topic_ids_has_dead_letters_too(embedded, unique, tmp_path):
+    orders, queue = unique("orders"), unique("dlq")
+    embedded.create_topic(orders)
+    producer = Producer({"bootstrap.servers": embedded.bootstrap_servers, "log_level": 0})
+    for number in range(10):
+        producer.produce(orders, str(number).encode(), partition=3)
+    assert producer.flush(30) == 0
+
+    def joined(**configs):
+        return Rejecting(
+            embedded.bootstrap_servers, tmp_path / "state.db", unique("group"), orders, dlq_topic_name=queue, **configs
+        )
+
+    with pytest.raises(DeadLetterTopicMissing):
+        joined()
+    group = joined(dlq_auto_create_topics_enable=True)
+    try:
+        group.reject_all(10)
+        group.wait_filed(10)
+    finally:
+        group.stop()
+    with contextlib.closing(Originals(embedded.bootstrap_servers, {})) as letters:
+        assert [letter.value for letter in letters.read(queue, 3, list(range(10)))] == [b"%d" % n for n in range(10)]

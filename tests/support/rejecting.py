@@ -6,6 +6,7 @@ from collections import Counter
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.letter import DISPOSITION, MESSAGE, Origin, origin_of
 from coordinator.messages import (
     AckBatch,
@@ -37,12 +38,15 @@ class Rejecting:
         group: str,
         *topics: str,
         kafka_config: dict[str, str] | None = None,
+        client: CoordinatorClient | None = None,
         **configs: object,
     ) -> None:
+        """The coordinator is one of this process on the state file ``state``, or, with ``client``, that one's."""
         self.group, self.topics, self.configs = group, topics, _texts(configs)
         self._settings = LaunchSettings(
             bootstrap_servers=bootstrap, kafka_config=kafka_config or {}, state_store=f"sqlite:{state}", configs={}
         )
+        self._client = client
         self.held: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
         self.coordinator: Coordinator | None = None
         self.start()
@@ -54,7 +58,7 @@ class Rejecting:
 
     def start(self, **configs: object) -> None:
         """A coordinator on the state, and the member in the group; ``configs`` are changed."""
-        if self.coordinator is None:
+        if self.coordinator is None and self._client is None:
             self.coordinator = Coordinator(self._settings, "token")
         self.configs |= _texts(configs)
         try:
@@ -82,8 +86,13 @@ class Rejecting:
             coordinator.close()
 
     def ask(self, request: type, **fields: object) -> object:
+        return self._handle(request(group_id=self.group, member_id="c1", **fields))
+
+    def _handle(self, request: object) -> object:
+        if self._client is not None:
+            return self._client.call(request)
         assert self.coordinator is not None
-        return self.coordinator.service.handle(request(group_id=self.group, member_id="c1", **fields))
+        return self.coordinator.service.handle(request)
 
     # --- the member
 
@@ -126,8 +135,7 @@ class Rejecting:
     # --- what is to be seen
 
     def partitions(self) -> list[PartitionDescription]:
-        assert self.coordinator is not None
-        return list(self.coordinator.service.handle(DescribeGroup(group_id=self.group)).partitions)
+        return list(self._handle(DescribeGroup(group_id=self.group)).partitions)
 
     def archiving(self) -> int:
         """Records whose letters are not written yet."""

@@ -1,0 +1,109 @@
+"""The backlog of letters: looked at in parts, in order, each record once."""
+
+import pytest
+
+from coordinator.commands import LettersFiled
+from coordinator.record_state import RecordState
+from coordinator.records import RunsChanged
+from coordinator.runs import Run
+from coordinator.service import letter_backlog
+from coordinator.service.letter_backlog import BEGINNING, Due, coalesced, look
+from coordinator.values import Disposition, TopicIdPartition
+from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.unit.rules.source_driver import played
+
+REJECTED = Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED)
+LIMIT = Run(RecordState.ARCHIVING, 5, disposition=Disposition.DELIVERY_LIMIT, reason="why")
+
+
+@pytest.fixture
+def group():
+    driver = GroupDriver(partitions=2, records=100, **{"errors.deadletterqueue.topic.name": "dlq"})
+    put(driver, 0, (3, 5, REJECTED), (6, 6, LIMIT), (40, 60, REJECTED))
+    put(driver, 1, (0, 9, LIMIT))
+    return driver
+
+
+def put(driver, partition, *runs):
+    driver.append((RunsChanged(topic_id=TOPIC_ID, partition=partition, runs=runs),))
+
+
+def seen(backlog):
+    return [(due.key.partition, due.first, due.last, due.delivery_count) for due in backlog.due]
+
+
+def looked(group, begin=BEGINNING, wanted=lambda partition: True):
+    return played(group, look(begin, wanted))
+
+
+def test_a_look_sees_what_waits_with_what_the_letters_are_to_say(group):
+    backlog = looked(group)
+
+    assert seen(backlog) == [(0, 3, 5, 1), (0, 6, 6, 5), (0, 40, 60, 1), (1, 0, 9, 5)]
+    assert backlog.due[1][-2:] == (Disposition.DELIVERY_LIMIT, "why")
+    assert backlog.due[0].topic == "orders"
+    assert backlog.reached is None
+    assert backlog.config.errors_deadletterqueue_topic_name == "dlq"
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 31, 34, 35, 36])
+def test_looks_one_after_the_other_see_each_record_once(group, monkeypatch, most):
+    monkeypatch.setattr(letter_backlog, "MOST_RECORDS", most)
+    found, place = [], BEGINNING
+    while place is not None:
+        backlog = looked(group, place)
+        assert sum(due.last - due.first + 1 for due in backlog.due) <= most
+        found += [(due.key.partition, n) for due in backlog.due for n in range(due.first, due.last + 1)]
+        place = backlog.reached
+
+    assert found == [(0, n) for n in (3, 4, 5, 6, *range(40, 61))] + [(1, n) for n in range(10)]
+
+
+def test_a_look_takes_so_many_runs_at_most(group, monkeypatch):
+    monkeypatch.setattr(letter_backlog, "MOST_RUNS", 2)
+
+    first = looked(group)
+    second = looked(group, first.reached)
+
+    assert [seen(first), seen(second)] == [[(0, 3, 5, 1), (0, 6, 6, 5)], [(0, 40, 60, 1), (1, 0, 9, 5)]]
+
+
+def test_partitions_that_are_not_wanted_are_left_out(group):
+    assert seen(looked(group, wanted=lambda partition: partition == 1)) == [(1, 0, 9, 5)]
+
+
+def test_a_look_goes_on_inside_a_run_that_changed_meanwhile(group):
+    put(group, 0, (40, 45, Run(RecordState.ARCHIVED, 1)))
+
+    assert seen(looked(group, (TopicIdPartition(TOPIC_ID, 0), 43))) == [(0, 46, 60, 1), (1, 0, 9, 5)]
+    assert seen(looked(group, (TopicIdPartition(TOPIC_ID, 0), 50))) == [(0, 50, 60, 1), (1, 0, 9, 5)]
+
+
+def test_a_group_that_is_not_there_has_no_backlog():
+    driver = GroupDriver(partitions=0)
+    driver.group.incarnation = ""
+
+    assert looked(driver) is None
+
+
+def test_what_is_filed_is_archived_in_this_incarnation_only(group):
+    letters = [LettersFiled(topic_id=TOPIC_ID, partition=1, first=0, last=9, delivery_count=5)]
+
+    played(group, letter_backlog.file("another", letters))
+    assert group.partition(1).archiving_count == 10
+    played(group, letter_backlog.file(group.group.incarnation, letters))
+    assert group.partition(1).archiving_count == 0
+
+
+def test_records_are_filed_in_ranges_of_one_delivery_count():
+    def due(partition, count, reason=""):
+        return Due("orders", TopicIdPartition(TOPIC_ID, partition), 0, 99, count, Disposition.REJECTED, reason)
+
+    records = [(due(0, 1), 1), (due(0, 1, "x"), 2), (due(0, 2), 3), (due(0, 2), 5), (due(1, 2), 6)]
+
+    assert [(f.partition, f.first, f.last, f.delivery_count) for f in coalesced(records)] == [
+        (0, 1, 2, 1),
+        (0, 3, 3, 2),
+        (0, 5, 5, 2),
+        (1, 6, 6, 2),
+    ]

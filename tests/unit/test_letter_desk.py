@@ -1,0 +1,304 @@
+"""One group's letters, pass after pass: what is filed, what stays, and what the next pass is for. The log and the dead
+letter topic are stood in for; the group is a real one."""
+
+import logging
+from collections import Counter
+
+import pytest
+
+from coordinator.dead_letters.letter import origin_of
+from coordinator.dead_letters.originals import Absent, Original, Why
+from coordinator.dead_letters.writer import Fate, Written
+from coordinator.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
+from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.service import letter_desk, letters
+from coordinator.service.letter_desk import Desk, Left
+from coordinator.service.seldom import SeldomLog
+from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import Running
+
+REJECT = 3
+PREFIX = "errors.deadletterqueue."
+WRITTEN = Written(Fate.WRITTEN)
+
+
+class Log:
+    """Stands where Originals does. ``absent``: why there is no record, by offset; ``unreadable`` offsets."""
+
+    def __init__(self):
+        self.absent = {}
+        self.unreadable = set()
+        self.away = False
+        self.on_read = lambda: None
+
+    def __call__(self, *_, **__):
+        return self
+
+    def read(self, topic, partition, offsets):
+        if self.away:
+            raise BrokerNotReachable(addresses="fake", timeout_ms=1, reason="_TRANSPORT")
+        for offset in offsets:
+            if offset in self.unreadable:
+                raise BrokerRefused(addresses="fake", what="read", reason="_BAD_MSG")
+            if offset in self.absent:
+                yield Absent(offset, self.absent[offset])
+            else:
+                yield Original(offset, None, b"%d" % offset, (), 0)
+        self.on_read()
+
+    def close(self):
+        pass
+
+
+class Queue:
+    """Stands where LetterWriter does; ``fates`` by DLQ partition, or by source offset."""
+
+    def __init__(self):
+        self.letters = []
+        self.fates = {}
+        self.of_offset = {}
+        self.asked = 0
+
+    def __call__(self, *_, **__):
+        return self
+
+    def write(self, topic, partitions, letters):
+        self.asked += len(letters)
+        found = []
+        for letter in letters:
+            partition = letter.origin.partition % partitions
+            fate = self.of_offset.get(letter.origin.offset) or self.fates.get(partition, WRITTEN)
+            found.append(fate)
+            if fate.fate is Fate.WRITTEN:
+                self.letters.append(letter)
+        return found
+
+    def close(self):
+        pass
+
+    def values(self):
+        return {origin_of(letter.headers)[1:3]: letter.value for letter in self.letters}
+
+
+@pytest.fixture
+def cluster():
+    found = FakeCluster()
+    found.add("orders", partitions=2, end=10)
+    found.add("dlq", partitions=2)
+    return found
+
+
+@pytest.fixture
+def log(monkeypatch):
+    standing_in = Log()
+    monkeypatch.setattr(letters, "Originals", standing_in)
+    monkeypatch.setattr(letters, "GONE_PAUSES_S", (0.0,))
+    return standing_in
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    standing_in = Queue()
+    monkeypatch.setattr(letter_desk, "LetterWriter", standing_in)
+    return standing_in
+
+
+@pytest.fixture
+def group(tmp_path, cluster, log, queue):
+    running = Running(tmp_path / "state.db", cluster)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def desk(group, cluster):
+    return Desk("billing", group.engine, cluster, {}, SeldomLog(logging.getLogger("test")), lambda: False)
+
+
+def reject(group, **configs):
+    """A consumer rejects all that there is: ten records of each of two partitions."""
+    texts = {"topic.name": "dlq", **{key.replace("_", "."): value for key, value in configs.items()}}
+    configs = {PREFIX + key: value for key, value in texts.items()}
+    group.join(query=False, starting_offsets="earliest", configs=configs)
+    got = group.ask(AcquireRecords, max_records=100)
+    acks = tuple(
+        PartitionAcks(
+            topic_id=p.topic_id,
+            partition=p.partition,
+            batches=tuple(
+                AckBatch(first=r.first, last=r.last, delivery_count=r.delivery_count, types=(REJECT,)) for r in p.ranges
+            ),
+        )
+        for p in got.partitions
+    )
+    assert not group.ask(Acknowledge, partitions=acks).errors
+    assert waiting(group) == {0: 10, 1: 10}
+
+
+def waiting(group):
+    return {where[1]: p.archiving for where, p in group.partitions().items()}
+
+
+def test_a_pass_writes_and_files_everything(group, desk, queue):
+    reject(group)
+
+    assert desk.work() is Left.NOTHING
+    assert waiting(group) == {0: 0, 1: 0}
+    assert queue.values() == {(p, n): b"%d" % n for p in (0, 1) for n in range(10)}
+
+
+def test_small_looks_and_chunks_write_each_letter_once(group, desk, queue, monkeypatch):
+    monkeypatch.setattr(letter_desk, "CHUNK_LETTERS", 3)
+    monkeypatch.setattr(letter_desk.letter_backlog, "MOST_RECORDS", 7)
+    reject(group)
+
+    assert desk.work() is Left.NOTHING
+    assert set(Counter(letter.origin for letter in queue.letters).values()) == {1}
+    assert len(queue.letters) == 20
+
+
+def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, desk, queue):
+    reject(group)
+    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT"), 1: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+
+    assert (desk.work(), desk.attempts) == (Left.WAITING, 1)
+    assert (desk.work(), desk.attempts) == (Left.WAITING, 2)
+    assert waiting(group) == {0: 10, 1: 10}
+
+    queue.fates = {}
+    assert (desk.work(), desk.attempts) == (Left.NOTHING, 0)
+    assert len(queue.letters) == 20
+
+
+def test_after_a_failure_only_a_few_letters_are_tried(group, desk, queue, monkeypatch):
+    monkeypatch.setattr(letter_desk, "PROBE_LETTERS", 2)
+    reject(group)
+    queue.fates = {0: Written(Fate.PASSING, "x"), 1: Written(Fate.PASSING, "x")}
+    desk.work()
+    queue.asked = 0
+
+    desk.work()
+
+    assert queue.asked == 4  # two of each partition of the queue
+
+
+def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, desk, queue):
+    reject(group)
+    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+
+    assert desk.work() is Left.WAITING
+    assert waiting(group) == {0: 10, 1: 0}
+
+
+def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, desk, queue):
+    reject(group)
+    queue.of_offset = {4: Written(Fate.CANT_HEAL, "INVALID_RECORD")}
+
+    assert desk.work() is Left.BLOCKED
+    assert waiting(group) == {0: 1, 1: 1}
+
+
+def test_on_failure_archive_archives_what_can_not_heal_at_once(group, desk, queue):
+    reject(group, on_failure="archive")
+    queue.fates = {0: Written(Fate.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")}
+
+    assert desk.work() is Left.NOTHING
+    assert waiting(group) == {0: 0, 1: 0}
+    assert len(queue.letters) == 10
+
+
+def test_on_failure_archive_archives_what_may_pass_after_as_many_attempts_as_kafka(group, desk, queue):
+    reject(group, on_failure="archive")
+    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+
+    for _ in range(4):
+        assert desk.work() is Left.WAITING
+    assert waiting(group) == {0: 10, 1: 0}
+    assert desk.work() is Left.NOTHING
+    assert waiting(group) == {0: 0, 1: 0}
+
+
+def test_while_the_source_can_not_be_read_nothing_is_given_up(group, desk, queue, log):
+    reject(group)
+    log.away = True
+
+    assert desk.work() is Left.WAITING
+    assert waiting(group) == {0: 10, 1: 10}
+    assert not queue.letters
+
+
+def test_an_original_that_can_not_be_read_leaves_its_place_and_the_others_are_whole(group, desk, queue, log):
+    reject(group)
+    log.unreadable = {3}
+
+    assert desk.work() is Left.NOTHING
+    values = queue.values()
+    assert (values.pop((0, 3)), values.pop((1, 3))) == (None, None)
+    assert values == {(p, n): b"%d" % n for p in (0, 1) for n in range(10) if n != 3}
+
+
+def test_what_the_log_never_had_gets_no_letter_and_what_it_lost_its_place(group, desk, queue, log):
+    reject(group)
+    log.absent = {1: Why.NEVER, 2: Why.GONE}
+
+    assert desk.work() is Left.NOTHING
+    assert (0, 1) not in queue.values()
+    assert queue.values()[0, 2] is None
+
+
+def test_a_log_that_ends_too_soon_is_waited_for_a_while(group, desk, queue, log, monkeypatch):
+    reject(group)
+    log.absent = {9: Why.PAST_END}
+
+    assert desk.work() is Left.WAITING
+    assert waiting(group) == {0: 1, 1: 1}
+    monkeypatch.setattr(letters, "PAST_END_S", 0.0)
+    assert desk.work() is Left.NOTHING
+    assert queue.values()[0, 9] is None
+
+
+def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, desk, queue, log, cluster):
+    reject(group)
+
+    def remade():
+        if "orders" in cluster.found:
+            cluster.delete("orders")
+            cluster.add("orders", partitions=2)
+
+    log.on_read = remade
+
+    assert desk.work() is Left.NOTHING
+    assert set(queue.values().values()) == {None}
+
+
+def test_a_topic_that_is_missing_blocks_until_it_is_there(group, desk, cluster, queue):
+    reject(group)
+    cluster.delete("dlq")
+
+    assert desk.work() is Left.BLOCKED
+    cluster.add("dlq")
+    assert desk.work() is Left.NOTHING
+    assert len(queue.letters) == 20
+
+
+def test_brokers_that_are_away_are_waited_for(group, desk, cluster):
+    reject(group)
+    cluster.unreachable = True
+
+    assert desk.work() is Left.WAITING
+
+
+def test_a_group_that_another_process_has_is_left_to_it(group, desk, monkeypatch):
+    reject(group)
+
+    def taken(*_, **__):
+        raise GroupTakenOver(group_id="billing", owner="another")
+
+    monkeypatch.setattr(group.engine, "call", taken)
+    assert desk.work() is Left.GROUP_GONE
+
+
+def test_a_group_that_is_not_there_any_more_has_no_letters(group, cluster):
+    elsewhere = Desk("never", group.engine, cluster, {}, SeldomLog(logging.getLogger("test")), lambda: False)
+
+    assert elsewhere.work() is Left.GROUP_GONE
