@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.coordinator_cost import coordinator_rows
 from benchmarks.core_cost import core_rows
 from benchmarks.core_growth import growth_rows
+from benchmarks.dead_letters import letter_rows
 from benchmarks.idle import idle_rows
 from benchmarks.report import Row
 from benchmarks.sink_cost import sink_rows
@@ -28,7 +29,7 @@ from benchmarks.workloads import (
 from coordinator.service.launch import spare_the_collector
 from tests.support.kafka_broker import KafkaBroker
 
-PARTS = ("throughput", "zstd", "small", "idle", "sink", "rpc", "state", "core")
+PARTS = ("throughput", "zstd", "small", "idle", "sink", "letters", "rpc", "state", "core")
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 20
 
@@ -53,6 +54,9 @@ class Suite:
             if "small" in parts:
                 with SparkProcess(unix_sockets=False) as spark:
                     self._small(spark, broker, "TCP sockets", None)
+            if "letters" in parts:
+                self._say("the coordinator's dead letters")
+                self.rows += letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
             if "rpc" in parts:
                 self._say("acquire + complete by RPC")
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)

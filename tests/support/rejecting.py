@@ -107,14 +107,15 @@ class Rejecting:
             count += sum(r.last - r.first + 1 for r in partition.ranges)
         return count
 
-    def acknowledge(self, kind: AcknowledgeType = AcknowledgeType.REJECT) -> None:
-        """All that it holds, as ``kind``."""
+    def acknowledge(self, *kinds: AcknowledgeType) -> None:
+        """All that it holds, rejected, or as ``kinds``, one after the other and again from the first."""
+        kinds = kinds or (AcknowledgeType.REJECT,)
         partitions = tuple(
             PartitionAcks(
                 topic_id=topic_id,
                 partition=partition,
                 batches=tuple(
-                    AckBatch(first=first, last=last, delivery_count=count, types=(int(kind),))
+                    AckBatch(first=first, last=last, delivery_count=count, types=_types(kinds, first, last))
                     for first, last, count in held
                 ),
             )
@@ -179,6 +180,12 @@ def said(message: Message) -> tuple[str, str]:
     """Disposition and message of a letter."""
     headers = dict(message.headers())
     return headers[DISPOSITION].decode(), headers[MESSAGE].decode()
+
+
+def _types(kinds: tuple[AcknowledgeType, ...], first: int, last: int) -> tuple[int, ...]:
+    if len(kinds) == 1:
+        return (int(kinds[0]),)
+    return tuple(int(kinds[offset % len(kinds)]) for offset in range(first, last + 1))
 
 
 def _texts(configs: dict[str, object]) -> dict[str, str]:
