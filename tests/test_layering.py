@@ -113,6 +113,13 @@ RULES = [
         ours=("coordinator.client", "coordinator.token_file", *CLIENT_VALUES),
     ),
     Rule(
+        # It runs in a process of its own, as a user's program does; what it writes with is the sink.
+        room="the demo's query program",
+        says="imports share_sink, as a user's program does, and the demo's payment service",
+        holds_for=lambda path: path == "share_source/demo/query_program.py",
+        ours=("share_sink", "share_source.demo.payments"),
+    ),
+    Rule(
         room="share_source/demo",
         says="imports what share_source may, and coordinator.embedded_broker",
         holds_for=below("share_source/demo"),
@@ -202,6 +209,8 @@ def test_every_room_imports_only_what_its_rule_allows():
         ("share_source/reader.py", "from coordinator import runs", "coordinator.runs"),
         ("share_source/reader.py", "import share_sink", "share_sink"),
         ("share_source/reader.py", "import coordinator.embedded_broker", "coordinator.embedded_broker"),
+        ("share_source/demo/story.py", "from share_sink import acknowledge", "share_sink"),
+        ("share_source/demo/query_program.py", "import coordinator.client", "coordinator.client"),
         ("share_sink/writer.py", "from share_source import reader", "share_source.reader"),
         ("pyspark_sharegroup/__init__.py", "import coordinator.client", "coordinator.client"),
         ("pyspark_sharegroup/__init__.py", "import pyspark", "pyspark"),
@@ -227,6 +236,7 @@ def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, ref
         ("coordinator/service/server.py", "from coordinator.state_log.combiner import combine"),
         ("coordinator/client/rpc.py", "import time\nfrom coordinator.values import Range"),
         ("share_source/demo/story.py", "from coordinator.embedded_broker import EmbeddedBroker\nimport rich"),
+        ("share_source/demo/query_program.py", "from share_sink import acknowledge\nimport pyspark"),
         ("pyspark_sharegroup/__init__.py", "from share_source.data_source import DefaultSource"),
     ],
 )

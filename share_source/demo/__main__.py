@@ -21,7 +21,8 @@ _INTERRUPTED = 130
 _TITLE = "sharegroup: Kafka share groups for Spark Structured Streaming"
 _WHAT = (
     "Two Spark queries work through one partition together, each order goes to one of them;\n"
-    "one is killed in the middle of a batch and comes back. It takes about a minute."
+    "one is killed in the middle of a batch and comes back. Broken orders become dead letters,\n"
+    "and those that a busy service turns away are tried again. It takes about a minute."
 )
 
 

@@ -1,4 +1,4 @@
-"""What the coordinator says of the share group: members, lag, archived records.
+"""What the coordinator says of the share group: members, lag, released and archived records.
 
 Rule: it only looks. The demo is no member of the group.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.errors import GroupIdNotFound
-from coordinator.messages import DescribeGroup, GroupDescription
+from coordinator.messages import DescribeGroup, GroupDescription, PartitionDescription
 
 GROUP_ID = "billing"
 _OLD_AFTER_S = 0.2
@@ -18,10 +18,12 @@ _OLD_AFTER_S = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """The group at one moment; ``lag`` None: not known for all partitions, or there is no group yet."""
+    """The group at one moment; ``lag`` None: not known for all partitions, or there is no group yet. ``waiting``:
+    records that were released, and are with nobody now."""
 
     members: int = 0
     lag: int | None = None
+    waiting: int = 0
     archived: int = 0
 
 
@@ -62,5 +64,14 @@ def _seen(description: GroupDescription) -> Seen:
     return Seen(
         members=sum(member.active for member in description.members),
         lag=sum(known) if lags and len(known) == len(lags) else None,
+        waiting=sum(_waiting(partition) for partition in description.partitions),
         archived=sum(partition.archived_total for partition in description.partitions),
+    )
+
+
+def _waiting(partition: PartitionDescription) -> int:
+    return sum(
+        int(run["last"] or 0) - int(run["first"] or 0) + 1
+        for run in partition.runs
+        if run["state"] == "AVAILABLE" and run["releases"]
     )

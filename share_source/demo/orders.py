@@ -1,9 +1,12 @@
-"""The orders: numbered from 0, in one partition of the topic ``orders``."""
+"""The orders: numbered from 0, in one partition of the topic ``orders``, so that an order's number is its offset.
+
+Of each thousand a few are broken, as a shop with a mistake in it may write them (BROKEN).
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
@@ -11,7 +14,35 @@ from share_source.demo.errors import DemoFailed
 
 TOPIC = "orders"
 PARTITION = 0
+BROKEN = {
+    150: '{{"order": {number}, "amount": ',
+    480: '{{"order": {number}, "amount": "a lot"}}',
+    810: '<order number="{number}" amount="{amount}"/>',
+}
+"""Number modulo 1,000 -> what stands in the place of the order."""
 _FLUSH_WITHIN_S = 20.0
+
+
+class Record(NamedTuple):
+    """What the topic holds of an order."""
+
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def is_broken(number: int) -> bool:
+    """Whether the order with this number is no order that a query can read."""
+    return number % 1_000 in BROKEN
+
+
+def record_of(number: int) -> Record:
+    """The record of the order with this number."""
+    amount = 5 + number % 100
+    text = json.dumps({"order": number, "amount": amount})
+    if is_broken(number):
+        text = BROKEN[number % 1_000].format(number=number, amount=amount)
+    return Record(f"customer-{number % 97}".encode(), text.encode(), (("shop", b"web"),))
 
 
 class Orders:
@@ -31,8 +62,8 @@ class Orders:
     def place(self, orders: int) -> None:
         """Put so many more into the topic; returns when the broker has them."""
         for number in range(self.count, self.count + orders):
-            order = {"order": number, "amount": 5 + number % 100}
-            self._producer.produce(TOPIC, json.dumps(order), partition=PARTITION, on_delivery=self._delivered)
+            key, value, headers = record_of(number)
+            self._producer.produce(TOPIC, value, key, PARTITION, on_delivery=self._delivered, headers=list(headers))
         self.count += orders
         if self._producer.flush(_FLUSH_WITHIN_S) or self._refused:
             raise DemoFailed(f"the orders did not all reach the embedded broker ({self._refused} refused)")

@@ -42,7 +42,10 @@ class QueryProcess:
 
     def start(self) -> None:
         """Start the program, in a session of its own; its log goes on."""
-        command = [sys.executable, "-m", "share_source.demo.leash", _PROGRAM, self._bootstrap_servers, str(self.folder)]
+        command = [
+            *(sys.executable, "-m", "share_source.demo.leash", _PROGRAM),
+            *(self.name, self._bootstrap_servers, str(self.folder), str(self._workspace.payments)),
+        ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -58,6 +61,19 @@ class QueryProcess:
     def alive(self) -> bool:
         """Whether the program runs."""
         return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """SIGSTOP to the program, its JVM and all their Python processes: nothing of it moves."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT to them."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for pid in _pids_of(self._process.pid) if self._process is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def kill(self) -> int:
         """SIGKILL to the program, its JVM and all their Python processes; how many these were."""

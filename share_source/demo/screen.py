@@ -40,12 +40,18 @@ class QueryView:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """The story now: ``step`` says what is waited for; ``lag`` None: not known yet."""
+    """The story now: ``step`` says what is waited for; ``lag`` None: not known yet. ``dead``: orders that have a dead
+    letter, with its reason, the last one last. ``waiting``: released records; ``came_back``: orders that were tried
+    again.
+    """
 
     step: str
     orders: int
     lag: int | None
     queries: tuple[QueryView, ...]
+    dead: tuple[tuple[int, str], ...] = ()
+    came_back: int = 0
+    waiting: int = 0
 
 
 class Screen:
@@ -130,7 +136,20 @@ def _live_view(view: View) -> RenderableType:
             f"{_batches(query)} done",
             _batch(query),
         )
-    return Group(Text(), bar, queries)
+    return Group(Text(), bar, queries, _news(view))
+
+
+def _news(view: View) -> Text:
+    last = f"; the last one is order {view.dead[-1][0]}: {view.dead[-1][1]}" if view.dead else ""
+    lines = (
+        (f"dead letters  {len(view.dead)}{last}\n", "magenta" if view.dead else ""),
+        (f"released      {_released(view)}", "yellow" if view.waiting else ""),
+    )
+    return Text.assemble(*lines, no_wrap=True, overflow="ellipsis")
+
+
+def _released(view: View) -> str:
+    return f"{view.waiting} waiting, {view.came_back} came back"
 
 
 def _billed(view: View) -> str:
@@ -151,7 +170,7 @@ def _batches(query: QueryView) -> str:
 
 def _plain_line(view: View) -> str:
     queries = "; ".join(f"query {each.name} {each.state}, {_batches(each)} done" for each in view.queries)
-    return f"{_billed(view)}; {queries}"
+    return f"{_billed(view)}; dead letters: {len(view.dead)}; released: {_released(view)}; {queries}"
 
 
 def _table(outcome: Outcome) -> Table:
@@ -160,22 +179,29 @@ def _table(outcome: Outcome) -> Table:
     every = [count for of_query in deliveries for count in of_query]
     table.add_column("", footer="together")
     for heading, footer in (
-        ("orders", f"{len(every):,}"),
+        ("billed", f"{len(every):,}"),
         ("batches", str(len(outcome.outputs))),
         ("tasks a batch", ""),
-        ("delivered once", f"{every.count(1):,}"),
-        ("twice", f"{every.count(2):,}"),
+        *zip(("delivered once", "twice", "more often"), _how_often(every), strict=True),
     ):
         table.add_column(heading, footer=footer, justify="right")
     for query, counts in zip(outcome.queries, deliveries, strict=True):
         outputs = outcome.of_query(query)
         tasks = max((output.tasks for output in outputs), default=0)
-        once, twice = counts.count(1), counts.count(2)
-        table.add_row(f"query {query}", f"{len(counts):,}", str(len(outputs)), str(tasks), f"{once:,}", f"{twice:,}")
+        table.add_row(f"query {query}", f"{len(counts):,}", str(len(outputs)), str(tasks), *_how_often(counts))
     lag = "unknown" if outcome.lag is None else f"{outcome.lag:,}"
-    table.caption = f"group billing: {outcome.orders:,} orders, lag {lag}, {outcome.archived:,} archived"
+    table.caption = (
+        f"group billing: {outcome.orders:,} orders, {len(outcome.dead()):,} of them dead letters, lag {lag}, "
+        f"{outcome.archived:,} archived"
+    )
     table.caption_justify = "left"
     return table
+
+
+def _how_often(delivery_counts: Sequence[int]) -> tuple[str, str, str]:
+    """How many were delivered once, twice, and more often."""
+    once, twice = delivery_counts.count(1), delivery_counts.count(2)
+    return f"{once:,}", f"{twice:,}", f"{len(delivery_counts) - once - twice:,}"
 
 
 def _check_line(check: Check) -> Text:

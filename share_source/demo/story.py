@@ -1,4 +1,5 @@
 """The story: two queries share a partition; one is killed in the middle of a batch, comes back, and nothing is lost.
+Broken orders become dead letters meanwhile, and what has to be tried again comes back.
 
 Rule: each step waits for something that can be seen (the group's members, Spark's log, files), within a limit; never
 for a time to pass.
@@ -13,76 +14,29 @@ from typing import TypeVar
 
 from coordinator.embedded_broker import EmbeddedBroker
 from share_source.demo.checks import Outcome
+from share_source.demo.dead_letters import TOPIC as DEAD_LETTER_TOPIC
+from share_source.demo.dead_letters import DeadLetters
 from share_source.demo.errors import DemoFailed
 from share_source.demo.group import GROUP_ID, GroupWatch
-from share_source.demo.orders import TOPIC, Orders
-from share_source.demo.processes import QueryProcess, kill_coordinator, undisturbed
-from share_source.demo.screen import QueryView, Screen, View
-from share_source.demo.traces import KilledBatch, Traces
+from share_source.demo.news import News
+from share_source.demo.orders import TOPIC, Orders, is_broken, record_of
+from share_source.demo.payments import Payments, times_busy
+from share_source.demo.processes import kill_coordinator, undisturbed
+from share_source.demo.query import TASKS, Query
+from share_source.demo.screen import Screen, View
+from share_source.demo.traces import KilledBatch
 from share_source.demo.workspace import Workspace
 
 NAMES = ("A", "B")
-FIRST_ORDERS = 10_000
-MORE_ORDERS = 6_000
-TASKS = 4
-"""In each batch of a query, two at a time: query_program's minPartitions."""
-STEP_LIMIT_S = 90.0
+FIRST_ORDERS = 8_000
+MORE_ORDERS = 4_000
+STEP_LIMIT_S = 180.0
 
 _LOOK_EVERY_S = 0.02  # a batch takes about 2 s; its middle must not be missed
 _SHOW_EVERY_S = 0.2
 
 
 T = TypeVar("T")
-
-
-class Query:
-    """A query of the story: its process and its traces."""
-
-    def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
-        self.name = name
-        self.process = QueryProcess(name, workspace, bootstrap_servers)
-        self.traces = Traces(name, self.process.folder)
-        self.should_run = False
-        self.replays: int | None = None
-
-    def __repr__(self) -> str:
-        return f"<Query {self.name} {self.process!r}>"
-
-    def start(self) -> None:
-        """Start it, or start it again."""
-        self.process.start()
-        self.should_run = True
-
-    def kill(self) -> int:
-        """SIGKILL to all of its processes; how many these were."""
-        self.should_run = False
-        return self.process.kill()
-
-    def half_a_batch(self) -> int | None:
-        """The batch that it is in the middle of: some of its tasks are done, and half of them are not."""
-        batch = self.traces.running_batch()
-        return batch if batch is not None and 0 < self.traces.tasks_done(batch) <= TASKS // 2 else None
-
-    def view(self) -> QueryView:
-        """What it does now."""
-        batch = self.traces.running_batch()
-        return QueryView(
-            name=self.name,
-            state=self._state(batch),
-            batch=batch if self.should_run else None,
-            tasks_done=0 if batch is None else self.traces.tasks_done(batch),
-            tasks=TASKS,
-            committed=self.traces.committed(),
-        )
-
-    def _state(self, batch: int | None) -> str:
-        if not self.should_run:
-            return "killed"
-        if self.replays is not None and not self.traces.is_committed(self.replays):
-            return "replaying"
-        if not self.traces.has_begun():
-            return "starting"
-        return "idle" if batch is None else "running"
 
 
 class Story:
@@ -104,9 +58,15 @@ class Story:
         with undisturbed():  # the coordinator has started, and can be found, or it has not
             self._group = GroupWatch(self._broker.bootstrap_servers)
         self._cleanup.callback(self._group.close)
+        for topic in (TOPIC, DEAD_LETTER_TOPIC):
+            self._broker.create_topic(topic)
+        self._letters = DeadLetters(self._broker.bootstrap_servers)
+        self._cleanup.callback(self._letters.close)
+        self._payments = Payments(workspace.payments)
         self._queries = tuple(Query(name, workspace, self._broker.bootstrap_servers) for name in NAMES)
         for query in self._queries:
             self._cleanup.callback(query.kill)
+        self._news = News(self._screen, self._queries, self._letters, self._payments)
 
     def __repr__(self) -> str:
         return f"<Story {self._broker!r} {self._orders!r}>"
@@ -125,7 +85,6 @@ class Story:
     def tell(self) -> Outcome:
         """The whole of it; DemoFailed names the step that did not come to its end."""
         say, victim = self._screen.say, self._queries[0]
-        self._broker.create_topic(TOPIC)
         say(f"A Kafka broker runs inside this process, at [bold]{self._broker.bootstrap_servers}[/].")
         for query in self._queries:
             query.start()
@@ -133,13 +92,17 @@ class Story:
         self._wait("both queries are in the group", lambda: self._group.look().members == len(NAMES))
         self._place(FIRST_ORDERS)
         say(f"Both are in the group. {FIRST_ORDERS:,} orders go into [bold]one partition[/], 0 of topic orders.")
+        say(
+            f"{sum(map(is_broken, range(FIRST_ORDERS)))} of them are broken JSON, and for "
+            f"{sum(map(bool, map(times_busy, range(FIRST_ORDERS))))} the payment service is too busy at first."
+        )
         self._wait("both queries have billed a batch", lambda: all(query.traces.committed() for query in self._queries))
         say(f"Both bill orders of that partition side by side, each in {TASKS} tasks a batch.")
         killed = self._kill_in_the_middle(victim)
         self._start_again(victim, killed)
         self._place(MORE_ORDERS)
         say(f"{MORE_ORDERS:,} more orders go into the partition; both queries are at work again.")
-        self._wait("every order is billed", lambda: self._group.look().lag == 0)
+        self._wait("every order is billed, or a dead letter", lambda: self._group.look().lag == 0)
         say("Nothing is left to do: the group's lag is 0.")
         return self._outcome(killed)
 
@@ -148,9 +111,8 @@ class Story:
         self._group.look(fresh=True)  # else a lag from before them would say that they are billed
 
     def _kill_in_the_middle(self, query: Query) -> KilledBatch:
-        batch_id = self._wait(f"query {query.name} is in the middle of a batch", query.half_a_batch)
+        killed = self._wait(f"query {query.name} is in the middle of a batch", query.stopped_in_a_batch)
         processes = query.kill()
-        killed = query.traces.killed(batch_id)
         query.replays = killed.batch_id
         written, planned = len(killed.written), len(killed.planned)
         self._screen.say(
@@ -168,7 +130,13 @@ class Story:
         )
         self._screen.say(
             f"Query {query.name} has replayed batch {killed.batch_id}: the {len(killed.planned):,} orders that Spark's "
-            "log names, which the group had kept for it."
+            f"log names, which the group had kept for it. {self._dead_again(killed)}"
+        )
+
+    def _dead_again(self, killed: KilledBatch) -> str:
+        dead = sum(is_broken(offset) for _, offset in killed.planned)
+        return (
+            f"Its dead letters are there twice now ({dead}); their headers say which order each is of." if dead else ""
         )
 
     def _outcome(self, killed: KilledBatch) -> Outcome:
@@ -177,9 +145,13 @@ class Story:
             query.kill()
         return Outcome(
             orders=self._orders.count,
+            broken={order: record_of(order) for order in range(self._orders.count) if is_broken(order)},
+            busy={order: times_busy(order) for order in range(self._orders.count) if times_busy(order)},
             queries=NAMES,
             outputs=tuple(output for query in self._queries for output in query.traces.outputs()),
             killed=killed,
+            letters=self._letters.all(),
+            asked=self._payments.asked(),
             lag=seen.lag,
             archived=seen.archived,
         )
@@ -191,6 +163,7 @@ class Story:
         while (answer := condition()) is None or answer is False:
             now_s = time.monotonic()
             self._check_alive(what)
+            self._news.tell()
             if now_s > deadline:
                 raise DemoFailed(f"not within {STEP_LIMIT_S:.0f} s: {what}")
             if now_s >= show_at_s:
@@ -205,7 +178,15 @@ class Story:
                 raise DemoFailed(f"query {query.name} ended by itself, while waiting until {what}")
 
     def _show(self, what: str) -> None:
-        views = tuple(query.view() for query in self._queries)
+        seen = self._group.look()
         self._screen.show(
-            View(step=f"waiting until {what}", orders=self._orders.count, lag=self._group.look().lag, queries=views)
+            View(
+                step=f"waiting until {what}",
+                orders=self._orders.count,
+                lag=seen.lag,
+                queries=tuple(query.view() for query in self._queries),
+                dead=tuple({letter.order: letter.reason for letter in self._letters.look()}.items()),
+                came_back=self._payments.came_back(),
+                waiting=seen.waiting,
+            )
         )

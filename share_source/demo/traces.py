@@ -64,9 +64,9 @@ class Traces:
         """Whether it has come as far as its first batch, or an empty one."""
         return bool(_numbered(self._checkpoint / "offsets"))
 
-    def committed(self) -> int:
-        """How many batches are done; one without a plan, which is how an idle query begins, does not count."""
-        return sum(self._has_plan(batch_id) for batch_id in _numbered(self._checkpoint / "commits"))
+    def committed(self) -> list[int]:
+        """The batches that are done; one without a plan, which is how an idle query begins, does not count."""
+        return [batch_id for batch_id in _numbered(self._checkpoint / "commits") if self._has_plan(batch_id)]
 
     def is_committed(self, batch_id: int) -> bool:
         """Whether this batch is done."""
@@ -90,6 +90,10 @@ class Traces:
             written=tuple(bill for part in self._parts(batch_id) for bill in _bills(part)),
             committed=self.is_committed(batch_id),
         )
+
+    def bill(self, batch_id: int, order: int) -> Bill | None:
+        """An order's bill in a batch that is done."""
+        return next((bill for bill in _bills(self._bills / f"batch={batch_id}") if bill.order == order), None)
 
     def outputs(self) -> list[BatchOutput]:
         """All of the output but empty batches; to be called when nothing writes any more."""

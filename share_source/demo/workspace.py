@@ -47,6 +47,7 @@ class Workspace:
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self.logs = self._make("logs")
         self.runtime = self._make("run")
+        self.payments = self._make("payments")
         state, settings, tmp = self._make("state"), self._make("conf"), self._make("tmp")
         (settings / "spark-defaults.conf").write_text(_SPARK_DEFAULTS.format(folder=self.folder))
         (settings / "log4j2.properties").write_text(_LOG4J)

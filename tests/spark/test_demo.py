@@ -48,14 +48,17 @@ def processes_of(temporary: Path) -> list[psutil.Process]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_story_is_told_and_checks_itself(temporary):
-    done = subprocess.run(DEMO, env=environment(temporary), capture_output=True, text=True, timeout=270)
+    done = subprocess.run(DEMO, env=environment(temporary), capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SIGKILL to query A" in done.stdout
-    assert [line.split()[1] for line in done.stdout.splitlines() if line.strip().startswith("together ")] == ["16,000"]
-    assert "16,000 orders, lag 0, 0 archived" in done.stdout
-    assert done.stdout.count("✓") == 8
+    assert "is broken JSON, and its query rejects it" in done.stdout
+    assert "with the reason: from_json can't read " in done.stdout
+    assert "the payment service had said" in done.stdout
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.strip().startswith("together ")] == ["11,964"]
+    assert "12,000 orders, 36 of them dead letters, lag 0, 36 archived" in done.stdout
+    assert done.stdout.count("✓") == 10
     assert "✗" not in done.stdout
-    assert "8 of 8 checks passed" in done.stdout
+    assert "10 of 10 checks passed" in done.stdout
     assert not done.stderr
     assert not list(temporary.iterdir())
     wait_until(lambda: not processes_of(temporary), what="the demo's processes have ended")

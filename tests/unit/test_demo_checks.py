@@ -1,49 +1,89 @@
 """The demo's checks: they pass on the outcome that the story promises, and the right one fails on each doctored one."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from share_source.demo.checks import Outcome, check
+from share_source.demo.dead_letters import DeadLetter
+from share_source.demo.orders import Record
+from share_source.demo.payments import Asked
 from share_source.demo.traces import BatchOutput, Bill, KilledBatch
 
 BATCH = 10
 KILLED = ("A", 1)
+BROKEN = 14
+BROKEN_AND_REPLAYED = 22
+BUSY = 17
+BUSY_AND_REPLAYED = 28
+IN_REPLAY = [order for order in range(20, 30) if order not in (BROKEN_AND_REPLAYED, BUSY_AND_REPLAYED)]
 
-EXACTLY_ONCE = "every order is in the output exactly once"
+BILLED_OR_DEAD = "every order is billed once, or is a dead letter; none is both, none is lost"
 SHARED = "both queries had a share of the partition"
 TASKS = "more tasks than partitions read at a time"
+LETTERS = "each broken order is in the dead letter topic as it was, with its reason"
+AGAIN = "each order that was to be tried again came back, after its backoff"
 MIDDLE = "the kill hit the middle of a batch"
 REPLAYED = "the killed batch was replayed as it was"
-COUNTS = "deliveryCount is 2 for the replayed orders"
+COUNTS = 'deliveryCount is 1, and 1 more for the replay and for each "try again"'
 LAG = "the group's lag is 0"
-ARCHIVED = "no order was archived"
+ARCHIVED = "the group archived the dead letters, and nothing else"
 
 
 def bill(order: int, delivery_count: int = 1) -> Bill:
     return Bill(order=order, partition=0, offset=order, delivery_count=delivery_count)
 
 
-def output(query: str, batch_id: int, first: int, tasks: int = 4) -> BatchOutput:
+def output(query: str, batch_id: int, first: int, back: tuple[Bill, ...] = (), tasks: int = 4) -> BatchOutput:
+    """Ten orders, less those that were rejected or released in it, and those that had come back."""
     count = 2 if (query, batch_id) == KILLED else 1
-    return BatchOutput(query, batch_id, tasks, tuple(bill(order, count) for order in range(first, first + BATCH)))
+    not_billed = (BROKEN, BROKEN_AND_REPLAYED, BUSY, BUSY_AND_REPLAYED)
+    bills = tuple(bill(order, count) for order in range(first, first + BATCH) if order not in not_billed)
+    return BatchOutput(query, batch_id, tasks, bills + back)
+
+
+def record(order: int) -> Record:
+    return Record(b"customer", b'{"order": %d' % order, (("shop", b"web"),))
+
+
+def letter(order: int, delivery_count: int = 1) -> DeadLetter:
+    reason = f"from_json can't read {record(order).value.decode()}"
+    return DeadLetter("orders", order, delivery_count, reason, record(order))
 
 
 def good() -> Outcome:
-    """Forty orders in four batches; batch 1 of query A, orders 20 to 29, was killed when 20 to 24 were written."""
+    """Forty orders in four batches; batch 1 of query A, orders 20 to 29, was killed when 20 and 21 were written.
+
+    Of the broken ones, one was in the killed batch, which wrote its letter twice. Of those that were told to try again,
+    one was told so twice, and one was in the killed batch.
+    """
     return Outcome(
         orders=4 * BATCH,
+        broken={BROKEN: record(BROKEN), BROKEN_AND_REPLAYED: record(BROKEN_AND_REPLAYED)},
+        busy={BUSY: 2, BUSY_AND_REPLAYED: 1},
         queries=("A", "B"),
-        outputs=(output("A", 0, 0), output("A", 1, 20), output("B", 0, 10), output("B", 1, 30)),
+        outputs=(
+            output("A", 0, 0),
+            output("A", 1, 20),
+            output("B", 0, 10),
+            output("B", 1, 30, back=(bill(BUSY_AND_REPLAYED, 3),)),
+            BatchOutput("B", 2, 1, (bill(BUSY, 3),)),
+        ),
         killed=KilledBatch(
             query="A",
             batch_id=1,
             planned=frozenset((0, offset) for offset in range(20, 30)),
-            written=tuple(bill(order) for order in range(20, 25)),
+            written=tuple(bill(order) for order in range(20, 22)),
             committed=False,
         ),
+        letters=(letter(BROKEN), letter(BROKEN_AND_REPLAYED), letter(BROKEN_AND_REPLAYED, 2)),
+        asked={
+            BUSY: (Asked("B-0", 1.0, False), Asked("B-1", 1.6, False), Asked("B-2", 2.7, True)),
+            BUSY_AND_REPLAYED: (Asked("A-1", 3.0, False), Asked("B-1", 3.5, True)),
+        },
         lag=0,
-        archived=0,
+        archived=2,
     )
 
 
@@ -67,36 +107,109 @@ def bills_of(query: str, batch_id: int) -> list[Bill]:
     return list(found.bills)
 
 
+def with_asked(outcome: Outcome, order: int, asked: tuple[Asked, ...]) -> Outcome:
+    """The outcome where the payment service heard something else of an order."""
+    return replace(outcome, asked={**outcome.asked, order: asked})
+
+
 def test_all_pass_on_the_promised_outcome():
     assert failed(good()) == set()
-    assert len(check(good())) == 8
+    assert len(check(good())) == 10
 
 
 def test_a_lost_order_is_found_and_named():
     outcome = with_bills(good(), "B", 0, bills_of("B", 0)[1:])
-    assert failed(outcome) == {EXACTLY_ONCE}
-    assert "lost: 10" in finding(outcome, EXACTLY_ONCE)
+    assert failed(outcome) == {BILLED_OR_DEAD}
+    assert "lost: 10" in finding(outcome, BILLED_OR_DEAD)
 
 
 def test_an_order_that_is_twice_in_one_batch_is_found():
     outcome = with_bills(good(), "B", 0, [*bills_of("B", 0), bill(10)])
-    assert failed(outcome) == {EXACTLY_ONCE}
-    assert "more than once: 10" in finding(outcome, EXACTLY_ONCE)
+    assert failed(outcome) == {BILLED_OR_DEAD}
+    assert "billed more than once: 10" in finding(outcome, BILLED_OR_DEAD)
 
 
 def test_an_order_that_went_to_both_queries_is_found():
-    assert failed(with_bills(good(), "B", 0, [*bills_of("B", 0), bill(0)])) == {EXACTLY_ONCE}
+    assert failed(with_bills(good(), "B", 0, [*bills_of("B", 0), bill(0)])) == {BILLED_OR_DEAD}
 
 
 def test_an_order_that_nobody_placed_is_found():
     outcome = with_bills(good(), "B", 1, [*bills_of("B", 1), bill(40)])
-    assert failed(outcome) == {EXACTLY_ONCE}
-    assert "never ordered: 40" in finding(outcome, EXACTLY_ONCE)
+    assert failed(outcome) == {BILLED_OR_DEAD}
+    assert "never ordered: 40" in finding(outcome, BILLED_OR_DEAD)
 
 
 def test_many_lost_orders_are_counted_and_not_all_named():
-    text = finding(with_bills(good(), "B", 0, []), EXACTLY_ONCE)
-    assert text == "lost: 10, 11, 12, 13, 14, … (10 in all)"
+    text = finding(with_bills(good(), "B", 0, []), BILLED_OR_DEAD)
+    assert text == "lost: 10, 11, 12, 13, 15, … (8 in all)"
+
+
+def test_an_order_that_is_billed_and_a_dead_letter_is_found():
+    outcome = with_bills(good(), "B", 0, [*bills_of("B", 0), bill(BROKEN)])
+    assert failed(outcome) == {BILLED_OR_DEAD}
+    assert f"both: {BROKEN}" in finding(outcome, BILLED_OR_DEAD)
+
+
+def test_an_order_that_is_neither_billed_nor_a_dead_letter_is_lost():
+    outcome = replace(good(), letters=good().letters[1:], archived=1)
+    assert failed(outcome) == {BILLED_OR_DEAD, LETTERS}
+    assert f"lost: {BROKEN}" in finding(outcome, BILLED_OR_DEAD)
+    assert f"no letter: {BROKEN}" in finding(outcome, LETTERS)
+
+
+def test_a_dead_letter_of_a_good_order_is_found():
+    outcome = replace(good(), letters=(*good().letters, letter(3)), archived=3)
+    assert failed(outcome) == {BILLED_OR_DEAD, LETTERS}
+    assert "not broken: 3" in finding(outcome, LETTERS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda record: record._replace(key=None), id="its key"),
+        pytest.param(lambda record: record._replace(value=b"{}"), id="its value"),
+        pytest.param(lambda record: record._replace(headers=()), id="its headers"),
+    ],
+)
+def test_a_dead_letter_that_is_not_the_original_is_found(change: Callable[[Record], Record]):
+    changed = letter(BROKEN)._replace(record=change(record(BROKEN)))
+    outcome = replace(good(), letters=(changed, *good().letters[1:]))
+    assert failed(outcome) == {LETTERS}
+    assert f"not as it was: {BROKEN}" in finding(outcome, LETTERS)
+
+
+def test_a_second_letter_of_an_order_has_to_be_right_too():
+    changed = letter(BROKEN_AND_REPLAYED)._replace(topic="others")
+    assert failed(replace(good(), letters=(*good().letters, changed))) == {LETTERS}
+
+
+def test_a_dead_letter_with_another_reason_is_found():
+    changed = letter(BROKEN)._replace(reason="Offset rejected by client.")
+    outcome = replace(good(), letters=(changed, *good().letters[1:]))
+    assert failed(outcome) == {LETTERS}
+    assert f"without its reason: {BROKEN}" in finding(outcome, LETTERS)
+
+
+def test_an_order_that_did_not_come_back_is_found():
+    outcome = with_asked(good(), BUSY, good().asked[BUSY][:2])
+    assert failed(outcome) == {AGAIN}
+    assert f"not asked again: {BUSY}" in finding(outcome, AGAIN)
+
+
+def test_an_order_that_came_back_too_often_is_found():
+    outcome = with_asked(good(), BUSY, (*good().asked[BUSY], Asked("B-3", 9.0, True)))
+    assert failed(outcome) == {AGAIN}
+
+
+@pytest.mark.parametrize(
+    ("first_s", "second_s"), [pytest.param(0.3, 1.1, id="the first time"), pytest.param(0.5, 0.7, id="the second time")]
+)
+def test_an_order_that_came_back_before_its_backoff_was_over_is_found(first_s: float, second_s: float):
+    times = (1.0, 1.0 + first_s, 1.0 + first_s + second_s)
+    asked = tuple(each._replace(at_s=at_s) for each, at_s in zip(good().asked[BUSY], times, strict=True))
+    outcome = with_asked(good(), BUSY, asked)
+    assert failed(outcome) == {AGAIN}
+    assert f"too soon: {BUSY}" in finding(outcome, AGAIN)
 
 
 def test_a_query_without_a_share_is_found():
@@ -123,10 +236,12 @@ def test_a_kill_before_the_first_order_was_written_is_found():
 @pytest.mark.parametrize(
     "bills",
     [
-        pytest.param([bill(order, 2) for order in range(20, 29)], id="an order less"),
-        pytest.param([bill(order, 2) for order in range(20, 31)], id="an order more"),
-        pytest.param([bill(order, 2) for order in [*range(20, 29), 30]], id="another order"),
-        pytest.param([bill(order, 2) for order in [*range(20, 30), 29]], id="an order twice"),
+        pytest.param([bill(order, 2) for order in IN_REPLAY[:-1]], id="an order less"),
+        pytest.param([bill(order, 2) for order in [*IN_REPLAY, 30]], id="an order more"),
+        pytest.param([bill(order, 2) for order in [*IN_REPLAY[:-1], 30]], id="another order"),
+        pytest.param([bill(order, 2) for order in [*IN_REPLAY, 29]], id="an order twice"),
+        pytest.param([bill(order, 2) for order in [*IN_REPLAY, BROKEN_AND_REPLAYED]], id="a rejected order"),
+        pytest.param([bill(order, 2) for order in [*IN_REPLAY, BUSY_AND_REPLAYED]], id="a released order"),
         pytest.param([], id="nothing"),
     ],
 )
@@ -151,13 +266,18 @@ def test_another_order_that_counts_as_delivered_twice_is_found():
     assert failed(with_bills(good(), "B", 0, bills)) == {COUNTS}
 
 
+def test_an_order_that_came_back_and_counts_as_delivered_once_is_found():
+    assert failed(with_bills(good(), "B", 2, [bill(BUSY)])) == {COUNTS}
+
+
 @pytest.mark.parametrize("lag", [1, None])
 def test_a_lag_that_is_not_0_or_not_known_is_found(lag):
     assert failed(replace(good(), lag=lag)) == {LAG}
 
 
-def test_an_archived_order_is_found():
-    assert failed(replace(good(), archived=1)) == {ARCHIVED}
+@pytest.mark.parametrize("archived", [1, 3])
+def test_an_archived_order_without_a_dead_letter_or_the_other_way_round_is_found(archived: int):
+    assert failed(replace(good(), archived=archived)) == {ARCHIVED}
 
 
 def finding(outcome: Outcome, promise: str) -> str:
