@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from coordinator.isolation import SOLO_BACKOFF_MAX_MS
 from tests.model.naive import ACQUIRED, AVAILABLE, Key, Member, Partition, Plan, Record
-from tests.model.plans import PlansModel, isolation_try, most_together
+from tests.model.plans import isolation_try, most_together
+from tests.model.sinks import SinksModel
 
 
-class ChoiceModel(PlansModel):
-    """PlansModel, with acquisitions that the engine chose."""
+class ChoiceModel(SinksModel):
+    """SinksModel, with acquisitions that the engine chose."""
 
     def room(self, partition: Partition) -> int:
         return self.locks - sum(r.state == ACQUIRED for r in partition.records.values())
@@ -24,8 +26,17 @@ class ChoiceModel(PlansModel):
             if record.state == AVAILABLE
             and partition.start <= offset < ends[index]
             and (record.set_aside_ms is not None) == alone
-            and (record.not_before_ms or 0) <= now_ms
+            and not self.waits(record, now_ms)
         ]
+
+    def waits(self, record: Record, now_ms: int) -> bool:
+        """A wait that is longer than any backoff of what was set aside is a clock's that went back."""
+        left_ms = (record.not_before_ms or 0) - now_ms
+        return left_ms > 0 if record.set_aside_ms is None else 0 < left_ms <= SOLO_BACKOFF_MAX_MS
+
+    def long_alone(self, record: Record, now_ms: int) -> bool:
+        """It has failed alone for so long that it goes on trial without evidence, where a dead letter keeps it."""
+        return self.dead_letters and bool(record.set_aside_ms) and now_ms - record.set_aside_ms >= self.solo_timeout_ms
 
     def on_trial(self, ends: dict[int, int]) -> list[Key]:
         """What a member with evidence has to try first: what failed alone, whatever its backoff."""
@@ -46,7 +57,9 @@ class ChoiceModel(PlansModel):
         returned, alone = self.due(ends, now_ms, alone=False), self.due(ends, now_ms, alone=True)
         must_try = self.on_trial(ends) if member.evidence else []
         aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).set_aside_ms is not None]
-        assert trial == bool(must_try), "on trial with evidence only, and then first of all"
+        long_alone = len(aside) == 1 and self.long_alone(self.at(aside[0]), now_ms)
+        assert trial == bool(must_try or long_alone), "on trial with evidence, and then first of all, or after a while"
+        self.met["on trial without evidence"] += trial and not must_try
         if must_try:
             assert len(chosen) == 1 and chosen[0] in must_try, "a record on trial is alone"
         elif aside:
@@ -105,10 +118,11 @@ class ChoiceModel(PlansModel):
             end = self.partitions[index].end
             assert offsets == list(range(end, end + len(offsets))), "fresh records follow on each other"
 
-    def check_fetch(self, index: int, chosen: list[int], most: int, mode: str) -> None:
+    def check_fetch(self, index: int, chosen: list[int], most: int, mode: str, now_ms: int) -> None:
         """A ShareConsumer's, of one partition: Kafka's rule for records that keep failing."""
         records = self.partitions[index].records
         back = [records[o] for o in chosen if o in records]
+        assert all((r.not_before_ms or 0) <= now_ms for r in back), "not before its time"
         tries = max((r.failures + r.releases for r in back), default=0)
         if self.limit > 2 and tries >= self.limit - 1:
             assert len(chosen) == 1, "a record on its last attempt is alone"

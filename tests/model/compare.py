@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from coordinator.messages import LeftOut
 from coordinator.record_state import RecordState
 from coordinator.share_group import ShareGroup
-from coordinator.values import Disposition
 from tests.model.choice import ChoiceModel
 from tests.model.naive import ACQUIRED, AVAILABLE, KNOWN, Key, Plan
 from tests.unit.group_driver import GroupDriver
@@ -27,6 +26,16 @@ class Comparison:
         for receipt in chosen.items():
             assert self.receipts.setdefault(receipt, holder) == holder, f"{receipt} was handed out before"
 
+    def take_over_backoffs(self) -> None:
+        """How long a released record waits is the engine's choice, within what the retry policy says."""
+        for (index, offset), (low_ms, high_ms) in self.model.backing_off.items():
+            held = self.engine.partition(index).runs.at(offset)
+            assert held is not None
+            at_ms = held.run.not_before_ms
+            assert at_ms is not None and low_ms <= at_ms <= high_ms, f"{index}:{offset} waits until {at_ms}"
+            self.model.at((index, offset)).not_before_ms = at_ms
+        self.model.backing_off.clear()
+
     def compare(self) -> None:
         group = self.engine.group
         for index, naive in self.model.partitions.items():
@@ -41,16 +50,18 @@ class Comparison:
             assert partition.lag(end) == self.model.lag(index, end)
         for name, member in self.model.members.items():
             theirs = group.members[name]
-            mine = (member.epoch, member.deadline_ms, member.completed, member.evidence)
-            assert mine == (theirs.member_epoch, theirs.session_deadline_ms, theirs.completed, theirs.evidence), name
+            mine = (member.epoch, member.deadline_ms, member.completed, member.evidence, member.decides)
+            sessions = (theirs.member_epoch, theirs.session_deadline_ms)
+            assert mine == (*sessions, theirs.completed, theirs.evidence, theirs.decides), name
         assert set(group.plans) == set(self.model.plans), "plans live while a run carries their number"
         assert group.last_number == self.model.last_number
+        assert (group.decided, group.rejected) == (self.model.decided, self.model.rejected)
         self._compare_losses(group)
 
     def _compare_runs(self, index: int) -> None:
         partition, members, plans = self.engine.partition(index), self.engine.group.members, self.engine.group.plans
         records, start = self.model.partitions[index].records, partition.start_offset
-        known = below = acquired = 0
+        known = below = acquired = archiving = 0
         last_before, run_before = -1, None
         for first, last, run in partition.runs:
             assert last_before < first <= last, "runs overlap"
@@ -59,10 +70,13 @@ class Comparison:
             for offset in range(first, last + 1):
                 record = records.get(offset)
                 assert record is not None, f"{index}:{offset} should not be known"
-                assert run == (*KNOWN(record), Disposition.NONE, ""), f"{index}:{offset} {run} {record}"
+                assert run == KNOWN(record), f"{index}:{offset} {run} {record}"
             known += last - first + 1
             if first < start:
                 below += min(last + 1, start) - first
+            if run[0] is RecordState.ARCHIVING:
+                archiving += last - first + 1
+                assert first in partition.runs.archiving, f"nobody would write the letter of {first}-{last}"
             if run[0] is RecordState.ACQUIRED:
                 acquired += last - first + 1
                 plan = plans[run.acquisition or 0]
@@ -73,6 +87,7 @@ class Comparison:
         assert known == len(records), "an offset is missing"
         assert known - below == partition.end_offset - start, "an offset of the window was skipped"
         assert acquired == partition.acquired_count
+        assert archiving == partition.archiving_count
 
     def _compare_losses(self, group: ShareGroup) -> None:
         """What the log lost, and who is still to be told."""

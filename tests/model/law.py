@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from coordinator.commands import AcquirePlan, ArchiveGaps, CompletePlan, Expire, MoveLogStarts, TakeUpPlan
+from coordinator.commands import (
+    AcquirePlan,
+    ArchiveGaps,
+    CompletePlan,
+    Expire,
+    FileLetters,
+    MoveLogStarts,
+    TakeUpPlan,
+)
 from coordinator.messages import Acknowledge, AcquireRecords, LeaveGroup
 from coordinator.record_state import TERMINAL, RecordState
 from coordinator.records import LogStartMoved, RunsChanged
@@ -19,7 +27,9 @@ from coordinator.values import TopicIdPartition
 ACQUIRES = (AcquirePlan, TakeUpPlan, AcquireRecords)
 ENDS_A_DELIVERY = (TakeUpPlan, LeaveGroup, Expire)
 GIVES_BACK = (Acknowledge, LeaveGroup)
-LOOKS_AT_THE_LOG = (MoveLogStarts, TakeUpPlan, AcquirePlan, Acknowledge, LeaveGroup, Expire)
+LOOKS_AT_THE_LOG = (MoveLogStarts, TakeUpPlan, AcquirePlan, Acknowledge, LeaveGroup, Expire, CompletePlan)
+ARCHIVES_AT_ONCE = (FileLetters, ArchiveGaps, Acknowledge, CompletePlan)
+"""Its letter is written, or it is a gap: nothing else leads past ARCHIVING where dead letters are wanted."""
 
 
 def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> None:
@@ -50,12 +60,23 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     assert was.state not in TERMINAL, f"what is done is done: {where}"
     plan = group.plans.get(was.acquisition or 0)
     query = plan is not None and plan.query
+    wanted = bool(group.config.errors_deadletterqueue_topic_name)
+    if was.state == RecordState.ARCHIVING or isinstance(command, FileLetters):
+        assert (was.state, now) == (RecordState.ARCHIVING, Run(RecordState.ARCHIVED, was.delivery_count)), where
+        assert isinstance(command, FileLetters), f"ARCHIVING until its letter is filed: {where}"
+        return
+    if now.state == RecordState.ARCHIVING:
+        assert wanted and now.disposition, where
+        assert now == Run(now.state, was.delivery_count, disposition=now.disposition, reason=now.reason), where
+        check_archived(group, command, was, query)
+        return
     if now.state in TERMINAL:
         assert now.delivery_count == was.delivery_count, where
         if now.state == RecordState.ACKNOWLEDGED:
             assert was.acquisition is not None and isinstance(command, CompletePlan | Acknowledge), where
         elif not gone or not isinstance(command, LOOKS_AT_THE_LOG):
             check_archived(group, command, was, query)
+            assert not wanted or isinstance(command, ARCHIVES_AT_ONCE), f"archived without its letter: {where}"
         return
     counted, failed, released = (
         now.delivery_count - was.delivery_count,
@@ -71,7 +92,8 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
         assert isinstance(command, ENDS_A_DELIVERY), where
         assert plan is not None and (plan.used or not query), f"a plan that nobody read costs no try: {where}"
     if released:
-        assert isinstance(command, Acknowledge) or (isinstance(command, LeaveGroup) and not query), where
+        by_sink = isinstance(command, CompletePlan) and query
+        assert by_sink or isinstance(command, Acknowledge) or (isinstance(command, LeaveGroup) and not query), where
     if was.set_aside_ms is not None:
         assert now.set_aside_ms is not None, f"set aside until it is done: {where}"
     elif now.set_aside_ms is not None:
@@ -80,12 +102,17 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
 
 
 def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> None:
-    """By its holder, by Kafka's limit for ShareConsumers, or by a failed trial; a query's failures alone never do."""
+    """By its holder or its sink, by Kafka's limit for ShareConsumers, or by a failed trial; a query's failures alone
+    never do."""
     plan = group.plans.get(was.acquisition or 0)
     if isinstance(command, ArchiveGaps):
         assert was.state == RecordState.AVAILABLE
     elif isinstance(command, Acknowledge):
         assert was.state == RecordState.ACQUIRED
+    elif isinstance(command, CompletePlan):
+        assert plan is not None and query, f"a sink decided nothing of it: {was}"
+        at_limit = was.tries + 1 >= group.config.share_delivery_count_limit
+        assert plan.staged or command.gaps or at_limit, f"archived though no sink said so: {was}"
     elif query:
         assert plan is not None
         assert plan.trial and plan.used and was.set_aside_ms is not None, f"archived without a trial: {was}"

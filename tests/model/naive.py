@@ -6,14 +6,17 @@ everything else is predicted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from coordinator.isolation import solo_backoff_ms
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 1, 2, 3, 4
 TERMINAL = (ACKNOWLEDGED, ARCHIVED)
+REJECTED, DELIVERY_LIMIT, EXPIRED = 1, 2, 3
+"""Why a record was given up."""
 Key = tuple[int, int]
 
 
@@ -35,6 +38,8 @@ class Record:
     set_aside_ms: int | None = None
     last_tried_ms: int | None = None
     lost_trials: int = 0
+    disposition: int = 0
+    reason: str = ""
 
     def end(self, state: int) -> None:
         self.__init__(state, self.count)  # type: ignore[misc]
@@ -51,8 +56,37 @@ KNOWN = attrgetter(
     "set_aside_ms",
     "last_tried_ms",
     "lost_trials",
+    "disposition",
+    "reason",
 )
 """What is known of a record, in the order of a run's fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a sink said of a record once. at_ms: when a release of its own delay ends."""
+
+    count: int
+    outcome: int
+    at_ms: int | None = None
+    letter: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The group's retry policy; first_ms 0: none."""
+
+    first_ms: int = 0
+    multiplier: float = 2.0
+    max_ms: int = 300_000
+    jitter: float = 0.0
+
+    def window_ms(self, release: int) -> tuple[int, int]:
+        """Between what a record waits after so many releases."""
+        grown_ms = self.first_ms * self.multiplier ** (release - 1)
+        low, high = (int(min(grown_ms * (1 + sign * self.jitter), self.max_ms)) for sign in (-1, 1))
+        return low, high
 
 
 @dataclass(slots=True)
@@ -70,6 +104,8 @@ class Plan:
     told: list[Key] = field(default_factory=list)
     gave_up: list[int] = field(default_factory=list)
     """Plans that it took the place of, and that nobody used."""
+    said: dict[Key, list[Said]] = field(default_factory=dict)
+    """All that sinks ever said of its records, in order."""
 
 
 @dataclass(slots=True)
@@ -83,6 +119,7 @@ class Member:
     newest: Plan | None = None
     completed: int = 0
     evidence: bool = False
+    decides: bool = False
 
     @property
     def pending(self) -> Plan | None:
@@ -114,11 +151,21 @@ class Naive:
     lock_ms: int = 30_000
     extension_ms: int = 30 * 60_000
     locks: int = 1_000_000
+    dead_letters: bool = False
+    explicit: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+    solo_timeout_ms: int = 600_000
+    reject_ratio: float = 1.0
+    decided: int = 0
+    rejected: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
     last_number: int = 0
     handed: dict[Key, int] = field(default_factory=dict)
     untold: list[Key] = field(default_factory=list)
+    backing_off: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """Records that were just released, and between what times they may come back: which is the engine's choice."""
+    met: Counter[str] = field(default_factory=Counter)
 
     # --- small words
 
@@ -136,10 +183,10 @@ class Naive:
         return member
 
     def advance(self) -> None:
-        """Start offsets move over what is done; below the log start only what is held stays."""
+        """Start offsets move over what is done; below the log start stays what is held, or waits for a letter."""
         for partition in self.partitions.values():
             records = partition.records
-            for offset in [o for o in records if o < partition.start and records[o].state != ACQUIRED]:
+            for offset in [o for o in records if o < partition.start and records[o].state not in (ACQUIRED, ARCHIVING)]:
                 del records[offset]
             while partition.start in records and records[partition.start].state in TERMINAL:
                 del records[partition.start]
@@ -148,6 +195,15 @@ class Naive:
     def archive(self, key: Key, record: Record) -> None:
         record.end(ARCHIVED)
         self.partitions[key[0]].archived += 1
+
+    def give_up(self, key: Key, record: Record, disposition: int, reason: str = "") -> None:
+        """Archived when its dead letter is filed; at once where the group wants none."""
+        if not self.dead_letters:
+            self.archive(key, record)
+            return
+        record.end(ARCHIVING)
+        record.disposition, record.reason = disposition, reason
+        self.met[f"given up {disposition}"] += 1
 
     def log_lost(self, key: Key, number: int | None) -> None:
         """The log lost what nobody reads: the query that waits for it is told, else the one that acquires next."""
@@ -197,7 +253,7 @@ class Naive:
             if not plan.trial:
                 return self.failed_alone(record, now_ms), False
             if record.lost_trials:
-                self.archive(key, record)
+                self.give_up(key, record, DELIVERY_LIMIT)
                 return False, True
             record.lost_trials = 1
         record.state = AVAILABLE
@@ -206,16 +262,25 @@ class Naive:
     def lose_consumer_lock(self, key: Key, record: Record) -> None:
         record.failures, record.deadline_ms = record.failures + 1, None
         if record.failures + record.releases >= self.limit:
-            self.archive(key, record)
+            self.give_up(key, record, EXPIRED)
         else:
             record.state = AVAILABLE
 
-    def release(self, key: Key, record: Record) -> None:
-        record.releases, record.deadline_ms = record.releases + 1, None
-        if record.failures + record.releases >= self.limit:
-            self.archive(key, record)
-        else:
-            record.state, record.number = AVAILABLE, None
+    def release(self, key: Key, record: Record, now_ms: int | None = None, at_ms: int | None = None) -> None:
+        """Given back: at once; at ``at_ms``, its own delay; or, with ``now_ms``, as the retry policy says. One whose
+        lock was lost meanwhile had its try counted then."""
+        release, record.deadline_ms = record.releases + 1, None
+        if record.state == ACQUIRED:
+            record.releases = release
+            if record.failures + record.releases >= self.limit:
+                self.give_up(key, record, DELIVERY_LIMIT)
+                return
+        record.state, record.number = AVAILABLE, None
+        if at_ms is not None:
+            record.not_before_ms = at_ms
+        elif now_ms is not None and self.backoff.first_ms:
+            low, high = self.backoff.window_ms(release)
+            self.backing_off[key] = (now_ms + low, now_ms + high)
 
     # --- members
 

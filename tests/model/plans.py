@@ -1,4 +1,4 @@
-"""The naive model's plans of queries: take up, reclaim, complete; and ShareConsumers' acknowledgements."""
+"""The naive model's plans of queries: take up, reclaim; and ShareConsumers' acknowledgements."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from tests.model.naive import (
     ACKNOWLEDGED,
     ACQUIRED,
     AVAILABLE,
+    DELIVERY_LIMIT,
+    REJECTED,
     TERMINAL,
     Key,
     Member,
@@ -79,7 +81,7 @@ class PlansModel(Naive):
             else:
                 record.failures += plan.used and record.state == ACQUIRED
                 if plan.used and plan.trial:
-                    self.archive(key, record)
+                    self.give_up(key, record, DELIVERY_LIMIT)
                     trial_failed = True
                 elif plan.used and record.set_aside_ms is not None:
                     old = self.failed_alone(record, now_ms) or old
@@ -144,20 +146,6 @@ class PlansModel(Naive):
         self.settle()
         return plan
 
-    def complete(self, name: str, epoch: int, number: int, processed: bool) -> None:
-        member = self.member(name, epoch)
-        if number == member.completed:
-            return
-        plan = member.newest
-        if plan is None or plan.number != number:
-            raise Refused("not the newest")
-        held = list(self.held(plan))
-        for _, record in held:
-            record.end(ACKNOWLEDGED)
-        member.completed = number
-        member.evidence = member.evidence or (bool(held) and processed and plan.vouches)
-        self.settle()
-
     def acknowledge(self, name: str, epoch: int, index: int, acks: list[Ack], now_ms: int) -> bool:
         """One partition, all or nothing: False if it is refused."""
         self.member(name, epoch)
@@ -193,7 +181,9 @@ class PlansModel(Naive):
         if kind == 1:
             record.end(ACKNOWLEDGED)
         elif kind == 2:
-            self.release(key, record)
+            self.release(key, record, now_ms)
+        elif kind == 3:
+            self.give_up(key, record, REJECTED)
         elif kind == 4:
             plan = self.plans[record.number or 0]
             if not plan.query:

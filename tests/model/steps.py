@@ -8,9 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from coordinator.commands import AcquirePlan, AlterConfigs, ArchiveGaps, CompletePlan, Expire, Gap, TakeUpPlan
+from coordinator.commands import (
+    AcquirePlan,
+    AlterConfigs,
+    ArchiveGaps,
+    CompletePlan,
+    Expire,
+    FileLetters,
+    Gap,
+    LettersFiled,
+    TakeUpPlan,
+)
 from coordinator.errors import ShareGroupError
 from coordinator.messages import (
     AckBatch,
@@ -22,14 +34,18 @@ from coordinator.messages import (
     LeaveGroup,
     PartitionAcks,
     PartitionBounds,
+    PartitionOutcomes,
+    StageOutcomes,
 )
 from coordinator.record_state import RecordState
 from coordinator.records import encode_record
+from coordinator.values import AcknowledgeType, OutcomeRun
 from tests.model.choice import ChoiceModel
 from tests.model.compare import Comparison, check_taken_up
 from tests.model.law import check_decision
-from tests.model.naive import ACQUIRED, Key, Partition, Refused
+from tests.model.naive import ACQUIRED, Backoff, Key, Partition, Refused
 from tests.model.plans import Ack
+from tests.model.sinks import Row
 from tests.unit.group_driver import TOPIC_ID, GroupDriver, durable_state
 
 QUERIES = ("q1", "q2", "q3")
@@ -37,6 +53,23 @@ CONSUMERS = ("c1", "c2")
 PARTITIONS = 2
 SNAPSHOT_AFTER = 250
 RECOVER_EVERY = 40
+SOLO_TIMEOUT_MS = 60_000
+BACKOFFS = (
+    Backoff(),
+    Backoff(first_ms=1_000),
+    Backoff(first_ms=2_000, multiplier=3.0, max_ms=10_000, jitter=0.2),
+    Backoff(first_ms=20_000, multiplier=1.5, jitter=1.0),
+)
+
+
+@dataclass(frozen=True)
+class SinkConfigs:
+    """A group's configs that have to do with sinks, dead letters and retries."""
+
+    explicit: bool = False
+    dead_letters: bool = False
+    backoff: Backoff = BACKOFFS[0]
+    reject_ratio: float = 1.0
 
 
 class Engine(GroupDriver):
@@ -76,9 +109,10 @@ class Steps:
         self.model = ChoiceModel({index: Partition() for index in range(PARTITIONS)})
         self.comparison = Comparison(self.engine, self.model)
         self.mode = "batch_optimized"
+        self.sinks = SinkConfigs()
         self.epochs: dict[str, int] = {}
         self.processes: Counter[str] = Counter()
-        self.seen: Counter[str] = Counter()
+        self.seen: Counter[str] = self.model.met
         self.trace: list[str] = []
 
     def both(self, what: str, command: Any, predict: Callable[[], Any]) -> Any:
@@ -96,6 +130,7 @@ class Steps:
         self.seen[what.split()[0]] += 1
         if not isinstance(reply, AcknowledgeReply):
             predict()
+            self.comparison.take_over_backoffs()
         return reply
 
     def keys(self, reply: Any) -> dict[Key, int]:
@@ -178,16 +213,29 @@ class Steps:
             lambda: self.model.archive_gap(index, first, last),
         )
 
-    def config(self, limit: int, base: int, mode: str) -> None:
+    def config(self, limit: int, base: int, mode: str, sinks: SinkConfigs | None = None) -> None:
+        """``sinks``: as they are, if they are not named."""
         self.mode = mode
+        model, sinks = self.model, sinks or self.sinks
+        self.sinks = sinks
         configs = {
             "share.delivery.count.limit": str(limit),
             "share.isolation.base": str(base),
             "share.acquire.mode": mode,
             "share.partition.max.record.locks": "100",
+            "share.poison.solo.timeout.ms": str(SOLO_TIMEOUT_MS),
+            "share.acknowledgement.mode": "explicit" if sinks.explicit else "implicit",
+            "errors.deadletterqueue.topic.name": "dlq" if sinks.dead_letters else "",
+            "errors.deadletterqueue.max.reject.ratio": str(sinks.reject_ratio),
+            "share.release.backoff.ms": str(sinks.backoff.first_ms),
+            "share.release.backoff.multiplier": str(sinks.backoff.multiplier),
+            "share.release.backoff.max.ms": str(sinks.backoff.max_ms),
+            "share.release.backoff.jitter": str(sinks.backoff.jitter),
         }
-        self.both(f"config {limit} {base} {mode}", AlterConfigs(configs=configs), lambda: None)
-        self.model.limit, self.model.base, self.model.locks = limit, base, 100
+        self.both(f"config {limit} {base} {mode} {sinks}", AlterConfigs(configs=configs), lambda: None)
+        model.limit, model.base, model.locks, model.solo_timeout_ms = limit, base, 100, SOLO_TIMEOUT_MS
+        model.explicit, model.dead_letters = sinks.explicit, sinks.dead_letters
+        model.backoff, model.reject_ratio = sinks.backoff, sinks.reject_ratio
 
     # --- queries
 
@@ -289,13 +337,58 @@ class Steps:
         self.join_anew(name)
         self.acquire(name, self.epochs[name], self.completed(name), most)
 
-    def complete(self, name: str, epoch: int, number: int, *, processed: bool = True) -> None:
-        text = self.engine.group.number_text(number)
-        self.both(
-            f"complete {name} {number}{'' if processed else ' only gaps'}",
-            CompletePlan(member_id=name, member_epoch=epoch, number=text, processed=processed),
-            lambda: self.model.complete(name, epoch, number, processed),
+    def complete(
+        self, name: str, epoch: int, number: int, *, processed: bool = True, missing: Iterable[Key] = ()
+    ) -> None:
+        """``missing``: offsets that the log turned out not to hold."""
+        text, missing, now_ms = self.engine.group.number_text(number), sorted(missing), self.engine.now_ms
+        gaps = tuple(Gap(topic_id=TOPIC_ID, partition=index, first=o, last=o) for index, o in missing)
+        undecided: list[bool] = []
+        reply = self.both(
+            f"complete {name} {number}{'' if processed else ' only gaps'} without {missing}",
+            CompletePlan(member_id=name, member_epoch=epoch, number=text, processed=processed, gaps=gaps),
+            lambda: undecided.append(self.model.complete(name, epoch, number, processed, missing, now_ms)),
         )
+        assert reply is None or [reply.undecided] == undecided, "given back, since no sink decides"
+
+    # --- sinks, and who writes dead letters
+
+    def stage(self, rows: list[Row], *, outdated: str = "", fail_on_stale: bool = False) -> None:
+        """What a batch's rows said; ``rows`` may name any record, but each one once. ``outdated``: the sink is of an
+        earlier life of the group ("incarnation"), or of its topic ("topic")."""
+        now_ms = self.engine.now_ms
+        rows = sorted(rows, key=lambda row: row.key)
+        partitions = tuple(
+            PartitionOutcomes(topic="orders", partition=index, runs=tuple(outcome_runs(of_partition)))
+            for index, of_partition in groupby(rows, key=lambda row: row.key[0])
+        )
+        command = StageOutcomes(
+            group_id="billing",
+            incarnation="before" if outdated == "incarnation" else "i",
+            topic_ids={"orders": "before" if outdated == "topic" else TOPIC_ID},
+            fail_on_stale=fail_on_stale,
+            partitions=partitions,
+        )
+        counted: list[tuple[int, int]] = []
+        reply = self.both(
+            f"stage {[(p.partition, *map(tuple, p.runs)) for p in partitions]} {outdated} {fail_on_stale}",
+            command,
+            lambda: counted.append(self.model.stage(rows, now_ms, pinned=not outdated, fail_on_stale=fail_on_stale)),
+        )
+        assert reply is None or [(reply.staged, reply.stale)] == counted
+
+    def file_letters(self, keys: list[tuple[Key, int]]) -> None:
+        """The letters of these records are written, that were given up at this delivery count."""
+        letters = tuple(
+            LettersFiled(topic_id=TOPIC_ID, partition=index, first=offset, last=offset, delivery_count=count)
+            for (index, offset), count in keys
+        )
+
+        def predict() -> None:
+            for key, count in keys:
+                self.model.file_letters([key], count)
+
+        self.both(f"file {keys}", FileLetters(letters=letters), predict)
 
     # --- ShareConsumers
 
@@ -309,7 +402,7 @@ class Steps:
             return
         chosen = self.keys(reply)
         for index in {k[0] for k in chosen}:
-            self.model.check_fetch(index, sorted(o for i, o in chosen if i == index), most, self.mode)
+            self.model.check_fetch(index, sorted(o for i, o in chosen if i == index), most, self.mode, now_ms)
         member = self.model.members[name]
         self.model.acquired(member, self.engine.group.number(reply.number), list(chosen), False, now_ms)
         assert chosen == {k: self.model.at(k).count for k in chosen}
@@ -324,6 +417,7 @@ class Steps:
         reply = self.both(f"acknowledge {name} {index}", command, lambda: self.model.member(name, epoch))
         if reply is not None:
             taken = self.model.acknowledge(name, epoch, index, acks, now_ms)
+            self.comparison.take_over_backoffs()
             self.seen["acknowledgement " + ("taken" if taken else "refused")] += 1
             assert taken == (not reply.errors), f"{acks} {reply.errors}"
 
@@ -331,6 +425,18 @@ class Steps:
         """The offsets that the member holds, and their delivery counts."""
         records = self.model.partitions[index].records
         return {offset: records[offset].count for offset in sorted(records) if self.model.holds(name, records[offset])}
+
+
+def outcome_runs(rows: Iterable[Row]) -> Iterable[OutcomeRun]:
+    """Rows of a partition, ascending, as runs."""
+    found: list[OutcomeRun] = []
+    for (_, offset), count, outcome, delay_ms, letter, reason in rows:
+        run = OutcomeRun(offset, offset, count, AcknowledgeType(outcome), delay_ms, letter, reason)
+        if found and found[-1].last == offset - 1 and found[-1][2:] == run[2:]:
+            found[-1] = found[-1]._replace(last=offset)
+        else:
+            found.append(run)
+    return found
 
 
 def pieces(acks: Iterable[tuple[int, int, int, bool]]) -> list[Ack]:

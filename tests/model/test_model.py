@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from coordinator.errors import InvalidRecordState
+from tests.model.naive import Refused
 from tests.model.walk import Walk
+from tests.unit.rules import sink_mistakes
 
 STEPS = 1_500
+SEEDS_TO_FIND_A_MISTAKE = 40
+MISTAKES = [mistake for mistake, _ in sink_mistakes.MISTAKES]
 
 
 @pytest.mark.parametrize("walk", range(10))
@@ -35,3 +42,25 @@ def test_a_walk_meets_everything() -> None:
     assert seen.seen["loss told"]
     assert seen.seen["lost, and held by nobody"]
     assert seen.seen["given up, and logged"]
+
+
+def test_a_walk_meets_what_sinks_can_do() -> None:
+    seen = Counter[str]()
+    for seed in range(3):
+        walk = Walk(seed)
+        walk.run(1_500)
+        seen += walk.seen
+    assert all(seen[what] for what in ("stage", "stage refused", "file", "letter filed", "letter was written")), seen
+    assert all(seen[what] for what in ("veto", "silence", "gap at completion", "given back")), seen
+    assert all(seen[f"given up {disposition}"] for disposition in (1, 2, 3)), seen
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_the_model_finds_the_sinks_mistake(
+    mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake(monkeypatch)
+    with pytest.raises((AssertionError, Refused, LookupError, ValueError, AttributeError, InvalidRecordState)) as found:
+        for seed in range(SEEDS_TO_FIND_A_MISTAKE):
+            Walk(seed).run(500)
+    print(found.value)

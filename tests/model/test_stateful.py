@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.model.plans import Ack
-from tests.model.steps import CONSUMERS, PARTITIONS, QUERIES, Steps, pieces
+from tests.model.sinks import Row
+from tests.model.steps import BACKOFFS, CONSUMERS, PARTITIONS, QUERIES, SinkConfigs, Steps, pieces
 from tests.unit.group_driver import GroupDriver
 
 TWO_QUERIES = QUERIES[:2]
@@ -30,6 +31,16 @@ older = st.sampled_from((0, 0, 0, 1))
 limits = st.sampled_from((2, 3, 3, 5, 10))
 bases = st.sampled_from((5, 30, 100_000))
 modes = st.sampled_from(("batch_optimized", "record_limit"))
+sinks = st.builds(
+    SinkConfigs,
+    explicit=booleans,
+    dead_letters=booleans,
+    backoff=st.sampled_from(BACKOFFS),
+    reject_ratio=st.sampled_from((1.0, 1.0, 0.3)),
+)
+SAID = (None, 1, 1, 2, 3)  # None: no row says anything of this record
+said = st.lists(st.sampled_from(SAID), min_size=1, max_size=4)
+delays_ms = st.sampled_from((None, None, 0, 5_000, 60_000))
 failures = st.sampled_from((0, 0, 0, 1, 2, 3, 5))
 ENDS = ("completed", "failed", "gone")
 times_ms = st.sampled_from((1, 500, 2_000, 10_000, 30_001, 46_000))
@@ -42,9 +53,9 @@ class EngineAndModel(RuleBasedStateMachine):
         super().__init__()
         self.steps = Steps()
 
-    @initialize(limit=limits, base=bases, mode=modes)
-    def begin(self, limit: int, base: int, mode: str) -> None:
-        self.steps.config(limit, base, mode)
+    @initialize(limit=limits, base=bases, mode=modes, sinks=sinks)
+    def begin(self, limit: int, base: int, mode: str, sinks: SinkConfigs) -> None:
+        self.steps.config(limit, base, mode, sinks)
         for name in MEMBERS[:3]:
             self.steps.join_anew(name)
 
@@ -96,9 +107,9 @@ class EngineAndModel(RuleBasedStateMachine):
         first = self.steps.model.partitions[index].start + beyond
         self.steps.gap(index, first, first + size - 1)
 
-    @rule(limit=limits, base=bases, mode=modes)
-    def config_changes(self, limit: int, base: int, mode: str) -> None:
-        self.steps.config(limit, base, mode)
+    @rule(limit=limits, base=bases, mode=modes, sinks=sinks)
+    def config_changes(self, limit: int, base: int, mode: str, sinks: SinkConfigs) -> None:
+        self.steps.config(limit, base, mode, sinks)
 
     # --- queries
 
@@ -142,10 +153,65 @@ class EngineAndModel(RuleBasedStateMachine):
         if given_up := self.steps.given_up(name):
             self.steps.replay(name, given_up[most % len(given_up)], looks=looks)
 
-    @rule(name=queries, behind=behind, rolled_back=behind, processed=booleans)
-    def complete(self, name: str, behind: int, rolled_back: int, processed: bool) -> None:
+    @rule(name=queries, behind=behind, rolled_back=behind, processed=booleans, gaps=st.integers(0, 3))
+    def complete(self, name: str, behind: int, rolled_back: int, processed: bool, gaps: int) -> None:
         number = max(0, self.steps.newest(name) - rolled_back)
-        self.steps.complete(name, self.epoch(name, behind), number, processed=processed)
+        missing = [key for key, _ in self.steps.model.sink_of(name)[1 : gaps + 1]]
+        self.steps.complete(name, self.epoch(name, behind), number, processed=processed, missing=missing)
+
+    # --- sinks, and who writes dead letters
+
+    @rule(
+        name=queries,
+        outcomes=said,
+        older=older,
+        delay_ms=delays_ms,
+        letter=booleans,
+        also=st.integers(0, 60),
+        outdated=st.sampled_from(("", "", "", "incarnation", "topic")),
+        fail_on_stale=booleans,
+    )
+    def stage(
+        self,
+        name: str,
+        outcomes: list[int | None],
+        older: int,
+        delay_ms: int | None,
+        letter: bool,
+        also: int,
+        outdated: str,
+        fail_on_stale: bool,
+    ) -> None:
+        """What a batch holds, in any mixture, and a record that it may not hold."""
+        rows = self.rows(name, outcomes, older, delay_ms, letter)
+        if all(row.key != (0, also) for row in rows):
+            rows.append(Row((0, also), 1, 3))
+        self.steps.stage(rows, outdated=outdated, fail_on_stale=fail_on_stale)
+
+    def rows(self, name: str, outcomes: list[int | None], older: int, delay_ms: int | None, letter: bool) -> list[Row]:
+        receipts = self.steps.model.sink_of(name)
+        return [
+            Row(key, count - older, outcome, delay_ms if outcome == 2 else None, letter and outcome == 3)
+            for at, (key, count) in enumerate(receipts)
+            if (outcome := outcomes[at % len(outcomes)]) is not None
+        ]
+
+    @rule(name=queries, most=st.integers(1, 8), attempts=st.lists(said, min_size=1, max_size=3), delay_ms=delays_ms)
+    def a_batch_with_a_sink(self, name: str, most: int, attempts: list[list[int | None]], delay_ms: int | None) -> None:
+        """Attempts that each stage, and fail but for the last, which Spark commits."""
+        self.a_batch(name=name, most=most, times=0, ends="failed")
+        for attempt, outcomes in enumerate(attempts):
+            if attempt:
+                self.steps.replay(name, self.steps.newest(name))
+            self.steps.stage(self.rows(name, outcomes, 0, delay_ms, False))
+            self.steps.comparison.compare()
+        self.steps.complete(name, self.epoch(name, 0), self.steps.newest(name))
+
+    @precondition(lambda self: self.steps.model.waiting_for_letters())
+    @rule(most=st.integers(1, 40), older=older)
+    def letters_are_written(self, most: int, older: int) -> None:
+        waiting = self.steps.model.waiting_for_letters()[:most]
+        self.steps.file_letters([(key, count - older) for key, count in waiting])
 
     # --- ShareConsumers
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+from tests.model.naive import Key
 from tests.model.plans import Ack
-from tests.model.steps import CONSUMERS, PARTITIONS, QUERIES, RECOVER_EVERY, Steps, pieces
+from tests.model.sinks import Row
+from tests.model.steps import BACKOFFS, CONSUMERS, PARTITIONS, QUERIES, RECOVER_EVERY, SinkConfigs, Steps, pieces
 
 
 class Walk:
@@ -16,6 +18,7 @@ class Walk:
         self.steps = Steps()
         self.seen = self.steps.seen
         self.trace = self.steps.trace
+        self.config()
 
     def run(self, steps: int) -> None:
         for step in range(steps):
@@ -59,6 +62,8 @@ class Walk:
         self.steps.pass_time(self.chance.choice((1, 500, 2_000, 10_000, 30_001, 46_000)))
 
     def crash(self) -> None:
+        if self.chance.random() < 0.5:
+            self.steps.engine.snapshot()
         self.steps.crash()
 
     # --- the log and the configs
@@ -79,7 +84,13 @@ class Walk:
 
     def config(self) -> None:
         limit, base = self.chance.choice((2, 3, 5, 5, 10)), self.chance.choice((5, 30, 100_000))
-        self.steps.config(limit, base, self.chance.choice(("batch_optimized", "record_limit")))
+        sinks = SinkConfigs(
+            explicit=self.chance.random() < 0.4,
+            dead_letters=self.chance.random() < 0.6,
+            backoff=self.chance.choice(BACKOFFS),
+            reject_ratio=self.chance.choice((1.0, 1.0, 1.0, 0.3)),
+        )
+        self.steps.config(limit, base, self.chance.choice(("batch_optimized", "record_limit")), sinks)
 
     # --- queries
 
@@ -114,10 +125,78 @@ class Walk:
 
     def complete(self) -> None:
         name = self._any(QUERIES)
-        self.steps.complete(name, self._epoch(name), self._number(name), processed=self.chance.random() < 0.9)
+        missing: list[Key] = []
+        if self.chance.random() < 0.2:
+            missing = [key for key, _ in self.steps.model.sink_of(name) if self.chance.random() < 0.3]
+        self.steps.complete(
+            name, self._epoch(name), self._number(name), processed=self.chance.random() < 0.9, missing=missing
+        )
 
     def another_plan(self) -> None:
         self.steps.another_plan(self._any(QUERIES), self._any(CONSUMERS), self.chance.choice((1, 3, 8, 40)))
+
+    # --- sinks, and who writes dead letters
+
+    def stage(self) -> None:
+        names = [self._any(QUERIES) for _ in range(self.chance.choice((1, 1, 2)))]
+        receipts = {key: count for name in names for key, count in self.steps.model.sink_of(name)}
+        rows = self._rows(receipts, self.chance.choice((0.0, 0.1, 0.9)))
+        if self.chance.random() < 0.2:
+            rows += self._rows_of_others(receipts)
+        outdated = self.chance.choice(("incarnation", "topic")) if self.chance.random() < 0.05 else ""
+        self.steps.stage(rows, outdated=outdated, fail_on_stale=self.chance.random() < 0.1)
+
+    def _rows(self, receipts: dict[Key, int], passed_over: float) -> list[Row]:
+        """Mostly one outcome for all, with some that are different."""
+        mostly = self.chance.choice((1, 1, 2, 3))
+        rows = []
+        for key, count in receipts.items():
+            if self.chance.random() >= passed_over:
+                outcome = mostly if self.chance.random() < 0.8 else self.chance.choice((1, 2, 3))
+                delay_ms = self.chance.choice((None, None, None, 0, 5_000, 60_000)) if outcome == 2 else None
+                letter = outcome == 3 and self.chance.random() < 0.4
+                rows.append(Row(key, count, outcome, delay_ms, letter, self.chance.choice(("", "", "bad"))))
+        return rows
+
+    def _rows_of_others(self, receipts: dict[Key, int]) -> list[Row]:
+        """Records that this batch may not have held, with receipts that may be another delivery's."""
+        index = self.chance.randrange(PARTITIONS)
+        known = self.steps.model.partitions[index].records
+        first = self.chance.choice(list(known)) if known else 0
+        return [
+            Row(
+                (index, o),
+                (known[o].count if o in known else 1) - self.chance.choice((0, 1)),
+                self.chance.choice((1, 2, 3)),
+            )
+            for o in range(first, first + self.chance.choice((1, 3, 10)))
+            if (index, o) not in receipts
+        ]
+
+    def batch(self) -> None:
+        """What a query with a sink does: some attempts, of which each may decide otherwise, and then Spark's commit."""
+        name = self._any(QUERIES)
+        self.steps.join_again(name)
+        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
+        self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((1, 8, 40)))
+        self.steps.use(name, self.steps.epochs[name], self.steps.newest(name))
+        for _ in range(self.chance.choice((0, 1, 1, 2))):
+            self.steps.stage(self._rows(dict(self.steps.model.sink_of(name)), 0.1))
+            self.steps.comparison.compare()
+            self.steps.replay(name, self.steps.newest(name))
+        if self.chance.random() < 0.8:
+            self.steps.stage(self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.0, 0.3))))
+        self.steps.comparison.compare()
+        if self.chance.random() < 0.8:
+            self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
+
+    def letters(self) -> None:
+        """Some of those that are wanted; now and then one that nobody waits for."""
+        keys = [w for w in self.steps.model.waiting_for_letters() if self.chance.random() < 0.7]
+        if self.chance.random() < 0.2:
+            keys.append(((0, self.chance.randint(0, 60)), self.chance.randint(1, 3)))
+        if len(dict(keys)) == len(keys):
+            self.steps.file_letters(keys)
 
     # --- ShareConsumers
 
@@ -153,16 +232,19 @@ ACTIONS = {
     "heartbeat": 8,
     "leave": 1,
     "time": 6,
-    "crash": 1,
+    "crash": 2,
     "new_records": 8,
     "log_start": 3,
     "gap": 1,
-    "config": 1,
+    "config": 2,
     "acquire": 20,
     "use": 14,
     "replay": 10,
     "complete": 10,
     "another_plan": 2,
+    "stage": 12,
+    "batch": 5,
+    "letters": 4,
     "fetch": 12,
     "acknowledge": 14,
 }
