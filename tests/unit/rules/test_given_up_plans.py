@@ -144,6 +144,22 @@ def test_what_the_log_lost_meanwhile_is_told_once() -> None:
         assert ranges(group.next(logged, limit=None)) == [(70, 99, 4)]
 
 
+def test_it_is_used_unless_its_query_fails_for_a_loss() -> None:
+    for loss, fail, used in ((False, True, True), (True, False, True), (True, True, False)):
+        group, logged, _ = successor_with_another_plan()
+        group.log_starts[0] = 70 if loss else 0  # nobody but who takes it up has noticed
+        assert bool(group.use(logged, fail_on_data_loss=fail).data_loss) == loss
+        newest = group.group.members["m1"].newest
+        assert newest is not None and newest.used == used
+
+
+def test_a_completed_plan_gave_up_nothing_any_more() -> None:
+    group, logged, newest = successor_with_another_plan()
+    group.complete(newest)
+    with pytest.raises(StalePlan):
+        group.use(logged)
+
+
 def test_a_topic_that_is_gone_is_the_logs_loss() -> None:
     group, logged, _ = successor_with_another_plan()
     member = group.group.members["m1"]
