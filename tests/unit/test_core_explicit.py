@@ -187,8 +187,8 @@ def test_the_breaker_is_off_by_default() -> None:
 def test_what_is_accepted_or_rejected_was_processed_and_what_is_released_was_not(
     outcome: AcknowledgeType, evidence: bool
 ) -> None:
-    group, plan = batch(3)
-    group.stage(said(0, 2, outcome))
+    group, plan = batch(1)
+    group.stage(said(0, 0, outcome))
     group.complete(plan)
     assert group.group.members["m1"].evidence is evidence
 

@@ -304,11 +304,12 @@ def test_what_explicit_mode_would_release_below_the_log_start_is_archived() -> N
     assert states(group) == ["[4..7] AVAILABLE 1", "[8..9] ACKNOWLEDGED 1"]
 
 
-def test_a_plan_without_a_sink_is_given_back_above_the_log_start_only() -> None:
+@pytest.mark.parametrize(("log_start", "left"), [(4, "[4..9] AVAILABLE 1"), (9, "[9..9] AVAILABLE 1")])
+def test_a_plan_without_a_sink_is_given_back_above_the_log_start_only(log_start: int, left: str) -> None:
     group, plan = batch(10, **EXPLICIT)
-    group.move_log_start(4)
+    group.move_log_start(log_start)
     assert group.complete(plan).undecided
-    assert states(group) == ["[4..9] AVAILABLE 1"]
+    assert states(group) == [left]
 
 
 def test_what_is_rejected_below_the_log_start_waits_for_its_letter_all_the_same() -> None:
