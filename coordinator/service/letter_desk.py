@@ -154,12 +154,12 @@ class Desk:
 
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, Letter | None]]) -> None:
         """Write the letters, then file what is settled."""
+        if gone := self._letters.gone_topics(backlog):  # since it was read, perhaps: then another's was read
+            chunk = [(d, n, self._letters.bare(d, n) if d.key.topic_id in gone else w) for d, n, w in chunk]
         self._file(backlog, [(due, offset) for due, offset, written in chunk if written is None], "not_in_the_log")
         letters = [(due, offset, written) for due, offset, written in chunk if written is not None]
         if not letters:
             return
-        if gone := self._letters.gone_topics(backlog):  # since they were read, perhaps: then another's was read
-            letters = [(d, n, self._letters.bare(d, n) if d.key.topic_id in gone else w) for d, n, w in letters]
         if self._writer is None:
             self._writer = LetterWriter(self._cluster.addresses, self._kafka_config)
         fates = self._writer.write(self._pass.topic, self._pass.partitions, [written for _, _, written in letters])

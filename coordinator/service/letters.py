@@ -49,16 +49,9 @@ class Letters:
         be read now are left out, and so are those of source partitions that are not ``is_up``."""
         gone = self.gone_topics(backlog)
         for key, group in groupby(backlog.due, key=lambda due: due.key):
-            due = list(group)
-            if not is_up(key.partition):
-                continue
-            copies = backlog.config.errors_deadletterqueue_copy_record_enable
-            # Only what a consumer or a sink has had is known to be in the log.
-            reads = copies or any(each.disposition is not Disposition.REJECTED for each in due)
-            if key.topic_id in gone or not reads:
-                yield from ((each, n, self.bare(each, n)) for each in due for n in range(each.first, each.last + 1))
-            else:
-                yield from self._read(backlog, due, is_up, copies=copies)
+            found = self._bare_or_read(backlog, list(group), is_gone=key.topic_id in gone)
+            while is_up(key.partition) and (one := next(found, None)) is not None:
+                yield one
 
     def gone_topics(self, backlog: Backlog) -> frozenset[str]:
         """Ids of topics that were deleted, or made anew: what lies at their offsets now is something else. A broker
@@ -85,16 +78,22 @@ class Letters:
 
     # --- inside
 
-    def _read(
-        self, backlog: Backlog, due: list[Due], is_up: Callable[[int], bool], *, copies: bool
+    def _bare_or_read(
+        self, backlog: Backlog, due: list[Due], *, is_gone: bool
     ) -> Iterator[tuple[Due, int, Letter | None]]:
+        copies = backlog.config.errors_deadletterqueue_copy_record_enable
+        # Only what a consumer or a sink has had is known to be in the log.
+        reads = copies or any(each.disposition is not Disposition.REJECTED for each in due)
+        if reads and not is_gone:
+            return self._read(backlog, due, copies=copies)
+        return ((each, n, self.bare(each, n)) for each in due for n in range(each.first, each.last + 1))
+
+    def _read(self, backlog: Backlog, due: list[Due], *, copies: bool) -> Iterator[tuple[Due, int, Letter | None]]:
         offsets = [n for each in due for n in range(each.first, each.last + 1)]
         owners = iter(due)
         owner, is_whole = next(owners), True
         try:
             for answer in self._answers(backlog, due[0], offsets):
-                if not is_up(due[0].key.partition):
-                    return
                 while answer.offset > owner.last:
                     owner = next(owners)
                 if isinstance(answer, Original):

@@ -3,6 +3,7 @@ letter topic are stood in for; the group is a real one."""
 
 import logging
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -190,7 +191,19 @@ def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, desk, queu
     assert waiting(group) == {0: 10, 1: 0}
 
 
-def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, desk, queue):
+@pytest.mark.parametrize("copy", ["true", "false"])
+def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group, desk, queue, monkeypatch, copy):
+    monkeypatch.setattr(letter_desk, "CHUNK_LETTERS", 2)
+    monkeypatch.setattr(letter_desk.letter_backlog, "MOST_RECORDS", 5)
+    reject(group, copy_record_enable=copy)
+    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+
+    assert desk.work() is Left.WAITING
+    assert (queue.asked, waiting(group)) == (12, {0: 10, 1: 0})
+
+
+def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, desk, queue, monkeypatch):
+    monkeypatch.setattr(letter_desk, "CHUNK_LETTERS", 2)
     reject(group)
     queue.of_offset = {4: Written(Fate.CANT_HEAL, "INVALID_RECORD")}
 
@@ -257,6 +270,21 @@ def test_a_log_that_ends_too_soon_is_waited_for_a_while(group, desk, queue, log,
     assert queue.values()[0, 9] is None
 
 
+def test_the_while_begins_anew_once_the_log_is_whole(group, desk, queue, log, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(letters, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    reject(group)
+    log.absent = {9: Why.PAST_END}
+    desk.work()
+    log.absent, queue.of_offset = {}, {9: Written(Fate.PASSING, "x")}
+    desk.work()  # it was read, and not written
+    now[0] += letters.PAST_END_S + 1
+    log.absent, queue.of_offset = {9: Why.PAST_END}, {}
+
+    assert desk.work() is Left.WAITING
+    assert waiting(group) == {0: 1, 1: 1}
+
+
 def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, desk, queue, log, cluster):
     reject(group)
 
@@ -269,6 +297,23 @@ def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, desk, que
 
     assert desk.work() is Left.NOTHING
     assert set(queue.values().values()) == {None}
+
+
+def test_a_topic_made_anew_has_nothing_to_say_of_the_old_ones_offsets(group, desk, queue, log, cluster):
+    reject(group)
+    cluster.delete("orders")
+    cluster.add("orders", partitions=2)
+    log.absent = dict.fromkeys(range(10), Why.NEVER)
+
+    assert desk.work() is Left.NOTHING
+    assert len(queue.letters) == 20
+
+
+def test_letters_that_may_be_written_later_are_waited_for_though_others_need_a_person(group, desk, queue):
+    reject(group)
+    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT"), 1: Written(Fate.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")}
+
+    assert desk.work() is Left.WAITING
 
 
 def test_a_topic_that_is_missing_blocks_until_it_is_there(group, desk, cluster, queue):
