@@ -26,6 +26,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--base", type=int, default=100_000, help="share.isolation.base")
     parser.add_argument("--fetches", type=int, default=0, help="of a ShareConsumer (default: there is none)")
     parser.add_argument("--releases", action="store_true", help="the ShareConsumer may release, too")
+    parser.add_argument(
+        "--sink", default="", help="what a sink may say of a record, such as accept,release (default: none)"
+    )
+    parser.add_argument("--rejects", type=int, default=0, help="offsets, as bits, that it always rejects")
+    parser.add_argument("--gives-back", type=int, default=0, help="offsets, as bits, that it always releases")
     parser.add_argument("--go-on-after-loss", action="store_true", help="failOnDataLoss=false")
     parser.add_argument("--total", type=int, default=1, help="how much may go wrong in one run, all kinds together")
     for kind in KINDS:
@@ -44,6 +49,9 @@ def main() -> int:
         fail_on_data_loss=not given.go_on_after_loss,
         fetches=given.fetches,
         releases=given.releases,
+        sink=tuple(filter(None, given.sink.split(","))),
+        rejects=given.rejects,
+        gives_back=given.gives_back,
     )
     budget = Budget(given.total, **{kind: getattr(given, kind) for kind in KINDS})
     with pytest.MonkeyPatch.context() as patch:

@@ -173,6 +173,7 @@ class Coordinators:
             log_start=max(at.log_start, self.partition(log).log_start),
             limit=self.setting.limit,
             base=self.setting.base,
+            rejectable=sum(1 << o for o in range(self.setting.records) if "reject" in self.setting.may_say(o)),
         )
 
     def _group(self, number: int) -> ShareGroup:

@@ -7,6 +7,9 @@ Both are said of the end: from any world on, nothing more goes wrong, the querie
 is nothing left to do. That they come to such an end is a part of it: no query is refused for ever, no record is left.
 Exceptions are taken record by record, which is more than the words ask for: the records of a batch that nobody took are
 held to it as well.
+
+Where a sink says different things of a record in different attempts, it may be in an output and given up, or in several
+outputs, but never in none. Where it always says the same, that is what becomes of it.
 """
 
 from __future__ import annotations
@@ -100,13 +103,21 @@ def outputs(world: World, setting: Setting) -> str:
     """Of each record, in how many outputs it is."""
     processed = world.consumer.processed
     kept = range(world.log_start, setting.records)
+    rolls = len(setting.sink) > 1
+    for offset in kept:
+        if "accept" not in setting.may_say(offset) and setting.sink:
+            written = [batch for query in world.queries for batch in (*query.replaced, *query.skipped)]
+            if not world.archived >> offset & 1:
+                return f"record {offset}, which no sink ever accepts, was accepted"
+            if any(batch >> offset & 1 for batch in written):
+                return f"record {offset}, which no sink ever accepts, is in an output"
     for offset in (o for o in kept if not world.archived >> o & 1):
         others = processed >> offset & 1
         replaced = sum(batch >> offset & 1 for query in world.queries for batch in query.replaced)
         skipped = sum(batch >> offset & 1 for query in world.queries for batch in query.skipped)
         if not replaced + others or not skipped + others:
             return f"record {offset} is in no output"
-        lost = world.lost >> offset & 1
+        lost = world.lost >> offset & 1 or rolls
         if replaced > 1 and not lost:
             return f"record {offset} is in {replaced} outputs of sinks that replace, and no lock was lost"
         if skipped > 1 and not lost and not world.cut >> offset & 1:

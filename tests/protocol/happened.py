@@ -48,10 +48,17 @@ def runs_by_offset(records: Iterable[StateRecord]) -> dict[int, Run]:
 
 
 def what_happened(
-    before: dict[int, Run], appended: Iterable[StateRecord], *, time_passed: bool, log_start: int, limit: int, base: int
+    before: dict[int, Run],
+    appended: Iterable[StateRecord],
+    *,
+    time_passed: bool,
+    log_start: int,
+    limit: int,
+    base: int,
+    rejectable: int = 0,
 ) -> Happened:
-    """Of one transaction; ``before`` are the runs that it changes."""
-    looked = _Look(dict(before), time_passed, log_start, limit)
+    """Of one transaction; ``before`` are the runs that it changes; ``rejectable``: what a sink may reject."""
+    looked = _Look(dict(before), time_passed, log_start, limit, rejectable)
     for record in appended:
         if isinstance(record, PlanTakenUp):
             looked.cut |= bits((out.first, out.last) for out in record.left_out if out.reason in CUT)
@@ -71,6 +78,7 @@ class _Look:
     time_passed: bool
     log_start: int
     limit: int
+    rejectable: int
     taken: list[tuple[int, int]] = field(default_factory=list)
     lapsed: int = 0
     cut: int = 0
@@ -111,5 +119,10 @@ class _Look:
         return was.state == RecordState.AVAILABLE and run.state == RecordState.ACQUIRED
 
     def _may_be_given_up(self, offset: int, was: Run) -> bool:
-        """The log lost it, its trial failed, or a ShareConsumer's tries are used up."""
-        return offset < self.log_start or was.set_aside_ms is not None or was.tries + 1 >= self.limit
+        """The log lost it, its trial failed, its tries are used up, or a sink rejects it."""
+        return (
+            bool(self.rejectable >> offset & 1)
+            or offset < self.log_start
+            or was.set_aside_ms is not None
+            or was.tries + 1 >= self.limit
+        )

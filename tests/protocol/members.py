@@ -3,21 +3,23 @@
 What Spark does is taken from design §4 and §8: ``offsets/N`` is written after ``latestOffset``, ``commits/N`` after the
 sink wrote; a new process replays the last logged, uncommitted batch by ``partitions(end)``, and asks ``latestOffset``
 only from a batch that was committed. A query writes to two sinks: one replaces its output of a (query, batch id), one
-skips a batch id that it knows. Sets of offsets are bits of an int.
+skips a batch id that it knows. Where the setting has a sink of ours, it acknowledges first, then writes what it
+accepts. Sets of offsets are bits of an int.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, NamedTuple
 
-from coordinator.messages import AcknowledgeReply, AcquiredReply, Joined, PlanReply
+from coordinator.messages import AcknowledgeReply, AcquiredReply, Joined, OutcomesStaged, PlanReply
 from tests.protocol.happened import bits
-from tests.protocol.requests import Request
+from tests.protocol.requests import Request, Said
 from tests.protocol.setting import Setting
 
 ASKED_AGAIN = ("CoordinatorNotAvailable",)
-LOCAL = ("log", "write", "commit")
-"""Phases in which a query needs nobody: it writes offsets/N, its output, commits/N."""
+LOCAL = ("log", "decide", "write", "commit")
+"""Phases in which a query needs nobody: it writes offsets/N, decides its records, writes its output, commits/N."""
 
 
 class Query(NamedTuple):
@@ -40,6 +42,8 @@ class Query(NamedTuple):
     skipped: tuple[int, ...] = ()
     failures: int = 0
     """How often it failed by name."""
+    said: Said = ()
+    """What its sink says of the batch."""
     at: int = 0
     """How many entries of Spark's log its process knows."""
     stopped: tuple[str, str, int] = ("", "", 0)
@@ -61,7 +65,7 @@ class Query(NamedTuple):
         return self._replace(member=member, processes=processes, phase=phase, at=len(self.offsets))
 
     def died(self) -> Query:
-        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, at=0)
+        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, said=(), at=0)
 
     def stops(self) -> Query:
         """Its driver is stopped, and is thought to be gone."""
@@ -88,6 +92,8 @@ class Query(NamedTuple):
         if self.phase == "ask":
             start = self.offsets[self.at - 1] if self.at else ""
             return Request("next", self.member, self.epoch, start, self.most, log_start)
+        if self.phase == "stage":
+            return Request("stage", self.member, self.epoch, said=self.said)
         return Request(self.phase, self.member, self.epoch, self.offsets[-1], log_start=log_start)
 
     def heard(self, answer: Any, error: str, setting: Setting) -> Query:
@@ -103,14 +109,31 @@ class Query(NamedTuple):
         if isinstance(answer, PlanReply):
             if answer.data_loss and setting.fail_on_data_loss:
                 return self.failed()
-            held = bits((r.first, r.last) for p in answer.plan.partitions for r in p.ranges)
-            return self._replace(phase="write", batch=held)
+            ranges = [r for p in answer.plan.partitions for r in p.ranges]
+            held = self._replace(phase="write", batch=bits((r.first, r.last) for r in ranges))
+            if not setting.sink:
+                return held
+            said = tuple((offset, r.delivery_count, "") for r in ranges for offset in range(r.first, r.last + 1))
+            return held._replace(phase="decide", said=said)
+        if isinstance(answer, OutcomesStaged):
+            return self._replace(phase="write")
         return self._replace(phase="commit")  # after "complete", which only a mistake asks for
 
     # --- what it does alone
 
+    def decides(self, setting: Setting) -> list[Query]:
+        """All that its sink may say of the batch; what it says of all of it where it may, first."""
+        ways = product(*(setting.may_say(offset) for offset, _, _ in self.said))
+        found = []
+        for way in ways:
+            said = tuple((offset, count, outcome) for (offset, count, _), outcome in zip(self.said, way, strict=True))
+            found.append(self._replace(phase="stage", said=said))
+        return found
+
     def goes_on(self, log_start: int, setting: Setting) -> Query:
         """The step of a phase in which it needs nobody."""
+        if self.phase == "decide":
+            return self.decides(setting)[0]
         if self.phase == "log" and self.at < len(self.offsets):
             return self.died()  # a concurrent update of Spark's log
         if self.phase == "log":
@@ -118,7 +141,7 @@ class Query(NamedTuple):
             return self._replace(phase="use", offsets=offsets, log_member=self.member, at=len(offsets), plan="")
         if self.phase == "write":
             return self.wrote(log_start, setting)
-        return self._replace(phase="ask", commits=self.commits + 1, batch=0)
+        return self._replace(phase="ask", commits=self.commits + 1, batch=0, said=())
 
     def wrote(self, log_start: int, setting: Setting) -> Query:
         """Tasks read the batch, and the sinks have it, each in its way."""
@@ -126,6 +149,8 @@ class Query(NamedTuple):
         if gone and setting.fail_on_data_loss:
             return self.failed()
         batch, at = self.batch & ~gone, len(self.offsets) - 1
+        if setting.sink:
+            batch &= bits((offset, offset) for offset, _, outcome in self.said if outcome == "accept")
         skipped = self.skipped if at < len(self.skipped) else (*self.skipped, batch)
         return self._replace(phase="commit", batch=batch, replaced=(*self.replaced[:at], batch), skipped=skipped)
 

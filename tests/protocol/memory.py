@@ -11,6 +11,7 @@ from coordinator.records import (
     MemberJoined,
     PartitionInitialized,
     PlanKept,
+    PlanStaged,
     ProgressKept,
     Record,
     RunsChanged,
@@ -28,6 +29,7 @@ ORDER: tuple[type, ...] = (
     TopicRegistered,
     MemberJoined,
     PlanKept,
+    PlanStaged,
     ProgressKept,
     PartitionInitialized,
     RunsChanged,
@@ -41,8 +43,18 @@ LONG_AGO_MS = NOW_MS - 20 * SESSION_MS
 def ordered(records: Iterable[Record]) -> list[tuple[bytes, Record]]:
     """A snapshot with each record's bytes, in the order in which it can be replayed; of a kind, by their bytes (plan
     numbers are below 128, so that they are in order too)."""
+    records = [_without_ratio(record) for record in records]
     pairs = [(encode_record(record), record) for record in records]
     return sorted(pairs, key=lambda pair: (RANKS[type(pair[1])], pair[0]))
+
+
+def _without_ratio(record: Record) -> Record:
+    """No query of these worlds is stopped for what it rejects, so worlds that differ in the count of it are one."""
+    if isinstance(record, ProgressKept):
+        return ProgressKept(
+            number=record.number, member_id=record.member_id, evidence=record.evidence, decides=record.decides
+        )
+    return record
 
 
 def of_process(group: ShareGroup) -> list[Record]:

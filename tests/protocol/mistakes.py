@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from coordinator.commands import acquire
+from coordinator.messages import OutcomesStaged
 from coordinator.runs import Run
 from coordinator.service import shard
 from coordinator.service.shard import Shard
@@ -15,6 +16,12 @@ from tests.protocol import coordinators
 from tests.protocol.coordinators import OneLog
 from tests.protocol.members import Query
 from tests.protocol.setting import Budget, Setting
+from tests.unit.rules.sink_mistakes import (
+    forget_that_attempts_disagree,
+    leave_staged_outcomes_out_of_snapshots,
+    leave_what_is_decided_out_of_a_replay,
+    stage_without_appending,
+)
 from tests.unit.rules.source_mistakes import (
     forget_newest_plans_without_runs,
     forget_what_was_given_up,
@@ -123,11 +130,36 @@ def take_the_member_from_start(patch: Patch) -> None:
     patch.setattr(Query, "started", started)
 
 
+# --- the sink
+
+
+def write_before_acknowledging(patch: Patch) -> None:
+    """What is written is there when nothing is staged yet."""
+    right_decides, right_heard, right_wrote = Query.decides, Query.heard, Query.wrote
+
+    def decides(self: Query, setting: Setting) -> list[Query]:
+        return [decided._replace(phase="write") for decided in right_decides(self, setting)]
+
+    def wrote(self: Query, log_start: int, setting: Setting) -> Query:
+        after = right_wrote(self, log_start, setting)
+        return after._replace(phase="stage") if after.up and setting.sink else after
+
+    def heard(self: Query, answer: Any, error: str, setting: Setting) -> Query:
+        after = right_heard(self, answer, error, setting)
+        return after._replace(phase="commit") if isinstance(answer, OutcomesStaged) else after
+
+    for name, wrong in (("decides", decides), ("wrote", wrote), ("heard", heard)):
+        patch.setattr(Query, name, wrong)
+
+
 TWO = Setting()
 ONE_RECORD = Setting(records=1, most=(1, 1))
 SLICES = Setting(limit=3, base=1)
 CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True)
 STOPPED = Setting(records=3, most=(1,), fetches=1)
+
+REJECTS = Setting(sink=("accept",), rejects=1)
+ROLLS = Setting(records=1, most=(1,), sink=("accept", "release"))
 
 MISTAKES = (
     Mistake(skip_the_fence, ONE_RECORD, Budget(1, takeovers=1)),
@@ -151,4 +183,9 @@ MISTAKES = (
     Mistake(refuse_a_plan_that_was_given_up_for_ever, STOPPED, Budget(2, expiries=1, stops=1)),
     Mistake(keep_what_took_the_place_of_a_given_up_plan, STOPPED, Budget(2, expiries=1, stops=1)),
     Mistake(forget_what_was_given_up, STOPPED, Budget(2, expiries=1, stops=1)),
+    Mistake(stage_without_appending, REJECTS, Budget(1, restarts=1)),
+    Mistake(leave_staged_outcomes_out_of_snapshots, REJECTS, Budget(1, restarts=1)),
+    Mistake(leave_what_is_decided_out_of_a_replay, REJECTS, Budget(1, crashes=1)),
+    Mistake(forget_that_attempts_disagree, ROLLS, Budget(1, crashes=1)),
+    Mistake(write_before_acknowledging, ROLLS, Budget(1, crashes=1)),
 )

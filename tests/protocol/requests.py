@@ -21,6 +21,8 @@ from coordinator.messages import (
     NextPlan,
     PartitionAcks,
     PartitionBounds,
+    PartitionOutcomes,
+    StageOutcomes,
     UsePlan,
 )
 from coordinator.service import scripts
@@ -28,17 +30,20 @@ from coordinator.service.scripts import Facts
 from coordinator.service.shard import Script, Steps, one
 from coordinator.service.subscription import TopicPartitionId
 from coordinator.share_group import ShareGroup
-from coordinator.values import AcknowledgeType
+from coordinator.values import AcknowledgeType, OutcomeRun
 from tests.protocol.setting import Setting
 
 GROUP, TOPIC, TOPIC_ID = "billing", "orders", "T"
 PLACE = TopicPartitionId(TOPIC, TOPIC_ID, 0)
-ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE}
+ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
+Said = tuple[tuple[int, int, str], ...]
+"""What a sink says of its batch's records: offset, delivery count, outcome."""
 
 
 class Request(NamedTuple):
     """What a member asks; epoch 0: none yet. ``text``: a process id, a start or a plan. ``log_start``: what the broker
-    said when it was asked, which may be old when the request is served. ``offset`` and ``count``: a receipt."""
+    said when it was asked, which may be old when the request is served. ``offset`` and ``count``: a receipt. ``said``:
+    what a sink stages."""
 
     kind: str
     member: str
@@ -48,9 +53,11 @@ class Request(NamedTuple):
     log_start: int = 0
     offset: int = 0
     count: int = 0
+    said: Said = ()
 
     def __str__(self) -> str:
         told = f" {self.text}" if self.text else ""
+        told += "".join(f" {offset}:{count} {outcome}" for offset, count, outcome in self.said)
         told += f" {self.offset} at count {self.count}" if self.count else ""
         return f"{self.member} (epoch {self.epoch}) {self.kind}{told}"
 
@@ -73,6 +80,8 @@ def script_of(request: Request, setting: Setting) -> Script[Any]:
         return scripts.use_plan(use, facts, gone=frozenset(), unsubscribed=frozenset())
     if request.kind == "complete":
         return one(CompletePlan(member_id=request.member, member_epoch=request.epoch, number=request.text))
+    if request.kind == "stage":
+        return scripts.describe(_staging(request))
     if request.kind == "fetch":
         bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=request.log_start, end=setting.records)
         return one(AcquireRecords(**who, max_records=request.most, bounds=(bounds,)))
@@ -80,6 +89,17 @@ def script_of(request: Request, setting: Setting) -> Script[Any]:
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
     acks = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch,))
     return scripts.describe(Acknowledge(**who, partitions=(acks,)))
+
+
+def _staging(request: Request) -> StageOutcomes:
+    runs = tuple(OutcomeRun(offset, offset, count, ACKS[outcome]) for offset, count, outcome in request.said)
+    return StageOutcomes(
+        group_id=GROUP,
+        incarnation="i",
+        topic_ids={TOPIC: TOPIC_ID},
+        rows=len(runs),
+        partitions=(PartitionOutcomes(topic=TOPIC, partition=0, runs=runs),) if runs else (),
+    )
 
 
 def script_of_a_new_group(configs: Mapping[str, str]) -> Script[Any]:

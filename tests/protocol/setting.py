@@ -15,7 +15,9 @@ that differ only in what the clock says are one."""
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """What does not change while a world is walked. ``most``: each query's maxOffsetsPerTrigger. ``fetches``: how often
-    the ShareConsumer asks for a record; with ``releases`` it may also give one back."""
+    the ShareConsumer asks for a record; with ``releases`` it may also give one back. ``sink``: what a query's sink may
+    say of a record, in any attempt anything; empty: there is none. ``rejects``, ``gives_back``: offsets, as bits, of
+    which it says the same each time."""
 
     records: int = 2
     most: tuple[int, ...] = (2, 1)
@@ -24,6 +26,15 @@ class Setting:
     fail_on_data_loss: bool = True
     fetches: int = 0
     releases: bool = False
+    sink: tuple[str, ...] = ()
+    rejects: int = 0
+    gives_back: int = 0
+
+    def may_say(self, offset: int) -> tuple[str, ...]:
+        """The outcomes that the sink may have for this record."""
+        if self.rejects >> offset & 1:
+            return ("reject",)
+        return ("release",) if self.gives_back >> offset & 1 else self.sink
 
     def __str__(self) -> str:
         queries = ", ".join(f"{name} takes up to {most}" for name, most in zip("abcdef", self.most, strict=False))
@@ -32,6 +43,10 @@ class Setting:
             told.append(f"isolation base {self.base}")
         if self.fetches:
             told.append(f"a ShareConsumer that fetches {self.fetches} times" + (", or releases" * self.releases))
+        if self.sink:
+            told.append(f"a sink that says {' or '.join(self.sink)}")
+        if self.rejects or self.gives_back:
+            told.append(f"it rejects {self.rejects:b} and releases {self.gives_back:b}")
         return "; ".join(told)
 
 

@@ -9,7 +9,17 @@ import pytest
 
 from tests.protocol import guarantee
 from tests.protocol.explorer import Walk
-from tests.protocol.mistakes import CONSUMER, MISTAKES, ONE_RECORD, SLICES, STOPPED, TWO, Mistake
+from tests.protocol.mistakes import (
+    CONSUMER,
+    MISTAKES,
+    ONE_RECORD,
+    REJECTS,
+    ROLLS,
+    SLICES,
+    STOPPED,
+    TWO,
+    Mistake,
+)
 from tests.protocol.setting import Budget, Setting
 from tests.protocol.world import World
 
@@ -25,6 +35,19 @@ WALKS = {
     "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1)),
     "a driver is stopped": (STOPPED, Budget(2, expiries=1, stops=1)),
     "a driver is stopped while the log moves": (STOPPED, Budget(3, expiries=1, retention=2, stops=1)),
+    "a sink rejects a record": (REJECTS, Budget(2, crashes=1, restarts=1, expiries=1, pauses=1, delays=1)),
+    "a sink gives records back": (
+        Setting(records=1, most=(1, 1), limit=2, sink=("accept",), gives_back=1),
+        Budget(2, crashes=1, restarts=1, takeovers=1, expiries=1),
+    ),
+    "a sink says one thing and then another": (
+        ROLLS,
+        Budget(2, crashes=2, restarts=1, takeovers=1, expiries=1, pauses=1, lost=1, delays=1),
+    ),
+    "a sink accepts, or rejects": (
+        Setting(records=1, most=(1, 1), sink=("accept", "reject")),
+        Budget(2, crashes=2, restarts=1, expiries=1, pauses=1, delays=1),
+    ),
     "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1)),
     "records are set aside": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
     "two queries die with their coordinator": (

@@ -102,7 +102,12 @@ class Steps:
 
     def _alone(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
         query = world.queries[index]
-        yield f"{query.name} does: {query.phase}", self.goes_on(world, index), budget
+        if query.phase == "decide":
+            for decided in query.decides(self.setting):
+                said = ", ".join(f"{outcome} {offset}" for offset, _, outcome in decided.said)
+                yield f"{query.name} decides: {said or 'nothing'}", world.with_query(index, decided), budget
+        else:
+            yield f"{query.name} does: {query.phase}", self.goes_on(world, index), budget
         if left := budget.spend("crashes"):
             yield f"{query.name} dies before it does: {query.phase}", world.with_query(index, query.died()), left
         if query.phase == "log" and not query.stopped[1] and (left := budget.spend("stops")):
