@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from tests.simulation import poison, service
+from tests.simulation.service_scenario import ServiceScenario
 
 
 def play_poison(seed: int, trace: bool) -> int:
@@ -20,7 +21,7 @@ def play_poison(seed: int, trace: bool) -> int:
 
 def play_service(seed: int, trace: bool) -> int:
     """Events of a run."""
-    run = service.ServiceRun(service.ServiceScenario.of(seed))
+    run = service.ServiceRun(ServiceScenario.of(seed))
     try:
         service.finish(run)
     finally:

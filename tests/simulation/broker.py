@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from coordinator.service.scripts import Facts
@@ -19,6 +20,8 @@ class Broker:
         self.starts = [0] * partitions
         self.ends = [records] * partitions
         self.poison: set[Record] = set()
+        self.letters: Counter[Record] = Counter()
+        """What the dead letter topic holds, by origin."""
 
     def partitions(self) -> list[TopicPartitionId]:
         return [TopicPartitionId(TOPIC, TOPIC_ID, index) for index in range(len(self.ends))]

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from coordinator.errors import ShareGroupError
 from coordinator.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, UsePlan
-from coordinator.service import scripts
+from coordinator.service import letter_backlog, scripts
+from coordinator.service.letter_backlog import Backlog, Due
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import Script, Shard, Steps
 from coordinator.service.subscription import TopicPartitionId
@@ -21,6 +22,7 @@ from coordinator.share_group import ShareGroup
 from tests.simulation.broker import TOPIC, Broker
 from tests.simulation.faulty_store import Died, OwnedStore, StateLog
 from tests.simulation.network import Reply
+from tests.simulation.session import GROUP
 from tests.simulation.world import BrokenPromise, Pending, Process, Task, World
 
 
@@ -38,9 +40,18 @@ class CoordinatorProcess(Process):
     """``skew_ms``: how far its clock is from the world's. ``death_rate``: how often it dies at a step."""
 
     death_rate = 0.0
+    letters_fail = 0.0
 
     def __init__(
-        self, world: World, name: str, log: StateLog, broker: Broker, listener: Listener, *, snapshot_after: int
+        self,
+        world: World,
+        name: str,
+        log: StateLog,
+        broker: Broker,
+        listener: Listener,
+        *,
+        snapshot_after: int,
+        writes_letters: bool = False,
     ) -> None:
         super().__init__(world, name)
         self.broker, self.listener = broker, listener
@@ -50,6 +61,8 @@ class CoordinatorProcess(Process):
         self.decided_ms = 0
         self._in_step = False
         self._wakes_ms: int | None = None
+        if writes_letters:
+            self.spawn(self._keep_office())
 
     @property
     def serves(self) -> bool:
@@ -132,12 +145,51 @@ class CoordinatorProcess(Process):
         yield self.world.between(0, 5) if self.world.happens(0.95) else self.world.between(0, 3_000)
         return facts
 
+    # --- dead letters: what coordinator.service.letter_desk does
+
+    def _keep_office(self) -> Task:
+        while True:
+            yield self.world.between(200, 3_000)
+            if self.look_in(GROUP) is not None:
+                try:
+                    yield from self._write_letters()
+                except ShareGroupError:
+                    continue  # the next pass, or the next coordinator
+
+    def _write_letters(self) -> Task:
+        """Letters are written, then filed; it may die or be stopped between the two."""
+        backlog: Backlog | None = yield from self._own(
+            letter_backlog.look(letter_backlog.BEGINNING, lambda index: True)
+        )
+        if backlog is None or not backlog.due:
+            return
+        waiting = [(due, offset) for due in backlog.due for offset in range(due.first, due.last + 1)]
+        yield from self._file(backlog, [each for each in waiting if not self.world.happens(self.letters_fail)])
+
+    def _file(self, backlog: Backlog, written: list[tuple[Due, int]]) -> Task:
+        self._produce_letters(written)
+        yield self.world.between(0, 500)
+        yield from self._own(letter_backlog.file(backlog.incarnation, letter_backlog.coalesced(written)))
+
+    def _produce_letters(self, letters: list[tuple[Due, int]]) -> None:
+        self.broker.letters.update((due.key.partition, offset) for due, offset in letters)
+
     # --- the shard
 
     def _run(self, request: Any, script: Script[Any]) -> Task:
         answer = Pending()
         submitted: Future[Any] = self.shard.submit(request.group_id, script)
         submitted.add_done_callback(lambda done: self._hear(request, done, answer))
+        return (yield from self._outcome(answer))
+
+    def _own(self, script: Script[Any]) -> Task:
+        """A script that nobody asked for."""
+        answer = Pending()
+        submitted: Future[Any] = self.shard.submit(GROUP, script)
+        submitted.add_done_callback(lambda done: self.world.after(0, lambda: answer.set(done)))
+        return (yield from self._outcome(answer))
+
+    def _outcome(self, answer: Pending) -> Task:
         self._wake(self.world.now_ms + self.world.between(0, 2))
         done = yield answer
         if self.world.happens(self.death_rate):

@@ -18,6 +18,7 @@ from coordinator.records import (
     PartitionInitialized,
     PlanAcquired,
     PlanCompleted,
+    PlanStaged,
     PlanTakenUp,
     RunsChanged,
     decode_record,
@@ -25,11 +26,15 @@ from coordinator.records import (
 from coordinator.runs import Run
 from coordinator.service.store import StoredRecord
 from coordinator.share_group import ShareGroup
+from coordinator.staging import Verdict
 from tests.simulation.broker import Broker, Record
 from tests.simulation.world import World
 from tests.unit.group_driver import durable_state
 
-A, Q, ACK, ARCHIVED = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+A, Q, ACK = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED
+ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED
+SKEW_MS = 2_000
+"""How far a coordinator's clock may be from the world's."""
 NEVER_ACQUIRED = Run(A)
 
 
@@ -41,6 +46,9 @@ class Evidence(Protocol):
 
     def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
         """A ShareConsumer sent one of these outcomes with this receipt."""
+
+    def was_said(self, record: Record, count: int, outcome: int) -> bool:
+        """A query's sink sent a row with this receipt and outcome."""
 
     def has_left(self, member_id: str) -> bool:
         """A ShareConsumer said that it leaves."""
@@ -70,6 +78,8 @@ class Ledger:
     world: World
     broker: Broker
     limit: int = 5
+    explicit: bool = False
+    dead_letters: bool = False
     evidence: Evidence = field(init=False)
     runs: dict[Record, Run] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
@@ -86,6 +96,9 @@ class Ledger:
     epochs: dict[str, int] = field(default_factory=dict)
     queries: dict[str, bool] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
+    said: dict[tuple[int, Record], list[Verdict]] = field(default_factory=dict)
+    """What sinks staged, by plan number and record, in order."""
+    vetoed: int = 0
     taken_up: set[tuple[int, int]] = field(default_factory=set)
     newest_used: dict[str, int] = field(default_factory=dict)
     """Member to the newest plan that it took up to be read."""
@@ -176,6 +189,30 @@ class Ledger:
         if not self.evidence.committed(record.member_id, record.number):
             self.world.fail(f"plan {record.number} was completed, and its batch was not committed")
 
+    def _staged(self, record: PlanStaged) -> None:
+        for _, partition, runs in record.partitions:
+            for first, last, verdict in runs:
+                for offset in range(first, last + 1):
+                    self._note_said(record.number, (partition, offset), verdict)
+
+    def _note_said(self, number: int, key: Record, verdict: Verdict) -> None:
+        run = self.runs.get(key, NEVER_ACQUIRED)
+        if run.acquisition != number or run.delivery_count != verdict.delivery_count:
+            self.world.fail(f"{key} is staged on plan {number} at count {verdict.delivery_count}: {_text(run)}")
+        if not self.evidence.was_said(key, verdict.delivery_count, verdict.outcome):
+            self.world.fail(f"{key} is staged at count {verdict.delivery_count}, and no sink said {verdict.outcome}")
+        self.said.setdefault((number, key), []).append(verdict)
+
+    def _outcome(self, key: Record, run: Run) -> int:
+        """What is to become of a record when its plan completes: what all attempts said of it, of which the last one's
+        silence is a part; released if they did not say the same."""
+        said = self.said.get((run.acquisition or 0, key), [])
+        outcomes = {verdict.outcome for verdict in said}
+        if not said or said[-1].delivery_count != run.delivery_count:
+            outcomes.add(RELEASE if self.explicit else ACCEPT)
+        self.vetoed += len(outcomes) > 1
+        return outcomes.pop() if len(outcomes) == 1 else RELEASE
+
     def _changed(self, record: RunsChanged) -> None:
         for first, last, run in record.runs:
             for offset in range(first, last + 1):
@@ -191,6 +228,10 @@ class Ledger:
     def _wrong(self, key: Record, before: Run, after: Run) -> str:
         if before.state in TERMINAL:
             return "changes though it is done"
+        if before.state == ARCHIVING:
+            if after.state != ARCHIVED or after.delivery_count != before.delivery_count:
+                return "was to be a dead letter"
+            return "" if self.broker.letters[key] else "is archived, and its letter is not written"
         if after.state == Q:
             return self._wrong_acquisition(key, before, after)
         if after.delivery_count != before.delivery_count:
@@ -199,7 +240,10 @@ class Ledger:
             return self._wrong_return(key, before, after)
         if after.state == ACK:
             return self._wrong_accept(key, before)
-        return self._wrong_archive(key, before)
+        wrong = self._wrong_archive(key, before, after)
+        if not wrong and after.state == ARCHIVING and not self.dead_letters:
+            return "waits for a letter, and none is wanted"
+        return wrong
 
     def _wrong_acquisition(self, key: Record, before: Run, after: Run) -> str:
         number = after.acquisition
@@ -207,6 +251,8 @@ class Ledger:
             return "is acquired under no known number"
         if after.delivery_count != before.delivery_count + 1:
             return "is acquired, and its count does not rise by one"
+        if before.set_aside_ms is None and (before.not_before_ms or 0) > self.world.now_ms + SKEW_MS:
+            return f"is delivered {(before.not_before_ms or 0) - self.world.now_ms} ms too early"
         receipt = (*key, after.delivery_count)
         if receipt in self.delivered:
             return "is delivered under a count that was handed out before"
@@ -230,6 +276,8 @@ class Ledger:
             return "returns under another number"
         if released and not plan.query and not self._was_released(plan, key, before.delivery_count):
             return "is released, and nobody released it"
+        if released and plan.query:
+            return self._wrong_release(plan, key, before, after)
         if kept:
             if not self.evidence.may_lose(plan.member_id, key, before.delivery_count):
                 return "loses its lock too early"
@@ -237,6 +285,20 @@ class Ledger:
         elif plan.query and after.set_aside_ms is not None:
             self._note_lost(key, before)
         return ""
+
+    def _wrong_release(self, plan: KnownPlan, key: Record, before: Run, after: Run) -> str:
+        if not self.evidence.committed(plan.member_id, plan.number):
+            return f"is released, and plan {plan.number}, whose batch it is in, was not committed"
+        if self._outcome(key, before) != RELEASE:
+            return f"is released, and its sinks said {self._said(key, before)}"
+        said = self.said.get((plan.number, key), [])
+        own = said and said[-1].outcome == RELEASE and said[-1].not_before_ms is not None
+        if own and after.not_before_ms != said[-1].not_before_ms:
+            return f"is released until {after.not_before_ms}, and its sink said {said[-1].not_before_ms}"
+        return ""
+
+    def _said(self, key: Record, run: Run) -> list[tuple[int, int]]:
+        return [(v.delivery_count, v.outcome) for v in self.said.get((run.acquisition or 0, key), [])]
 
     def _note_lost(self, key: Record, before: Run) -> None:
         self.lost.add((*key, before.delivery_count))
@@ -252,17 +314,26 @@ class Ledger:
             return "is accepted, and nobody had it"
         if plan.query and not self.evidence.committed(plan.member_id, number):
             return f"is accepted, and plan {number}, whose batch it is in, was not committed"
+        if plan.query and self._outcome(key, before) != ACCEPT:
+            return f"is accepted, and its sinks said {self._said(key, before)}"
         if not plan.query and (before.state != Q or not self.evidence.asked_for(key, before.delivery_count, ACCEPT)):
             return "is accepted, and its holder did not accept this delivery"
         self.done_by[key] = number
         return ""
 
-    def _wrong_archive(self, key: Record, before: Run) -> str:
+    def _wrong_archive(self, key: Record, before: Run, after: Run) -> str:
         plan = self.plans.get(before.acquisition or 0)
-        if key[1] < self.broker.starts[key[0]]:
+        at_once = self.dead_letters and after.state == ARCHIVED
+        if after.state == ARCHIVED and key[1] < self.broker.starts[key[0]]:
             self.archived[key] = "the log's loss"
         elif plan is None:
             return "is archived, and nobody had it"
+        elif plan.query and (given_up := self._given_up_by_sink(plan, key, before)):
+            self.archived[key] = given_up
+            if at_once and not (given_up == REJECTED_BY_SINK and self._sink_wrote_letter(plan, key)):
+                return "is archived, and its letter is not written"
+        elif at_once and (plan.query or not self.evidence.asked_for(key, before.delivery_count, GAP)):
+            return "is archived, and its letter is not written"
         elif plan.query:
             if not (plan.trial and plan.used and before.set_aside_ms is not None):
                 return "is archived, and was not on trial"
@@ -279,13 +350,26 @@ class Ledger:
             return "is archived without a reason"
         return ""
 
+    def _given_up_by_sink(self, plan: KnownPlan, key: Record, before: Run) -> str:
+        """Why, if it was so at its completion."""
+        if not self.evidence.committed(plan.member_id, plan.number):
+            return ""
+        outcome = self._outcome(key, before)
+        if outcome == REJECT:
+            return REJECTED_BY_SINK
+        used_up = outcome == RELEASE and before.state == Q and before.tries + 1 >= self.limit
+        return "its tries are used up" if used_up else ""
+
+    def _sink_wrote_letter(self, plan: KnownPlan, key: Record) -> bool:
+        return self.broker.letters[key] > 0 and any(verdict.letter for verdict in self.said[plan.number, key])
+
     # --- looked at
 
     def is_done(self, key: Record) -> bool:
-        """Accepted or archived, or never there for this group."""
+        """Accepted or archived, or never there for this group; what waits for its letter is not."""
         run = self.runs.get(key)
-        if run is not None and run.state in TERMINAL:
-            return True
+        if run is not None and run.state in (*TERMINAL, ARCHIVING):
+            return run.state in TERMINAL
         return key[1] < self.log_starts.get(key[0], 0) or key[1] < self.starts.get(key[0], 0)
 
     def check_group(self, group: ShareGroup) -> None:
@@ -314,7 +398,9 @@ class Ledger:
 
     def _check_start(self, partition: int, start_offset: int) -> None:
         for offset in range(self.starts[partition], start_offset):
-            if not self.is_done((partition, offset)):
+            run = self.runs.get((partition, offset))
+            below = run is not None and run.state == ARCHIVING and offset < self.log_starts.get(partition, 0)
+            if not below and not self.is_done((partition, offset)):
                 self.world.fail(f"{(partition, offset)} is below the start offset {start_offset}, and not done")
 
 
@@ -324,6 +410,7 @@ def _text(run: Run) -> str:
 
 
 GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
+REJECTED_BY_SINK = "rejected by a sink"
 
 _READ: dict[type[Any], Any] = {
     MemberJoined: Ledger._joined,
@@ -332,5 +419,6 @@ _READ: dict[type[Any], Any] = {
     PlanAcquired: Ledger._acquired,
     PlanTakenUp: Ledger._taken_up,
     PlanCompleted: Ledger._completed,
+    PlanStaged: Ledger._staged,
     RunsChanged: Ledger._changed,
 }

@@ -8,20 +8,19 @@ holds it, the log's state the same as the memory's.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from tests.simulation.broker import Broker, Record
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faulty_store import StateLog
-from tests.simulation.ledger import Ledger
+from tests.simulation.ledger import REJECT, Ledger
 from tests.simulation.network import Network
-from tests.simulation.service_query import Checkpoint, QueryOptions, QueryProcess
-from tests.simulation.session import GROUP
+from tests.simulation.service_query import Checkpoint, QueryProcess
+from tests.simulation.service_scenario import ServiceScenario
+from tests.simulation.service_sink import Judge, row, staging
+from tests.simulation.session import ANSWER_TIMEOUT_MS, GROUP
 from tests.simulation.share_consumer import ConsumerProcess
 from tests.simulation.witness import Witness
 from tests.simulation.world import BrokenPromise, Process, World
@@ -31,122 +30,11 @@ PEACE_MS = 3_600_000
 PEACEFUL_BATCH_MS = (100, 2_000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceScenario:
-    """What a seed stands for; its repr is what a failure prints."""
-
-    seed: int
-    trouble_ms: int
-    partitions: int
-    records: int
-    poison: int
-    queries: int
-    consumers: int
-    query_options: tuple[QueryOptions, ...]
-    starting_offsets: str
-    configs: dict[str, str]
-    snapshot_after: int
-    fence: str
-    lost: float
-    doubled: float
-    late: float
-    store_faults: float
-    steps_die: float
-    coordinator_steps_die: float
-    member_dies_ms: int
-    member_stops_ms: int
-    coordinator_dies_ms: int
-    coordinator_stops_ms: int
-    log_moves_ms: int
-    restart_ms: tuple[int, int]
-    queries_stop: float
-
-    @classmethod
-    def of(cls, seed: int) -> ServiceScenario:
-        chance = random.Random(f"scenario {seed}")
-        session_ms = chance.choice((20_000, 45_000))
-        queries = chance.choice((0, 1, 2, 2, 3))
-        starting = chance.choice(("earliest", "earliest", "earliest", "latest"))
-        never = 10**9
-        return cls(
-            seed=seed,
-            trouble_ms=chance.choice((60_000, 180_000, 300_000)),
-            partitions=chance.choice((1, 1, 2, 3)),
-            records=int(60 ** chance.random()),
-            poison=chance.choice((0, 0, 0, 1, 2)),
-            queries=queries,
-            consumers=chance.choice((0, 0, 1, 2)) if queries else chance.choice((1, 2)),
-            query_options=tuple(
-                QueryOptions(
-                    max_records=chance.choice((None, 3, 10, 40)),
-                    available_now=chance.random() < 0.2,
-                    fail_on_data_loss=chance.random() < 0.5,
-                    starting_offsets=starting,
-                    batch_ms=chance.choice(((10, 500), (100, 8_000), (5_000, 60_000))),
-                )
-                for _ in range(queries)
-            ),
-            starting_offsets=starting,
-            configs={
-                "share.session.timeout.ms": str(session_ms),
-                "share.heartbeat.interval.ms": str(session_ms // 3),
-                "share.record.lock.duration.ms": str(chance.choice((5_000, 20_000))),
-                "share.delivery.count.limit": str(chance.choice((2, 3, 4, 5, 5, 8))),
-                "share.isolation.base": str(chance.choice((5, 30, 100_000))),
-                "share.acquire.mode": chance.choice(("batch_optimized", "record_limit")),
-            },
-            snapshot_after=chance.choice((3, 10, 30, 500)),
-            fence=chance.choice(("owner", "owner", "sequence")),
-            lost=chance.choice((0.0, 0.02, 0.15)),
-            doubled=chance.choice((0.0, 0.1, 0.4)),
-            late=chance.choice((0.0, 0.05, 0.2)),
-            store_faults=chance.choice((0.0, 0.03, 0.15)),
-            steps_die=chance.choice((0.0, 0.02, 0.1)),
-            coordinator_steps_die=chance.choice((0.0, 0.0, 0.01, 0.05)),
-            member_dies_ms=chance.choice((15_000, 60_000, never)),
-            member_stops_ms=chance.choice((60_000, never)),
-            coordinator_dies_ms=chance.choice((10_000, 40_000, never)),
-            coordinator_stops_ms=chance.choice((30_000, 90_000, never)),
-            log_moves_ms=chance.choice((30_000, never, never)),
-            restart_ms=chance.choice(((100, 3_000), (100, 60_000), (40_000, 90_000))),
-            queries_stop=chance.choice((0.0, 0.0, 0.2, 0.5)),
-        )
-
-    @classmethod
-    def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
-        """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
-        of, never = cls.of(seed), 10**9
-        options = QueryOptions(
-            max_records=3, available_now=False, fail_on_data_loss=True, starting_offsets="earliest", batch_ms=(10, 500)
-        )
-        return dataclasses.replace(
-            of,
-            trouble_ms=300_000,
-            records=60,
-            poison=0,
-            queries=2,
-            consumers=0,
-            query_options=(options, options),
-            starting_offsets="earliest",
-            configs={**of.configs, "share.session.timeout.ms": "20000", "share.heartbeat.interval.ms": "6666"},
-            lost=0.0,
-            doubled=0.0,
-            late=0.0,
-            store_faults=0.0,
-            steps_die=0.0,
-            coordinator_steps_die=0.0,
-            member_dies_ms=never,
-            member_stops_ms=never,
-            coordinator_dies_ms=never,
-            coordinator_stops_ms=never,
-            log_moves_ms=never,
-            restart_ms=(100, 3_000),
-            queries_stop=0.5,
-        )
-
-
 class ServiceRun:
-    """A scenario under way."""
+    """A scenario under way. ``excuses_unheard``: whether records may be missing whose rows were stale, since the batch
+    of a stopped driver had been taken up by another one that died before it, and was then committed by the first."""
+
+    excuses_unheard = True
 
     def __init__(self, scenario: ServiceScenario) -> None:
         self.scenario = s = scenario
@@ -155,7 +43,10 @@ class ServiceRun:
         self.broker = Broker(s.partitions, s.records)
         self.network = Network(self.world, lost=s.lost, doubled=s.doubled, late=s.late)
         limit, base = int(s.configs["share.delivery.count.limit"]), int(s.configs["share.isolation.base"])
-        self.ledger = Ledger(self.world, self.broker, limit)
+        self.judge = None if s.sinks is None else Judge(s.sinks)
+        self.dead_letters = s.sinks is not None and s.sinks.dead_letters
+        explicit = s.sinks is not None and s.sinks.explicit
+        self.ledger = Ledger(self.world, self.broker, limit, explicit=explicit, dead_letters=self.dead_letters)
         self.log = StateLog(self.world, self.ledger, fence=s.fence, fault_rate=s.store_faults)
         self.witness = self.ledger.evidence = Witness(
             self.world,
@@ -188,8 +79,16 @@ class ServiceRun:
             return
         name = f"coordinator-{len(self.coordinators) + 1}"
         started = CoordinatorProcess(
-            self.world, name, self.log, self.broker, self.witness, snapshot_after=self.scenario.snapshot_after
+            self.world,
+            name,
+            self.log,
+            self.broker,
+            self.witness,
+            snapshot_after=self.scenario.snapshot_after,
+            writes_letters=self.dead_letters,
         )
+        if self.scenario.sinks is not None and not self.peace:
+            started.letters_fail = self.scenario.sinks.letters_fail
         self.world.note(name, "starts")
         started.death_rate = 0.0 if self.peace else self.scenario.coordinator_steps_die
         started.on_death = lambda: self._after_death(
@@ -216,12 +115,14 @@ class ServiceRun:
             self.network,
             self.find,
             self.scenario.configs,
+            self.judge,
         )
         process.was_second = bool(others)
         if self.peace:
             process.batch_ms = PEACEFUL_BATCH_MS
         process.death_rate = 0.0 if self.peace else self.scenario.steps_die
         process.stop_rate = 0.0 if self.peace else self.scenario.queries_stop
+        process.sink_death_rate = 0.0 if self.peace or self.scenario.sinks is None else self.scenario.sinks.dies
         process.on_death = lambda: self._after_death("query", lambda: self._query_died(index))
         process.on_stop = lambda: self._stop(process, 120_000, 60_000)
         self.members.append(process)
@@ -279,6 +180,8 @@ class ServiceRun:
         self._now_and_then(s.coordinator_stops_ms, self._stop_the_coordinator)
         self._now_and_then(s.log_moves_ms, self._move_a_log)
         self._now_and_then(10_000, self._produce)
+        if s.sinks is not None:
+            self._now_and_then(20_000, self._stage_from_before)
         for _ in range(s.poison):
             self.world.after(self.world.between(0, s.trouble_ms // 2), self._poison)
 
@@ -324,6 +227,13 @@ class ServiceRun:
             self.broker.add_partition()
         self.broker.append(self.world.chance.randrange(len(self.broker.ends)), self.world.between(1, 15))
 
+    def _stage_from_before(self) -> None:
+        """A sink that was opened in an earlier life of the group rejects what was delivered then."""
+        coordinator = self.find()
+        if coordinator is not None:
+            said = {(0, offset, 1): row((0, offset, 1), REJECT) for offset in range(self.broker.ends[0])}
+            self.network.ask(coordinator, staging("before", said), ANSWER_TIMEOUT_MS)
+
     def _poison(self) -> None:
         """A record comes that no query can process."""
         partition = self.world.chance.randrange(len(self.broker.ends))
@@ -339,13 +249,13 @@ class ServiceRun:
         self.log.fault_rate = 0.0
         for coordinator in self.coordinators[:-1]:
             coordinator.die("peace")
-        self.coordinators[-1].death_rate = 0.0
+        self.coordinators[-1].death_rate = self.coordinators[-1].letters_fail = 0.0
         if self.coordinators[-1].stopped:
             self.coordinators[-1].die("peace")
         for member in self.members:
             if isinstance(member, QueryProcess):
                 member.batch_ms = PEACEFUL_BATCH_MS
-                member.stop_rate = 0.0
+                member.stop_rate = member.sink_death_rate = 0.0
             if isinstance(member, QueryProcess | ConsumerProcess):
                 member.death_rate = 0.0
             if isinstance(member, ConsumerProcess):
@@ -397,17 +307,32 @@ class ServiceRun:
         held: Counter[Record] = Counter()
         excused: set[Record] = {(p, offset) for p, offset, _ in self.ledger.lost}
         gone: set[Record] = set()
-        for checkpoint in self.checkpoints:
+        for checkpoint, options in zip(self.checkpoints, self.scenario.query_options, strict=True):
             excused |= checkpoint.doubled
-            gone |= checkpoint.gone
+            gone |= checkpoint.gone | checkpoint.left_out
+            if self.excuses_unheard:
+                gone |= checkpoint.unheard
             for batch in checkpoint.commits:
                 held.update(checkpoint.outputs[batch])
+                if options.skips and checkpoint.attempts[batch] > 1:  # it was cut, or its outcomes changed
+                    excused.update(checkpoint.outputs[batch])
         for record, number in self.ledger.done_by.items():
             held[record] += not self.ledger.plans[number].query
             if not held[record] and record not in gone:
                 self.world.fail(f"{record} was accepted in plan {number}, and is in no output")
-            if held[record] > 1 and record not in excused:
+            if held[record] > 1 and record not in excused and not self._changes(record):
                 self.world.fail(f"{record} was accepted in plan {number}, and is in {held[record]} outputs")
+            rejected = self.judge is not None and self.judge.is_rejected_always(record)
+            if rejected and self.ledger.plans[number].query and record not in gone:
+                self.world.fail(f"{record} was accepted in plan {number}, and every sink rejects it")
+        for record in self.ledger.archived:
+            poisoned = record in excused or record in self.broker.poison or self._changes(record)
+            if held[record] and not poisoned and self.ledger.archived[record] != "the log's loss":
+                self.world.fail(f"{record} was archived ({self.ledger.archived[record]}), and is in an output")
+
+    def _changes(self, record: Record) -> bool:
+        """Attempts may have said different things of it: then it may be repeated."""
+        return self.judge is not None and self.judge.changes(record)
 
 
 @contextlib.contextmanager

@@ -7,19 +7,41 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import msgspec
 import pytest
+from sortedcontainers import SortedList
 
 from coordinator import decide
-from coordinator.commands import Expire, acquire, membership
+from coordinator.commands import Expire, FileLetters, acquire, complete, membership
 from coordinator.records import decode_record, encode_record
 from coordinator.runs import RunMap
+from coordinator.service import letter_backlog
 from coordinator.service.shard import Shard
 from coordinator.share_group import ShareGroup
+from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faulty_store import OwnedStore, StateLog
+from tests.simulation.world import Task
+from tests.unit.rules.sink_mistakes import (
+    a_commit_takes_effect_at_once,
+    accept_what_no_sink_decided,
+    an_older_attempt_always_vetoes,
+    an_older_attempt_has_no_veto,
+    archive_without_waiting_for_the_letter,
+    forget_disagreements_in_snapshots,
+    forget_that_attempts_disagree,
+    leave_staged_outcomes_out_of_snapshots,
+    match_rows_by_their_offsets,
+    retention_takes_what_waits_for_its_letter,
+    silence_is_none,
+    stage_without_appending,
+    take_rows_of_any_life_of_the_group,
+    the_first_attempt_counts,
+    the_window_passes_over_what_waits_for_its_letter,
+)
 from tests.unit.rules.source_mistakes import (
     do_not_append_the_epoch,
     keep_what_took_the_place_of_a_given_up_plan,
@@ -196,6 +218,80 @@ SWITCHES: list[Switch] = [
     expire_too_early,
     archive_at_the_limit,
 ]
+
+# --- sinks
+
+
+def forget_at_a_restart_what_waits_for_its_letter(patch: Patch) -> None:
+    """Only what was given up under the office's eyes gets its letter."""
+    right = ShareGroup.loaded
+
+    def loaded(self: ShareGroup, now_ms: int) -> None:
+        right(self, now_ms)
+        for partition in self.partitions.values():
+            partition.runs.archiving = _Forgetful(partition.runs.archiving)
+
+    patch.setattr(ShareGroup, "loaded", loaded)
+
+
+class _Forgetful(SortedList[int]):
+    """Does not show what was in it at first."""
+
+    def __init__(self, old: Iterable[int]) -> None:
+        super().__init__(old)
+        self._old = frozenset(self)
+
+    def irange(self, *args: Any, **fields: Any) -> Iterator[int]:
+        return (first for first in super().irange(*args, **fields) if first not in self._old)
+
+
+def file_letters_before_they_are_written(patch: Patch) -> None:
+    def file(self: CoordinatorProcess, backlog: Any, written: Any) -> Task:
+        yield from self._own(letter_backlog.file(backlog.incarnation, letter_backlog.coalesced(written)))
+        yield self.world.between(0, 500)
+        self._produce_letters(written)
+
+    patch.setattr(CoordinatorProcess, "_file", file)
+
+
+def file_a_letter_of_whatever_is_there(patch: Patch) -> None:
+    """Not of the delivery that it is about alone."""
+    right = decide._DECIDERS[FileLetters]
+
+    def filed(group: ShareGroup, command: FileLetters, now_ms: int) -> Any:
+        letters = tuple(msgspec.structs.replace(each, last=each.last + 1) for each in command.letters)
+        return right(group, FileLetters(letters=letters), now_ms)
+
+    patch.setitem(decide._DECIDERS, FileLetters, filed)
+
+
+def forget_a_releases_delay(patch: Patch) -> None:
+    right = complete.released
+    patch.setattr(complete, "released", lambda run, config, not_before_ms=None: right(run, config))
+
+
+OF_SINKS: list[Switch] = [
+    a_commit_takes_effect_at_once,
+    stage_without_appending,
+    the_first_attempt_counts,
+    forget_that_attempts_disagree,
+    silence_is_none,
+    an_older_attempt_has_no_veto,
+    an_older_attempt_always_vetoes,
+    match_rows_by_their_offsets,
+    take_rows_of_any_life_of_the_group,
+    leave_staged_outcomes_out_of_snapshots,
+    forget_disagreements_in_snapshots,
+    accept_what_no_sink_decided,
+    archive_without_waiting_for_the_letter,
+    the_window_passes_over_what_waits_for_its_letter,
+    retention_takes_what_waits_for_its_letter,
+    forget_at_a_restart_what_waits_for_its_letter,
+    file_letters_before_they_are_written,
+    file_a_letter_of_whatever_is_there,
+    forget_a_releases_delay,
+]
+"""Found where queries have sinks."""
 
 OF_STOPPED_DRIVERS: list[Switch] = [
     refuse_a_plan_that_was_given_up_for_ever,

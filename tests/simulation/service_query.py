@@ -7,13 +7,17 @@ replaces its output of a (query, batch id).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordinator.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.messages import LatestOffsets, LeftOut, NextPlan, PlanReply, UsePlan
+from coordinator.values import OutcomeRun
 from tests.simulation.broker import Broker, Record
+from tests.simulation.ledger import ACCEPT, REJECT, RELEASE
 from tests.simulation.network import Network
+from tests.simulation.service_sink import Judge, row, staging
 from tests.simulation.session import Find, Session
 from tests.simulation.witness import Receipt, Witness, number_of, receipts
 from tests.simulation.world import Gone, Process, Task, World
@@ -32,6 +36,13 @@ class Checkpoint:
     """The log lost it between plan and read."""
     doubled: set[Record] = field(default_factory=set)
     """Written by a process that had another one after it."""
+    attempts: Counter[int] = field(default_factory=Counter)
+    """Batch id to how often it was decided."""
+    left_out: set[Record] = field(default_factory=set)
+    """A process that had another one after it wrote the output, and its sink said something else of these."""
+    unheard: set[Record] = field(default_factory=set)
+    """Released or rejected by rows that were stale, since another process had taken the batch up, which the one that
+    was stopped committed all the same."""
     processes: int = 0
 
 
@@ -44,14 +55,18 @@ class QueryOptions:
     fail_on_data_loss: bool
     starting_offsets: str
     batch_ms: tuple[int, int] = (100, 8_000)
+    skips: bool = False
+    writes_first: bool = False
+    letters: float = 0.0
 
 
 class QueryProcess(Process):
     """One driver with its reader. ``death_rate``: how often it dies at a step; ``stop_rate``: how often it is stopped
-    with a plan that it has not logged yet."""
+    with a plan that it has not logged yet; ``sink_death_rate``: how often it dies with outcomes staged."""
 
     death_rate = 0.0
     stop_rate = 0.0
+    sink_death_rate = 0.0
     on_stop: Callable[[], None]
 
     def __init__(
@@ -64,11 +79,13 @@ class QueryProcess(Process):
         network: Network,
         find: Find,
         configs: dict[str, str],
+        judge: Judge | None = None,
     ) -> None:
         checkpoint.processes += 1
         super().__init__(world, f"{checkpoint.query}-{checkpoint.processes}")
         self.mine, self.options, self.witness, self.broker = checkpoint, options, witness, broker
         self.number_of_process = checkpoint.processes
+        self.judge = judge
         self.batch_ms = options.batch_ms
         self.batch = max(checkpoint.offsets, default=-1)
         self.newest, member_id = checkpoint.offsets.get(self.batch, ("", self.name))
@@ -77,6 +94,7 @@ class QueryProcess(Process):
         )
         self.until: dict[str, dict[str, int]] | None = None
         self.read: tuple[Receipt, ...] = ()
+        self.unheard: set[Record] = set()
         if self._replays:
             witness.replayed.add(number_of(self.newest))
         self.spawn(self._live())
@@ -150,17 +168,72 @@ class QueryProcess(Process):
         records = self._read([(p, offset) for p, offset, _ in self.read])
         if self.broker.poison.intersection(records):
             raise Gone("a record that can't be processed")
-        self._write(records)
+        if self.judge is None:
+            self._write(records)
+        else:
+            yield from self._decide(self.judge, set(records))
         self._step()
         yield self.world.between(0, 50)
         if self.batch in self.mine.commits:
             raise Gone("concurrent update of the commit log")
         self.mine.commits.add(self.batch)
+        self.mine.unheard |= self.unheard
         self._note_doubled()
         self.witness.committed_numbers.add(number_of(self.newest))
         self.world.note(self.name, f"commits batch {self.batch}, plan {number_of(self.newest)}")
         self._step()
         yield self.world.between(0, 200) if self.world.happens(0.9) else self.world.between(0, 60_000)
+
+    # --- its sink
+
+    def _decide(self, judge: Judge, records: set[Record]) -> Task:
+        """Outcomes by row, and the output, which holds what was accepted."""
+        number = number_of(self.newest)
+        said = {r: judge.outcome(r[:2], r[2], number) for r in self.read if r[:2] in records}
+        accepted = [r[:2] for r, outcome in said.items() if judge.is_accepted(outcome)]
+        self.mine.attempts[self.batch] += 1
+        if self.options.writes_first and not self.options.skips:
+            self._write_decided(judge, accepted, said)
+            self._step()
+        yield from self._stage({r: outcome for r, outcome in said.items() if outcome is not None})
+        self._step()
+        if not self.options.writes_first or self.options.skips:
+            self._write_decided(judge, accepted, said)
+        done = {r for r, outcome in said.items() if outcome == REJECT or judge.is_accepted(outcome)}
+        self.read = tuple(r for r in self.read if r in done and not judge.changes(r[:2]))
+
+    def _stage(self, said: dict[Receipt, int]) -> Task:
+        """In one request, or in two, as two sinks would."""
+        rows = {receipt: self._row(receipt, outcome) for receipt, outcome in said.items()}
+        self.witness.rows.update((receipt[:2], receipt[2], outcome) for receipt, outcome in said.items())
+        self._step()
+        incarnation = self.newest.rpartition(".")[0]
+        parts = [list(rows)]
+        if len(rows) > 1 and self.world.happens(0.2):
+            parts = [list(rows)[::2], list(rows)[1::2]]
+        for part in parts:
+            yield from self.session.ask(staging(incarnation, {receipt: rows[receipt] for receipt in part}))
+        self.unheard = {
+            receipt[:2]
+            for receipt, outcome in said.items()
+            if outcome != ACCEPT and not self.witness.was_staged(receipt[:2], receipt[2], outcome)
+        }
+        if self.world.happens(self.sink_death_rate):
+            raise Gone("killed before Spark's commit")
+
+    def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
+        delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000)) if outcome == RELEASE else None
+        letter = outcome == REJECT and self.world.happens(self.options.letters)
+        if letter:
+            self.broker.letters[receipt[:2]] += 1
+        return row(receipt, outcome, delay_ms, letter)
+
+    def _write_decided(self, judge: Judge, accepted: list[Record], said: dict[Receipt, int | None]) -> None:
+        if self.options.skips and self.batch in self.mine.outputs:
+            return
+        self._write(accepted)
+        if self._has_successor():
+            self.mine.left_out.update(r[:2] for r in said if judge.changes(r[:2]) and r[:2] not in accepted)
 
     def _lose(self, lost: tuple[LeftOut, ...]) -> None:
         if lost and self.options.fail_on_data_loss:
@@ -178,9 +251,12 @@ class QueryProcess(Process):
         self.mine.outputs[self.batch] = tuple(records)
         self._note_doubled()
 
+    def _has_successor(self) -> bool:
+        fenced = self.witness.ledger.epochs[self.session.member_id] > self.session.member_epoch
+        return fenced or self.mine.processes > self.number_of_process
+
     def _note_doubled(self) -> None:
         """A process that was stopped writes or commits after another took its place: that one may have been cut. The
         other may also have been started before it, and have joined after it."""
-        fenced = self.witness.ledger.epochs[self.session.member_id] > self.session.member_epoch
-        if fenced or self.mine.processes > self.number_of_process:
+        if self._has_successor():
             self.mine.doubled.update(self.mine.outputs[self.batch])

@@ -49,6 +49,10 @@ class Session:
             except UnknownMemberId:  # again, if the coordinator dies again in between
                 yield from self._join_with(self.member_epoch)
 
+    def ask(self, request: Any) -> Answer:
+        """The answer to a request that names no member, as a sink's."""
+        return (yield from self._ask(request))
+
     # --- inside
 
     def _call(self, request: type[Any], fields: dict[str, Any]) -> Answer:

@@ -12,12 +12,22 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.service import ServiceRun, ServiceScenario, finish, play, trace
-from tests.simulation.service_mistakes import OF_STOPPED_DRIVERS, SWITCHES, Patch, Switch, use_without_appending
+from tests.simulation.service import ServiceRun, finish, play, trace
+from tests.simulation.service_mistakes import (
+    OF_SINKS,
+    OF_STOPPED_DRIVERS,
+    SWITCHES,
+    Patch,
+    Switch,
+    use_without_appending,
+)
+from tests.simulation.service_scenario import ServiceScenario
 from tests.simulation.world import BrokenPromise
 
 FIRST_SEED, SEEDS, AT_ONCE = 0, 120, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
+WITH_SINKS = 18
+"""The first seed of runs with sinks in which attempts disagree soon."""
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, AT_ONCE))
@@ -54,9 +64,28 @@ def test_the_mistake_about_stopped_drivers_is_found(mistake: Switch, monkeypatch
     find(mistake, monkeypatch, ServiceScenario.of_stopped_drivers)
 
 
+def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
+    """Attempts disagree, rows are stale, and letters are written twice."""
+    vetoed, stale, letters, records = 0, 0, 0, 0
+    for seed in range(WITH_SINKS, WITH_SINKS + 15):
+        run = play(ServiceScenario.of_sinks(seed))
+        vetoed += run.ledger.vetoed
+        stale += run.witness.stale
+        letters, records = letters + sum(run.broker.letters.values()), records + len(run.broker.letters)
+    assert vetoed > 10
+    assert stale > 10
+    assert letters > records > 10
+
+
+@pytest.mark.parametrize("mistake", OF_SINKS, ids=lambda mistake: mistake.__name__)
+def test_the_mistake_about_sinks_is_found(mistake: Switch, monkeypatch: Patch) -> None:
+    find(mistake, monkeypatch, lambda seed: ServiceScenario.of_sinks(WITH_SINKS + seed))
+
+
 TRACE_OF_A_SEED = """
 import hashlib, sys
-from tests.simulation.service import ServiceScenario, play, trace
+from tests.simulation.service import play, trace
+from tests.simulation.service_scenario import ServiceScenario
 print(hashlib.sha256(trace(play(ServiceScenario.of(int(sys.argv[1])))).encode()).hexdigest())
 """
 
@@ -95,7 +124,7 @@ def test_the_bounded_run_meets_what_it_is_for() -> None:
     assert set(deaths) == {"query", "consumer", "coordinator"}
     errors = {"CoordinatorNotAvailable", "UnknownMemberId", "FencedMemberEpoch"}
     assert errors < set(answers)
-    assert archived == {"the log's loss", "a failed trial", "rejected", "its tries are used up"}
+    assert archived == {"the log's loss", "a failed trial", "rejected", "its tries are used up", "rejected by a sink"}
     assert lost > 100
     assert snapshots > 100
     assert fenced > 10

@@ -19,9 +19,11 @@ from coordinator.messages import (
     AcquiredReply,
     Joined,
     NextPlan,
+    OutcomesStaged,
     PartitionAcks,
     PartitionPlan,
     PlanReply,
+    StageOutcomes,
     UsePlan,
 )
 from coordinator.record_state import RecordState
@@ -62,6 +64,9 @@ class Witness:
     committed_numbers: set[int] = field(default_factory=set)
     replayed: set[int] = field(default_factory=set)
     outcomes: set[tuple[Record, int, int]] = field(default_factory=set)
+    rows: set[tuple[Record, int, int]] = field(default_factory=set)
+    """What sinks said: record, delivery count, outcome."""
+    stale: int = 0
     left: set[str] = field(default_factory=set)
     session_until_ms: dict[str, int] = field(default_factory=dict)
     lock_until_ms: dict[Receipt, int] = field(default_factory=dict)
@@ -77,6 +82,9 @@ class Witness:
 
     def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
         return any((record, count, kind) in self.outcomes for kind in kinds)
+
+    def was_said(self, record: Record, count: int, outcome: int) -> bool:
+        return (record, count, outcome) in self.rows
 
     def has_left(self, member_id: str) -> bool:
         return member_id in self.left
@@ -102,7 +110,9 @@ class Witness:
         self.world.note(coordinator.name, f"answers {_text(request)}: {_text(answer)}")
         if isinstance(answer, InternalError | StateRecordUnreadable):
             self.world.fail(str(answer))
-        if not isinstance(answer, ShareGroupError):
+        if isinstance(answer, OutcomesStaged):
+            self._staged(request, answer)
+        elif not isinstance(answer, ShareGroupError):
             self._check_epoch(coordinator, request)
         if isinstance(answer, Joined):
             self._joined(coordinator, request, answer)
@@ -149,6 +159,19 @@ class Witness:
                 self.world.fail(f"plan {number} is said to be used in epoch {request.member_epoch}: not in the log")
             if coordinator.serves:
                 self._check_slice(number, answer)
+
+    def _staged(self, request: StageOutcomes, answer: OutcomesStaged) -> None:
+        """Each row that is said to be staged is in the log."""
+        self.stale += answer.stale
+        durable = sum(self.was_staged(*row) for row in rows_of(request))
+        if durable < answer.staged:
+            self.world.fail(f"{answer.staged} rows are said to be staged, and {durable} are in the log")
+
+    def was_staged(self, record: Record, count: int, outcome: int) -> bool:
+        """Whether the log says so."""
+        number = self.ledger.delivered.get((*record, count), 0)
+        said = self.ledger.said.get((number, record), [])
+        return any((v.delivery_count, v.outcome) == (count, outcome) for v in said)
 
     def _durable(self, number: str, partitions: Iterable[PartitionPlan]) -> None:
         for receipt in receipts(partitions):
@@ -220,6 +243,14 @@ class Witness:
             self.final.setdefault((partition, offset), count)
 
 
+def rows_of(request: StageOutcomes) -> Iterator[tuple[Record, int, int]]:
+    """(record, delivery count, outcome) of each row of a sink."""
+    for part in request.partitions:
+        for run in part.runs:
+            for offset in range(run.first, run.last + 1):
+                yield (part.partition, offset), run.delivery_count, int(run.outcome)
+
+
 def outcomes(acks: PartitionAcks) -> Iterator[tuple[int, int, int]]:
     """(offset, delivery count, outcome) of each record."""
     for batch in acks.batches:
@@ -240,6 +271,10 @@ def _text(message: Any) -> str:
         )
     if isinstance(message, AcknowledgeReply):
         return f"acknowledged, errors {message.errors}"
+    if isinstance(message, StageOutcomes):
+        return f"StageOutcomes {[(p.partition, *[tuple(r[:6]) for r in p.runs]) for p in message.partitions]}"
+    if isinstance(message, OutcomesStaged):
+        return f"staged {message.staged}, stale {message.stale}"
     if isinstance(message, Joined):
         return f"epoch {message.member_epoch}"
     if isinstance(message, Acknowledge):

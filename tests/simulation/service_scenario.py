@@ -1,0 +1,147 @@
+"""What a seed of the service's simulation stands for: who is there, how it is configured, and what goes wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass
+
+from tests.simulation.service_query import QueryOptions
+from tests.simulation.service_sink import SinkScenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceScenario:
+    """What a seed stands for; its repr is what a failure prints."""
+
+    seed: int
+    trouble_ms: int
+    partitions: int
+    records: int
+    poison: int
+    queries: int
+    consumers: int
+    query_options: tuple[QueryOptions, ...]
+    starting_offsets: str
+    configs: dict[str, str]
+    snapshot_after: int
+    fence: str
+    lost: float
+    doubled: float
+    late: float
+    store_faults: float
+    steps_die: float
+    coordinator_steps_die: float
+    member_dies_ms: int
+    member_stops_ms: int
+    coordinator_dies_ms: int
+    coordinator_stops_ms: int
+    log_moves_ms: int
+    restart_ms: tuple[int, int]
+    queries_stop: float
+    sinks: SinkScenario | None = None
+
+    @classmethod
+    def of(cls, seed: int) -> ServiceScenario:
+        """Every third one has sinks."""
+        plain = cls.without_sinks(seed)
+        return cls.of_sinks(seed) if seed % 3 == 2 and plain.queries else plain
+
+    @classmethod
+    def of_sinks(cls, seed: int) -> ServiceScenario:
+        """Queries with sinks, of which some are ShareConsumers' neighbours, and a group that may want dead letters."""
+        of, sinks = cls.without_sinks(seed), SinkScenario.of(seed)
+        queries = max(1, of.queries)
+        alone = QueryOptions(
+            max_records=10, available_now=False, fail_on_data_loss=True, starting_offsets=of.starting_offsets
+        )
+        letters = sinks.letters if sinks.dead_letters else 0.0
+        options = tuple(
+            dataclasses.replace(o, skips=skips, writes_first=first, letters=letters)
+            for o, skips, first in zip(of.query_options or (alone,), sinks.skips, sinks.writes_first, strict=False)
+        )
+        configs = {**of.configs, **sinks.configs}
+        return dataclasses.replace(of, queries=queries, query_options=options, configs=configs, sinks=sinks)
+
+    @classmethod
+    def without_sinks(cls, seed: int) -> ServiceScenario:
+        chance = random.Random(f"scenario {seed}")
+        session_ms = chance.choice((20_000, 45_000))
+        queries = chance.choice((0, 1, 2, 2, 3))
+        starting = chance.choice(("earliest", "earliest", "earliest", "latest"))
+        never = 10**9
+        return cls(
+            seed=seed,
+            trouble_ms=chance.choice((60_000, 180_000, 300_000)),
+            partitions=chance.choice((1, 1, 2, 3)),
+            records=int(60 ** chance.random()),
+            poison=chance.choice((0, 0, 0, 1, 2)),
+            queries=queries,
+            consumers=chance.choice((0, 0, 1, 2)) if queries else chance.choice((1, 2)),
+            query_options=tuple(
+                QueryOptions(
+                    max_records=chance.choice((None, 3, 10, 40)),
+                    available_now=chance.random() < 0.2,
+                    fail_on_data_loss=chance.random() < 0.5,
+                    starting_offsets=starting,
+                    batch_ms=chance.choice(((10, 500), (100, 8_000), (5_000, 60_000))),
+                )
+                for _ in range(queries)
+            ),
+            starting_offsets=starting,
+            configs={
+                "share.session.timeout.ms": str(session_ms),
+                "share.heartbeat.interval.ms": str(session_ms // 3),
+                "share.record.lock.duration.ms": str(chance.choice((5_000, 20_000))),
+                "share.delivery.count.limit": str(chance.choice((2, 3, 4, 5, 5, 8))),
+                "share.isolation.base": str(chance.choice((5, 30, 100_000))),
+                "share.acquire.mode": chance.choice(("batch_optimized", "record_limit")),
+            },
+            snapshot_after=chance.choice((3, 10, 30, 500)),
+            fence=chance.choice(("owner", "owner", "sequence")),
+            lost=chance.choice((0.0, 0.02, 0.15)),
+            doubled=chance.choice((0.0, 0.1, 0.4)),
+            late=chance.choice((0.0, 0.05, 0.2)),
+            store_faults=chance.choice((0.0, 0.03, 0.15)),
+            steps_die=chance.choice((0.0, 0.02, 0.1)),
+            coordinator_steps_die=chance.choice((0.0, 0.0, 0.01, 0.05)),
+            member_dies_ms=chance.choice((15_000, 60_000, never)),
+            member_stops_ms=chance.choice((60_000, never)),
+            coordinator_dies_ms=chance.choice((10_000, 40_000, never)),
+            coordinator_stops_ms=chance.choice((30_000, 90_000, never)),
+            log_moves_ms=chance.choice((30_000, never, never)),
+            restart_ms=chance.choice(((100, 3_000), (100, 60_000), (40_000, 90_000))),
+            queries_stop=chance.choice((0.0, 0.0, 0.2, 0.5)),
+        )
+
+    @classmethod
+    def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
+        """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
+        of, never = cls.without_sinks(seed), 10**9
+        options = QueryOptions(
+            max_records=3, available_now=False, fail_on_data_loss=True, starting_offsets="earliest", batch_ms=(10, 500)
+        )
+        return dataclasses.replace(
+            of,
+            trouble_ms=300_000,
+            records=60,
+            poison=0,
+            queries=2,
+            consumers=0,
+            query_options=(options, options),
+            starting_offsets="earliest",
+            configs={**of.configs, "share.session.timeout.ms": "20000", "share.heartbeat.interval.ms": "6666"},
+            lost=0.0,
+            doubled=0.0,
+            late=0.0,
+            store_faults=0.0,
+            steps_die=0.0,
+            coordinator_steps_die=0.0,
+            member_dies_ms=never,
+            member_stops_ms=never,
+            coordinator_dies_ms=never,
+            coordinator_stops_ms=never,
+            log_moves_ms=never,
+            restart_ms=(100, 3_000),
+            queries_stop=0.5,
+        )

@@ -1,0 +1,129 @@
+"""Sinks of the simulated queries: what they say of a record, and how their outputs are written.
+
+Most of what is said depends on the record alone. Some records are released once: by the plan that holds them first, in
+all its attempts alike, or, where sinks are ``fickle``, in the first delivery only, so that attempts disagree.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from coordinator.messages import PartitionOutcomes, StageOutcomes
+from coordinator.values import AcknowledgeType, OutcomeRun
+from tests.simulation.broker import TOPIC, TOPIC_ID, Record
+from tests.simulation.ledger import ACCEPT, REJECT, RELEASE
+from tests.simulation.session import GROUP
+from tests.simulation.witness import Receipt
+
+LOTS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkScenario:
+    """``skips``, ``writes_first``: by query. A sink that skips a batch id which it knows acknowledges first; one that
+    replaces its output may do so afterwards. ``letters``: how often an executor writes its letter itself. ``dies``: how
+    often a driver dies between staging and Spark's commit."""
+
+    explicit: bool
+    dead_letters: bool
+    fickle: bool
+    skips: tuple[bool, ...]
+    writes_first: tuple[bool, ...]
+    letters: float
+    letters_fail: float
+    backoff_ms: int
+    dies: float
+
+    @classmethod
+    def of(cls, seed: int) -> SinkScenario:
+        chance = random.Random(f"sinks {seed}")
+        return cls(
+            explicit=chance.random() < 0.4,
+            dead_letters=chance.random() < 0.7,
+            fickle=chance.random() < 0.5,
+            skips=tuple(chance.random() < 0.5 for _ in range(3)),
+            writes_first=tuple(chance.random() < 0.3 for _ in range(3)),
+            letters=chance.choice((0.0, 0.5, 0.9)),
+            letters_fail=chance.choice((0.0, 0.3)),
+            backoff_ms=chance.choice((0, 0, 3_000)),
+            dies=chance.choice((0.0, 0.1, 0.3)),
+        )
+
+    @property
+    def configs(self) -> dict[str, str]:
+        return {
+            "share.acknowledgement.mode": "explicit" if self.explicit else "implicit",
+            "errors.deadletterqueue.topic.name": "dlq" if self.dead_letters else "",
+            "share.release.backoff.ms": str(self.backoff_ms),
+        }
+
+
+@dataclass
+class Judge:
+    """What all sinks of a run say."""
+
+    scenario: SinkScenario
+    first: dict[Record, int] = field(default_factory=dict)
+    """A record to the plan that held it when it was judged first."""
+
+    def outcome(self, record: Record, count: int, number: int) -> int | None:
+        """None: no row says anything of it."""
+        lot = self._lot(record)
+        is_first = self.first.setdefault(record, number) == number
+        if lot == 0:
+            return REJECT
+        if lot == 5 and self.scenario.fickle:
+            return (REJECT, None, RELEASE)[count % 3]
+        if lot == 6 and self.scenario.fickle:
+            return ACCEPT if count % 2 else None
+        if lot in (1, 2) and self.scenario.fickle:
+            return RELEASE if count == 1 else ACCEPT
+        if lot == 3 and self.scenario.fickle:
+            return REJECT if count == 1 else None
+        if lot in (1, 2):
+            return RELEASE if is_first else ACCEPT
+        if lot == 4:
+            return ACCEPT if self.scenario.explicit and not is_first else None
+        return ACCEPT
+
+    def is_accepted(self, outcome: int | None) -> bool:
+        return outcome == ACCEPT or (outcome is None and not self.scenario.explicit)
+
+    def is_rejected_always(self, record: Record) -> bool:
+        return self._lot(record) == 0
+
+    def changes(self, record: Record) -> bool:
+        """Whether attempts may say different things of it."""
+        return self.scenario.fickle and self._lot(record) in (1, 2, 3, 5)
+
+    def _lot(self, record: Record) -> int:
+        return (record[0] * 5 + record[1] * 7) % LOTS
+
+
+def staging(incarnation: str, said: Mapping[Receipt, OutcomeRun]) -> StageOutcomes:
+    """Rows by receipt, as a sink's commit sends them."""
+    partitions = []
+    for partition, receipts in groupby(sorted(said), key=lambda receipt: receipt[0]):
+        runs = tuple(_joined(said[receipt] for receipt in receipts))
+        partitions.append(PartitionOutcomes(topic=TOPIC, partition=partition, runs=runs))
+    return StageOutcomes(
+        group_id=GROUP, incarnation=incarnation, topic_ids={TOPIC: TOPIC_ID}, partitions=tuple(partitions)
+    )
+
+
+def row(receipt: Receipt, outcome: int, delay_ms: int | None = None, letter: bool = False) -> OutcomeRun:
+    _, offset, count = receipt
+    return OutcomeRun(offset, offset, count, AcknowledgeType(outcome), delay_ms, letter)
+
+
+def _joined(runs: Iterable[OutcomeRun]) -> list[OutcomeRun]:
+    found: list[OutcomeRun] = []
+    for run in runs:
+        if found and found[-1].last == run.first - 1 and found[-1][2:] == run[2:]:
+            found[-1] = found[-1]._replace(last=run.last)
+        else:
+            found.append(run)
+    return found
