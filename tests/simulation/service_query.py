@@ -15,7 +15,7 @@ from coordinator.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.messages import LatestOffsets, LeftOut, NextPlan, PlanReply, UsePlan
 from coordinator.values import OutcomeRun
 from tests.simulation.broker import Broker, Record
-from tests.simulation.ledger import ACCEPT, REJECT, RELEASE
+from tests.simulation.ledger import REJECT, RELEASE
 from tests.simulation.network import Network
 from tests.simulation.service_sink import Judge, row, staging
 from tests.simulation.session import Find, Session
@@ -41,8 +41,8 @@ class Checkpoint:
     left_out: set[Record] = field(default_factory=set)
     """A process that had another one after it wrote the output, and its sink said something else of these."""
     unheard: set[Record] = field(default_factory=set)
-    """Released or rejected by rows that were stale, since another process had taken the batch up, which the one that
-    was stopped committed all the same."""
+    """Not accepted by an attempt whose rows were stale, since another process had taken the batch up; the one that was
+    stopped committed it all the same."""
     processes: int = 0
 
 
@@ -195,7 +195,12 @@ class QueryProcess(Process):
         if self.options.writes_first and not self.options.skips:
             self._write_decided(judge, accepted, said)
             self._step()
-        yield from self._stage({r: outcome for r, outcome in said.items() if outcome is not None})
+        rows = {r: outcome for r, outcome in said.items() if outcome is not None}
+        yield from self._stage(rows)
+        stale = {r for r, outcome in rows.items() if not self.witness.was_staged(r[:2], r[2], outcome)}
+        self.unheard = {r[:2] for r in said if r in stale or (stale and r not in rows)} - set(accepted)
+        if self.world.happens(self.sink_death_rate):
+            raise Gone("killed before Spark's commit")
         self._step()
         if not self.options.writes_first or self.options.skips:
             self._write_decided(judge, accepted, said)
@@ -213,13 +218,6 @@ class QueryProcess(Process):
             parts = [list(rows)[::2], list(rows)[1::2]]
         for part in parts:
             yield from self.session.ask(staging(incarnation, {receipt: rows[receipt] for receipt in part}))
-        self.unheard = {
-            receipt[:2]
-            for receipt, outcome in said.items()
-            if outcome != ACCEPT and not self.witness.was_staged(receipt[:2], receipt[2], outcome)
-        }
-        if self.world.happens(self.sink_death_rate):
-            raise Gone("killed before Spark's commit")
 
     def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
         delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000)) if outcome == RELEASE else None
