@@ -124,6 +124,14 @@ class SinkOutdated(ShareGroupError):
     kafka_error = "INVALID_RECORD_STATE"
 
 
+class BatchTakenUp(ShareGroupError):
+    """The batch whose rows begin with {row} was taken up by a newer process of its query in share group {group_id}: the
+    rows are of an attempt before that one. Nothing was staged, and this process must not commit the batch: let it end;
+    the query's newest process goes on."""
+
+    kafka_error = "FENCED_MEMBER_EPOCH"
+
+
 class StaleReceipts(ShareGroupError):
     """{count} row(s) of the batch have a receipt that share group {group_id} does not hold any more, for example
     {sample}: the records were delivered again, or decided, since. Nothing was staged, since onStaleReceipt is fail."""

@@ -20,7 +20,8 @@ class AcquiredPlan:
     aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was taken up;
     ``untold``: lost while nobody read it, to be told when it is taken up next. ``gave_up``: the plans that were
     given up for it, one after the other, since nothing of them was left to read (the last hundred). ``staged``: what
-    sinks said of its records; it takes effect when the plan is completed.
+    sinks said of its records; it takes effect when the plan is completed. ``reclaims``: how often a later process came
+    back to it, each time with all counts raised by one.
     """
 
     number: int
@@ -36,6 +37,7 @@ class AcquiredPlan:
     untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     gave_up: tuple[int, ...] = ()
+    reclaims: int = 0
     staged: dict[TopicIdPartition, list[StagedRun]] = field(default_factory=dict)
 
     @property

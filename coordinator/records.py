@@ -200,6 +200,7 @@ class PlanKept(_Record, frozen=True):
     untold: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
+    reclaims: int = 0
     gave_up: tuple[int, ...] = ()
 
 

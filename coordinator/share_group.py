@@ -231,6 +231,7 @@ class ShareGroup:
             untold=plan.untold,
             left_out=plan.left_out,
             ranges=plan.ranges,
+            reclaims=plan.reclaims,
             gave_up=plan.gave_up,
         )
 
@@ -318,6 +319,7 @@ class ShareGroup:
         assert plan is not None
         if plan.number != record.number:
             plan = member.newest = replace(plan, number=record.number, trial=False, gave_up=(), staged={})
+        plan.reclaims += plan.member_epoch != record.member_epoch
         plan.member_epoch, plan.used = record.member_epoch, record.used
         plan.vouches = record.used
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
@@ -378,7 +380,7 @@ class ShareGroup:
         plan = _plan_of(record, member)
         plan.used, plan.vouches = record.used, record.vouches
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
-        plan.gave_up = record.gave_up
+        plan.gave_up, plan.reclaims = record.gave_up, record.reclaims
         if record.carried:
             self.plans[record.number] = plan
         if record.newest:

@@ -1,7 +1,8 @@
 """A sink stages what the rows of a batch said (design §5): durable now, in effect when their plan completes.
 
-The rows' receipts say which plan: a run is staged on the live plan that carries its offset at its delivery count. All
-else is stale: counted, left out, and no reason to fail, unless the sink asks for that.
+The rows' receipts say which plan: a run is staged on the live plan that carries its offset at its delivery count. Rows
+of an earlier attempt of such a plan say that their driver was replaced, and must not commit what it wrote: it is
+refused. All else is stale: counted, left out, and no reason to fail, unless the sink asks for that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from coordinator.changes import Changes, filed
 from coordinator.commands import Decision, FileLetters
 from coordinator.errors import (
+    BatchTakenUp,
     GroupIdNotFound,
     InvalidRequest,
     NoPlanToDecide,
@@ -38,8 +40,8 @@ JUDGED_FROM = 100
 
 
 def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> Decision:
-    """See :class:`~coordinator.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide, StaleReceipts,
-    TooManyRejects; then nothing is staged."""
+    """See :class:`~coordinator.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide, BatchTakenUp,
+    StaleReceipts, TooManyRejects; then nothing is staged."""
     if not group.exists:
         raise GroupIdNotFound(group_id=group.group_id)
     _check_pins(group, command)
@@ -137,7 +139,10 @@ class _Matching:
     def _match_parts(self, partition: SharePartition, outcomes: PartitionOutcomes, run: OutcomeRun) -> None:
         at = run.first
         for first, last, held in partition.runs.between(run.first, run.last):
-            into = self._staged_on(partition, held) if held.delivery_count == run.delivery_count else None
+            into = self._staged_on(partition, held)
+            if into is not None and held.delivery_count != run.delivery_count:
+                self._check_attempt(outcomes, run, held)
+                into = None
             if into is None:
                 continue
             if at < first:
@@ -146,6 +151,14 @@ class _Matching:
             at = last + 1
         if at <= run.last:
             self._say_stale(outcomes, run, at, run.last)
+
+    def _check_attempt(self, outcomes: PartitionOutcomes, run: OutcomeRun, held: Run) -> None:
+        """A row of an attempt before the plan's last one comes from a driver that was thought to be gone. What it has
+        written, and commits if nobody stops it, is not what would be staged by then: BatchTakenUp."""
+        assert held.acquisition is not None
+        plan = self.group.plans[held.acquisition]
+        if held.delivery_count - plan.reclaims <= run.delivery_count < held.delivery_count:
+            raise BatchTakenUp(group_id=self.group.group_id, row=_receipt(outcomes, run, run.first))
 
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
         """What is staged on the plan that carries the run; None if none does that a sink may decide about."""
@@ -172,7 +185,7 @@ class _Matching:
     def _say_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
         self.stale += last - first + 1
         if len(self.sample) < SAMPLE:
-            self.sample.append(f"{outcomes.topic}-{outcomes.partition}@{first} ({run.delivery_count})")
+            self.sample.append(_receipt(outcomes, run, first))
 
     def records(self) -> Iterator[Record]:
         """One a plan; the window of the reject ratio counts with the first."""
@@ -189,6 +202,10 @@ class _Matching:
                 rejected=rejected,
             )
             rows = rejected = 0
+
+
+def _receipt(outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
+    return f"{outcomes.topic}-{outcomes.partition}@{offset} ({run.delivery_count})"
 
 
 def file_letters(group: ShareGroup, command: FileLetters, now_ms: int) -> Decision:

@@ -25,7 +25,7 @@ CLOCKS_MS = 5
 
 # --- the story: partitions 0 and 1 hold good and flaky records, 2 and 3 bad ones of every shape
 
-OWN_DELAY_MS, BACKOFF_MS = 1_500, 400
+OWN_DELAY_MS, BACKOFF_MS = 2_500, 1_500
 GOOD, FLAKY = 40, 10
 
 BAD: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]] = [

@@ -396,7 +396,7 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
         "PlanAcquired": {"trial": False, "ranges": (), "untold": ()},
         "PlanTakenUp": {"data_loss": (), "left_out": (), "untold": ()},
         "EvidenceCleared": {"member_id": None},
-        "PlanKept": {"data_loss": (), "untold": (), "left_out": (), "ranges": (), "gave_up": ()},
+        "PlanKept": {"data_loss": (), "untold": (), "left_out": (), "ranges": (), "reclaims": 0, "gave_up": ()},
         "ProgressKept": {"member_id": None, "evidence": False, "decides": False, "decided": 0, "rejected": 0},
         "PlanStaged": {"partitions": (), "decided": 0, "rejected": 0},
     }

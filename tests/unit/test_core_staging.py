@@ -6,7 +6,14 @@ import pytest
 
 from coordinator.commands import InitializePartitions, PartitionStart, TopicPartitions
 from coordinator.decide import decide
-from coordinator.errors import GroupIdNotFound, InvalidRequest, NoPlanToDecide, SinkOutdated, StaleReceipts
+from coordinator.errors import (
+    BatchTakenUp,
+    GroupIdNotFound,
+    InvalidRequest,
+    NoPlanToDecide,
+    SinkOutdated,
+    StaleReceipts,
+)
 from coordinator.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
 from coordinator.records import PlanStaged, encode_records
 from coordinator.share_group import ShareGroup
@@ -153,11 +160,15 @@ def test_what_isolation_cut_from_the_batch_is_stale() -> None:
     assert states(group) == ["[2154..3999] AVAILABLE 2"]
 
 
-def test_a_late_attempt_of_a_replayed_batch_is_stale() -> None:
-    """The driver before stages after the batch was taken up again."""
-    group, plan = batch()
+def test_a_late_attempt_of_a_replayed_batch_is_refused_whole() -> None:
+    """The driver before stages after a part of the batch was taken up again, and the rest was cut."""
+    group, plan = batch(3, **{"share.delivery.count.limit": "3", "share.isolation.base": "1"})
     group.restart(plan)
-    assert group.stage(said(0, 9, REJECT)).stale == 10
+    assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] AVAILABLE 1"]
+    for rows in (said(0, 2, REJECT), said(0, 0, REJECT)):
+        with pytest.raises(BatchTakenUp):
+            group.stage(rows)
+    assert group.stage(said(1, 2, REJECT)).stale == 2, "nobody's any more"
     group.complete(plan)
     assert group.partition().archived_total == 0
 

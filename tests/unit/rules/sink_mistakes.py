@@ -129,6 +129,15 @@ def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
     patch.setattr(stage, "_check_pins", lambda group, command: right(group, _without(command, topic_ids={})))
 
 
+def let_a_driver_commit_what_its_successor_took_up(patch: Patch) -> None:
+    patch.setattr(stage._Matching, "_check_attempt", lambda *a: None)
+
+
+def forget_reclaims_in_snapshots(patch: Patch) -> None:
+    right = ShareGroup._plan_record
+    patch.setattr(ShareGroup, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), reclaims=0))
+
+
 def _without(command: StageOutcomes, **fields: Any) -> StageOutcomes:
     return msgspec.structs.replace(command, **fields)
 
@@ -234,6 +243,11 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (match_rows_by_their_offsets, promises.test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count),
     (take_rows_of_any_life_of_the_group, promises.test_a_sink_from_before_decides_nothing),
     (take_rows_of_any_topic_of_that_name, promises.test_a_sink_from_before_decides_nothing),
+    (
+        let_a_driver_commit_what_its_successor_took_up,
+        promises.test_a_driver_whose_batch_was_taken_up_since_is_refused,
+    ),
+    (forget_reclaims_in_snapshots, promises.test_a_driver_whose_batch_was_taken_up_since_is_refused),
     (leave_staged_outcomes_out_of_snapshots, promises.test_a_snapshot_appends_staged_outcomes_again),
     (forget_disagreements_in_snapshots, promises.test_a_snapshot_appends_staged_outcomes_again),
     (accept_what_no_sink_decided, promises.test_explicit_mode_releases_what_no_sink_decided),

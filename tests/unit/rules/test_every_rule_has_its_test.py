@@ -202,6 +202,11 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
         ),
         (sink.test_a_sink_from_before_decides_nothing, "take_rows_of_any_life_of_the_group"),
         (sink.test_a_sink_from_before_decides_nothing, "take_rows_of_any_topic_of_that_name"),
+        (
+            sink.test_a_driver_whose_batch_was_taken_up_since_is_refused,
+            "let_a_driver_commit_what_its_successor_took_up",
+        ),
+        (sink.test_a_driver_whose_batch_was_taken_up_since_is_refused, "forget_reclaims_in_snapshots"),
     ),
     "5 lossless: nothing is archived before its dead letter is known": (
         (sink.test_nothing_is_archived_before_its_dead_letter_is_known, "archive_without_waiting_for_the_letter"),

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 
 from coordinator.commands import Gap, InitializePartitions, PartitionStart, TopicPartitions
-from coordinator.errors import NothingDecided, SinkOutdated
+from coordinator.errors import BatchTakenUp, NothingDecided, SinkOutdated
 from coordinator.messages import NextPlan
 from coordinator.records import encode_records
 from coordinator.service import scripts
 from coordinator.values import Disposition
-from tests.unit.group_driver import TOPIC_ID, ranges
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, ranges
 from tests.unit.rules.source_driver import facts, played
 from tests.unit.rules.test_plans import used_plan
 from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
@@ -84,13 +84,33 @@ def test_an_older_attempt_that_agrees_with_silence_vetoes_nothing() -> None:
 
 
 def test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count() -> None:
-    """The driver before, stopped in mid-commit, stages when its batch was taken up again: it decides nothing."""
-    group, plan = batch(3, **DLQ)
-    group.restart(plan)
+    """What another member took since the lock was lost is that member's to decide, at whatever count it is."""
+    group, plan = batch(3, **DLQ, **{"share.acquire.mode": "record_limit"})
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    taken = group.next(member="m2", limit=1).plan.number
+    group.use(taken, member="m2")
+    group.join()
     staged = group.stage(said(0, 2, REJECT, 1))
-    assert (staged.staged, staged.stale) == (0, 3)
+    assert (staged.staged, staged.stale) == (2, 1)
     group.complete(plan)
-    assert group.partition().start_offset == 3
+    assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] ARCHIVING 1"]
+
+
+def test_a_driver_whose_batch_was_taken_up_since_is_refused() -> None:
+    """It was stopped, and its successor died: if it went on to commit what it wrote, 0 would be accepted, 1 nowhere.
+    However often the batch was taken up, and after a load."""
+    group, plan = batch(3, **DLQ)
+    for count in (1, 2):
+        group.restart(plan)
+        for older in range(1, count + 1):
+            with pytest.raises(BatchTakenUp, match=rf"orders-0@0 \({older}\)"):
+                group.stage(said(0, 0, REJECT, older), said(1, 1, RELEASE, older), said(2, 2, ACCEPT, older))
+        group.log = encode_records(group.group.snapshot())
+        group.crash()
+    group.stage(said(0, 0, REJECT, 3), said(1, 1, RELEASE, 3), said(2, 2, ACCEPT, 3))
+    group.complete(plan)
+    assert states(group) == ["[0..0] ARCHIVING 3", "[1..1] AVAILABLE 3", "[2..2] ACKNOWLEDGED 3"]
 
 
 def test_a_sink_from_before_decides_nothing() -> None:
