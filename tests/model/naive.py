@@ -104,6 +104,8 @@ class Plan:
     told: list[Key] = field(default_factory=list)
     gave_up: list[int] = field(default_factory=list)
     """Plans that it took the place of, and that nobody used."""
+    reclaims: int = 0
+    """How often a later process came back to it: each time with all counts raised by one."""
     said: dict[Key, list[Said]] = field(default_factory=dict)
     """All that sinks ever said of its records, in order."""
 

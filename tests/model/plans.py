@@ -56,6 +56,7 @@ class PlansModel(Naive):
         if kept:
             plan.told = []
             plan.epoch = member.epoch
+            plan.reclaims += 1
             plan.offsets = kept
             plan.vouches = False
         return bool(kept)
@@ -127,6 +128,7 @@ class PlansModel(Naive):
         told = plan.told if plan.epoch == member.epoch else []
         plan.offsets, gone = self.come_back(member, plan, now_ms, log_starts)
         plan.told, plan.untold = [*told, *plan.untold, *gone], []
+        plan.reclaims += plan.epoch != member.epoch
         plan.epoch, plan.used = member.epoch, not (plan.told and fail)
         plan.vouches = plan.used
         return plan

@@ -31,6 +31,8 @@ class SinksModel(PlansModel):
         deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.used]
         if not pinned or (rows and not deciding):
             raise Refused("outdated, or no plan")
+        if any(self.is_of_an_earlier_attempt(row) for row in rows):
+            raise Refused("taken up since")
         matching = [(plan, row) for row in rows if (plan := self.decided_by(row)) is not None]
         rejects = sum(row.outcome == REJECT for _, row in matching)
         if fail_on_stale and len(matching) < len(rows):
@@ -53,11 +55,20 @@ class SinksModel(PlansModel):
 
     def decided_by(self, row: Row) -> Plan | None:
         """The batch that a row is of: a used plan, the newest of its query, that carries the record at this count."""
+        plan, count = self.carried_by(row)
+        return plan if count == row.count else None
+
+    def is_of_an_earlier_attempt(self, row: Row) -> bool:
+        """Whether the record's batch was taken up by a later process since the row's was read."""
+        plan, count = self.carried_by(row)
+        return plan is not None and count - plan.reclaims <= row.count < count
+
+    def carried_by(self, row: Row) -> tuple[Plan | None, int]:
         record = self.partitions[row.key[0]].records.get(row.key[1])
-        plan = self.plans.get(record.number or 0) if record is not None and record.count == row.count else None
-        if plan is None or not plan.query or not plan.used or plan is not self.members[plan.member].pending:
-            return None
-        return plan
+        plan = self.plans.get(record.number or 0) if record is not None else None
+        if record is None or plan is None or not plan.query or not plan.used:
+            return None, 0
+        return (plan, record.count) if plan is self.members[plan.member].pending else (None, 0)
 
     def complete(self, name: str, epoch: int, number: int, processed: bool, gaps: Iterable[Key], now_ms: int) -> bool:
         """Whether all was given back, since there is no sink in explicit mode."""

@@ -31,10 +31,7 @@ PEACEFUL_BATCH_MS = (100, 2_000)
 
 
 class ServiceRun:
-    """A scenario under way. ``excuses_unheard``: whether records may be missing whose rows were stale, since the batch
-    of a stopped driver had been taken up by another one that died before it, and was then committed by the first."""
-
-    excuses_unheard = True
+    """A scenario under way."""
 
     def __init__(self, scenario: ServiceScenario) -> None:
         self.scenario = s = scenario
@@ -310,8 +307,6 @@ class ServiceRun:
         for checkpoint, options in zip(self.checkpoints, self.scenario.query_options, strict=True):
             excused |= checkpoint.doubled
             gone |= checkpoint.gone | checkpoint.left_out
-            if self.excuses_unheard:
-                gone |= checkpoint.unheard
             for batch in checkpoint.commits:
                 held.update(checkpoint.outputs[batch])
                 if options.skips and checkpoint.attempts[batch] > 1:  # it was cut, or its outcomes changed

@@ -40,9 +40,6 @@ class Checkpoint:
     """Batch id to how often it was decided."""
     left_out: set[Record] = field(default_factory=set)
     """A process that had another one after it wrote the output, and its sink said something else of these."""
-    unheard: set[Record] = field(default_factory=set)
-    """Not accepted by an attempt whose rows were stale, since another process had taken the batch up; the one that was
-    stopped committed it all the same."""
     processes: int = 0
 
 
@@ -94,7 +91,6 @@ class QueryProcess(Process):
         )
         self.until: dict[str, dict[str, int]] | None = None
         self.read: tuple[Receipt, ...] = ()
-        self.unheard: set[Record] = set()
         if self._replays:
             witness.replayed.add(number_of(self.newest))
         self.spawn(self._live())
@@ -177,7 +173,6 @@ class QueryProcess(Process):
         if self.batch in self.mine.commits:
             raise Gone("concurrent update of the commit log")
         self.mine.commits.add(self.batch)
-        self.mine.unheard |= self.unheard
         self._note_doubled()
         self.witness.committed_numbers.add(number_of(self.newest))
         self.world.note(self.name, f"commits batch {self.batch}, plan {number_of(self.newest)}")
@@ -197,8 +192,6 @@ class QueryProcess(Process):
             self._step()
         rows = {r: outcome for r, outcome in said.items() if outcome is not None}
         yield from self._stage(rows)
-        stale = {r for r, outcome in rows.items() if not self.witness.was_staged(r[:2], r[2], outcome)}
-        self.unheard = {r[:2] for r in said if r in stale or (stale and r not in rows)} - set(accepted)
         if self.world.happens(self.sink_death_rate):
             raise Gone("killed before Spark's commit")
         self._step()
