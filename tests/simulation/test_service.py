@@ -23,6 +23,7 @@ from tests.simulation.service_mistakes import (
 )
 from tests.simulation.service_scenario import ServiceScenario
 from tests.simulation.world import BrokenPromise
+from tests.unit.rules.sink_mistakes import let_a_driver_commit_what_its_successor_took_up
 
 FIRST_SEED, SEEDS, AT_ONCE = 0, 120, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
@@ -75,6 +76,11 @@ def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
     assert vetoed > 10
     assert stale > 10
     assert letters > records > 10
+
+
+def test_a_driver_that_commits_what_its_successor_took_up_is_found(monkeypatch: Patch) -> None:
+    """It takes two drivers of one batch: one that is stopped before its sink commits, and one that dies after it."""
+    find(let_a_driver_commit_what_its_successor_took_up, monkeypatch, lambda seed: ServiceScenario.of_sinks(140 + seed))
 
 
 @pytest.mark.parametrize("mistake", OF_SINKS, ids=lambda mistake: mistake.__name__)
