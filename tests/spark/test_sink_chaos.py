@@ -1,0 +1,48 @@
+"""SIGKILL of driver, coordinator and broker at random moments: accepted and dead-lettered together are what was
+produced, nothing is both, and released records came back.
+
+SINK_CHAOS_RECORDS=200000 SINK_CHAOS_KILLS=15 SINK_CHAOS_SEED=7 is the long run, of some minutes."""
+
+import os
+
+import pytest
+
+from tests.support.group_state import forget_clients
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.share_job import ShareJob
+from tests.support.sink_chaos import CONFIGS, PARTITIONS, VICTIMS, SinkChaos
+from tests.support.sink_reckoning import reckon
+
+RECORDS = int(os.environ.get("SINK_CHAOS_RECORDS", "24000"))
+KILLS = int(os.environ.get("SINK_CHAOS_KILLS", "4"))
+SEED = int(os.environ.get("SINK_CHAOS_SEED", "20261121"))
+BATCH = max(RECORDS // 16, 100)
+TIMEOUT_S = 300 + RECORDS // 100 + 30 * KILLS
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 120)]
+
+SIZES = {"maxOffsetsPerTrigger": str(BATCH), "minPartitions": "2", "share.isolation.base": str(BATCH)}
+
+
+def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp_path):
+    with KafkaBroker() as broker:
+        orders = broker.create_topic("orders", PARTITIONS)
+        job = ShareJob(
+            directory=tmp_path,
+            bootstrap=broker.bootstrap,
+            admin_bootstrap=broker.bootstrap,
+            group="billing",
+            topics=(orders,),
+            options={**CONFIGS, **SIZES, "includeHeaders": "true"},
+        )
+        chaos = SinkChaos(job, broker, program, SEED)
+        try:
+            chaos.produce(RECORDS)
+            chaos.run(KILLS, TIMEOUT_S)
+            result = reckon(chaos)
+        finally:
+            forget_clients()
+    print(result)
+    assert not result.problems, result
+    assert {victim for _, victim in chaos.happened.kills} == set(VICTIMS) or len(VICTIMS) > KILLS
+    assert result.numbers["releases"] and result.numbers["rejected"]

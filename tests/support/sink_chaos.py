@@ -1,0 +1,178 @@
+"""A query with a sink over many records, while its driver, the coordinator and the broker are killed; then peace.
+
+Outcomes depend on the record and the number of its batch alone, so that each attempt of a batch decides alike: 5 % of
+the records are rejected, 15 % released in every third batch, and one kills the work. The seed chooses the records'
+kinds, who is killed, and how long after whom; when that is in the life of a batch is the machine's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Producer
+
+from coordinator.errors import ShareGroupError
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.dead_letters import Headers, read_records
+from tests.support.group_state import GroupState, describe
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.query_spec import QuerySpec
+from tests.support.share_job import ShareJob
+from tests.support.spark_program import RunningQuery, SparkProgram
+from tests.support.waiting import wait_until
+
+PARTITIONS, DLQ_PARTITIONS = 4, 3
+REJECTED, TRANSIENT = 0.05, 0.15
+OWN_DELAY_MS, BACKOFF_MS, JITTER = 6_000, 5_000, 0.2
+"""Longer than a batch takes. Of odd records the row says it, of even ones the group's retry policy."""
+CONFIGS = {
+    "share.release.backoff.ms": str(BACKOFF_MS),
+    "share.release.backoff.multiplier": "1",
+    "share.release.backoff.jitter": str(JITTER),
+    "share.session.timeout.ms": "60000",  # a restart with a broker that restarts takes a while on two cores
+}
+VICTIMS = ("driver", "coordinator", "broker")
+AFTER_S = (0.5, 6.0)
+"""From the moment at which somebody is to die, a part of the records being written, or from the kill before."""
+NUMBER = "int(substring(text, 2))"
+COLUMNS = {
+    "acknowledgement": f"""case substring(text, 1, 1)
+                           when 'r' then 'reject'
+                           when 't' then if((batch + {NUMBER}) % 3 = 0, 'release', 'accept')
+                           else 'accept' end""",
+    "reason": f"concat('record ', {NUMBER})",
+    "releaseDelayMs": f"if({NUMBER} % 2 = 1, {OWN_DELAY_MS}, null)",
+}
+
+
+@dataclass
+class Happened:
+    """What was done to the query, in ms of the wall clock; ``ends`` are its deaths too, of whatever reason."""
+
+    kills: list[tuple[float, str]] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class SinkChaos:
+    """`run()` it, then look at what lies where (tests.support.sink_reckoning)."""
+
+    def __init__(self, job: ShareJob, broker: KafkaBroker, start: Callable[[], SparkProgram], seed: int) -> None:
+        self.job, self.broker, self.seed = job, broker, seed
+        self.dlq = broker.create_topic("dlq", DLQ_PARTITIONS)
+        self.archive = str(job.directory / "archive")
+        self.happened = Happened()
+        self.produced: dict[tuple[int, int], tuple[bytes | None, bytes | None, Headers]] = {}
+        self.poison = ""
+        self._chance = random.Random(seed)
+        self._start = start
+        self._program = start()
+        self._query: RunningQuery | None = None
+
+    def produce(self, count: int) -> None:
+        """The records, scattered; what the topic holds is read back by a plain consumer."""
+        (topic,) = self.job.topics
+        poisonous = self._chance.randrange(count)
+        self.poison = f"p{poisonous}"
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5, "log_level": 0})
+        for number in range(count):
+            drawn = self._chance.random()
+            kind = "p" if number == poisonous else "r" if drawn < REJECTED else "t" if drawn > 1 - TRANSIENT else "a"
+            headers = [("n", str(number).encode()), ("n", None)] if kind != "a" else None
+            key = None if number % 7 == 0 else f"key {number}"
+            while True:
+                try:
+                    producer.produce(topic, f"{kind}{number}", key, number % PARTITIONS, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert not producer.flush(60)
+        for each in read_records(self.broker.bootstrap, topic):
+            self.produced[each.partition, each.offset] = each.key, each.value, each.headers
+        assert len(self.produced) == count
+
+    def run(self, kills: int, timeout_s: float) -> None:
+        """Until the group is done with all records, and so many kills are over. Who fails is started again."""
+        began = time.monotonic()
+        victims = self._victims(kills)
+        moments = sorted((self._chance.uniform(0, 0.95) * len(self.produced) for _ in victims), reverse=True)
+        next_kill: float | None = None
+
+        def through() -> bool:
+            nonlocal next_kill
+            self._revive()
+            if not victims:
+                return self._done()
+            if next_kill is None and self.job.written() >= moments[-1]:
+                next_kill = time.monotonic() + self._chance.uniform(*AFTER_S)
+            elif next_kill is not None and time.monotonic() >= next_kill:
+                self._kill(victims.pop())
+                moments.pop()
+                next_kill = None
+            return False
+
+        wait_until(through, timeout_s=timeout_s, interval_s=0.1, what=f"all is done; {self.happened}")
+        self.happened.seconds = time.monotonic() - began
+        assert self._query is not None
+        self._query.stop()
+
+    def close(self) -> None:
+        """Its program is whose who made it."""
+        with contextlib.suppress(AssertionError):
+            self._program.kill()
+
+    # --- inside
+
+    def _spec(self) -> QuerySpec:
+        sink = self.job.sink_options(**{"errors.deadletterqueue.topic.name": self.dlq, "archive.path": self.archive})
+        return self.job.query(
+            "a", columns=COLUMNS, poison=(self.poison,), sink="acknowledge+replace", sink_options=sink
+        )
+
+    def _victims(self, kills: int) -> list[str]:
+        """Each kind as often as it goes, and chance for the rest; in an order of chance."""
+        chosen = [*VICTIMS * (kills // len(VICTIMS)), *self._chance.sample(VICTIMS, kills % len(VICTIMS))]
+        self._chance.shuffle(chosen)
+        return chosen
+
+    def _kill(self, victim: str) -> None:
+        self.happened.kills.append((time.time() * 1000, victim))
+        if victim == "driver":
+            self._program.kill()
+        elif victim == "coordinator":
+            kill_coordinators()
+        else:
+            self.broker.kill()
+            self.broker.start()
+
+    def _revive(self) -> None:
+        """As a job scheduler would: what has ended is started again."""
+        if not self._program.alive:
+            self._program = self._start()
+        if self._query is None or self._query.over():
+            if self._query is not None:
+                self.happened.ends.append(time.time() * 1000)
+                self.happened.errors.append(self._query.error())
+            self._query = self._program.start_query(self._spec())
+
+    def _done(self) -> bool:
+        try:
+            state = describe(self.job)
+        except ShareGroupError:
+            return False
+        return len(state.description.partitions) == PARTITIONS and state.lag() == 0 and state.archiving() == 0
+
+
+def state_of(chaos: SinkChaos) -> GroupState:
+    """The group when all is over."""
+    return describe(chaos.job)
+
+
+def delay_ms(value: str) -> float:
+    """How long the record stays away after a release, at least."""
+    return OWN_DELAY_MS if int(value[1:]) % 2 else BACKOFF_MS * (1 - JITTER)

@@ -1,0 +1,190 @@
+"""What came of a run of tests.support.sink_chaos: every record accepted or dead-lettered, and none both.
+
+The rule: told from what lies in topics and files alone, as an outsider finds it: the source topic, the dead letters,
+the output that replaces, the archive, and the sights that the work wrote down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from share_sink.archive import archive_dataset
+from tests.support.dead_letters import DeadLetter, read_letters
+from tests.support.share_job import Output
+from tests.support.sink_chaos import DLQ_PARTITIONS, SinkChaos, delay_ms, state_of
+
+Place = tuple[int, int]
+CLOCKS_MS = 5
+LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
+NEVER = ("StalePlan", "ForeignPlan", "FencedMemberEpoch", "SinkOutdated", "NoPlanToDecide", "NothingDecided")
+NEVER_EITHER = ("InternalError", "DataLoss", "StaleReceipts", "ArchiveRowsMissing", "Offsets committed out of order")
+"""What a query that is killed and started again never ends with."""
+
+
+@dataclass
+class Reckoning:
+    """``problems`` is empty if the promise was kept."""
+
+    seed: int
+    numbers: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.numbers}; problems: {self.problems or 'none'}"
+
+    def expect(self, wrong: Any, what: str) -> None:
+        """A problem, if there is anything wrong."""
+        if len(wrong):
+            self.problems.append(f"{len(wrong)} {what}: {sorted(wrong)[:5]}")
+
+
+class _Found:
+    """What lies where, by place."""
+
+    def __init__(self, chaos: SinkChaos) -> None:
+        self.values = {place: (value or b"").decode() for place, (_, value, _) in chaos.produced.items()}
+        rows = chaos.job.output().rows
+        self.committed = Output(rows.sort_values("deliveryCount"))
+        self.accepted = rows[rows["acknowledgement"] == "accept"]
+        self.seen = chaos.job.seen()
+        self.letters: dict[Place, list[DeadLetter]] = defaultdict(list)
+        for letter in read_letters(chaos.broker.bootstrap, chaos.dlq):
+            self.letters[letter.origin[1:]].append(letter)
+
+
+def reckon(chaos: SinkChaos) -> Reckoning:
+    """Look at everything."""
+    result, found = Reckoning(chaos.seed), _Found(chaos)
+    _whole(result, chaos, found)
+    _letters(result, chaos, found)
+    _releases(result, chaos, found)
+    _archive(result, chaos, found)
+    ends = chaos.happened.errors
+    result.expect([e[:300] for e in ends if any(name in e for name in (*NEVER, *NEVER_EITHER))], "ends by name")
+    result.numbers |= {
+        "seconds": round(chaos.happened.seconds),
+        "kills": [victim for _, victim in chaos.happened.kills],
+        "ends": len(ends),
+        "batches": found.committed.rows["batch"].nunique(),
+        "sights": len(found.seen),
+    }
+    return result
+
+
+def _places(rows: pd.DataFrame) -> list[Place]:
+    return [(int(p), int(o)) for p, o in zip(rows["partition"], rows["offset"], strict=True)]
+
+
+def _whole(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
+    """accepted and dead-lettered together are what was produced, and nothing is both, or accepted twice."""
+    accepted = _places(found.accepted)
+    dead = set(found.letters)
+    result.expect(set(found.values) - set(accepted) - dead, "records are lost")
+    result.expect(set(accepted) & dead, "records are accepted and dead-lettered")
+    result.expect({place for place, times in Counter(accepted).items() if times > 1}, "records accepted twice")
+    result.expect((set(accepted) | dead) - set(found.values), "records that nobody produced")
+    archived = state_of(chaos).archived()
+    result.expect([] if archived == len(dead) else [archived], f"archived, and {len(dead)} dead-lettered")
+    result.numbers |= {"produced": len(found.values), "accepted": len(set(accepted)), "dead": len(dead)}
+
+
+def _twice(places: list[Place]) -> bool:
+    return len(set(places)) < len(places)
+
+
+def _letters(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
+    """Each equals its original and says what it has to; which records have one depends on their kind."""
+    counts = found.seen.groupby(["partition", "offset"])["deliveryCount"].agg(set).to_dict()
+    for place, letters in found.letters.items():
+        for letter in letters:
+            if wrong := list(_wrong(chaos, place, letter, counts.get(place, set()))):
+                result.problems.append(f"letter of {place} ({found.values.get(place)}): {wrong}, {letter}")
+    kinds = {place: found.values[place][0] for place in found.letters if place in found.values}
+    rejected = {place for place, value in found.values.items() if value[0] == "r"}
+    limited = {place for place, kind in kinds.items() if kind != "r"}
+    result.expect({place for place in rejected if place not in kinds}, "rejected records without a letter")
+    result.expect({place for place in limited if kinds[place] not in "tp"}, "accepted kinds with a letter")
+    poison = {place for place, value in found.values.items() if value[0] == "p"}
+    result.expect(poison - limited, "poison without a letter")
+    result.numbers |= {
+        "rejected": len(rejected),
+        "at the limit": len(limited),
+        "letters twice": sum(len(letters) - 1 for letters in found.letters.values()),
+    }
+    del result.problems[20:]
+
+
+def _wrong(chaos: SinkChaos, place: Place, letter: DeadLetter, counts: set[int]) -> Iterator[str]:
+    original = chaos.produced.get(place)
+    if original != (letter.key, letter.value, letter.own_headers):
+        yield f"not the original {original}"
+    kind, number = (letter.value or b"?").decode()[0], (letter.value or b"??").decode()[1:]
+    said = dict(letter.said)
+    count = int(said.pop("delivery.count"))
+    expected = {
+        "topic": chaos.job.topics[0],
+        "partition": str(place[0]),
+        "offset": str(place[1]),
+        "group": chaos.job.group,
+        "message": f"record {number}" if kind == "r" else LIMIT_MESSAGE,
+        "disposition": "rejected" if kind == "r" else "delivery_limit",
+    }
+    if said != expected:
+        yield f"not {expected}"
+    if kind != "p" and count not in counts:  # the work never got to writing the poison's sights down
+        yield f"count not among {counts}"
+    if letter.partition != place[0] % DLQ_PARTITIONS:
+        yield "in another partition"
+
+
+def _releases(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
+    """Each release that was committed was followed by a delivery with the next count, after its delay; a count was
+    handed out once. A process that died with a plan which it never used has burnt a count."""
+    batches = found.seen.groupby(["partition", "offset", "deliveryCount"])["batch"].nunique()
+    result.expect(list(batches[batches > 1].index), "deliveries of one count in two batches")
+    first_sight = found.seen.groupby(["partition", "offset", "deliveryCount"])["at"].min()
+    sights: dict[Place, dict[int, float]] = defaultdict(dict)
+    for (partition, offset, count), at in first_sight.items():
+        sights[partition, offset][count] = at
+    rows = found.committed.rows
+    early, skipped, gone, releases, burnt = [], [], [], 0, 0
+    for (partition, offset), of_record in rows[rows["acknowledgement"] == "release"].groupby(["partition", "offset"]):
+        place = int(partition), int(offset)
+        releases += len(of_record)
+        for count, at in zip(of_record["deliveryCount"], of_record["at"], strict=True):
+            later = [each for each in sights[place] if each > count]
+            if not later:
+                if [int(letter.said["delivery.count"]) for letter in found.letters.get(place, ())] != [count]:
+                    gone.append((place, count))
+                continue
+            back = min(later)
+            if sights[place][back] - at < delay_ms(found.values[place]) - CLOCKS_MS:
+                early.append((place, count, sights[place][back] - at))
+            if back != count + 1:
+                burnt += 1
+                if not any(at <= end <= sights[place][back] for end in chaos.happened.ends):
+                    skipped.append((place, count, back))
+    result.expect(early, "came back before their delay")
+    result.expect(skipped, "came back with a count beyond the next one, though nobody had died")
+    result.expect(gone, "were released and neither came back nor are at the limit")
+    result.numbers |= {"releases": releases, "counts burnt": burnt}
+
+
+def _archive(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
+    """It holds each rejected record once, as it was."""
+    rows = archive_dataset(chaos.archive).to_table().to_pylist()
+    places = [(row["partition"], row["offset"]) for row in rows]
+    rejected = {place for place, value in found.values.items() if value[0] == "r"}
+    result.expect(rejected ^ set(places), "rejected or archived, and not both")
+    result.expect([1] if _twice(places) else (), "archive has rows twice")
+    changed = [
+        place
+        for place, row in zip(places, rows, strict=True)
+        if (row["key"], row["value"]) != chaos.produced.get(place, (None,))[:2]
+    ]
+    result.expect(changed, "archived rows that are not their originals")
