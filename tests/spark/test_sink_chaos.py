@@ -13,7 +13,7 @@ from tests.support.share_job import ShareJob
 from tests.support.sink_chaos import CONFIGS, PARTITIONS, VICTIMS, SinkChaos
 from tests.support.sink_reckoning import reckon
 
-RECORDS = int(os.environ.get("SINK_CHAOS_RECORDS", "24000"))
+RECORDS = int(os.environ.get("SINK_CHAOS_RECORDS", "16000"))
 KILLS = int(os.environ.get("SINK_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("SINK_CHAOS_SEED", "20261121"))
 BATCH = max(RECORDS // 16, 100)
