@@ -14,11 +14,20 @@ from coordinator.commands import (
     TopicPartitions,
 )
 from coordinator.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
-from coordinator.messages import DescribeGroup, Heartbeat, JoinGroup, PartitionBounds
+from coordinator.messages import (
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    PartitionBounds,
+    PartitionOutcomes,
+    StageOutcomes,
+)
 from coordinator.records import RunsChanged, decode_record
+from coordinator.service import shard
 from coordinator.service.shard import Shard, one
 from coordinator.service.sqlite_store import SqliteStore
 from coordinator.share_group import ShareGroup
+from coordinator.values import AcknowledgeType, OutcomeRun
 from tests.support.faulty_store import Died, FaultyStore
 
 RECORDS = 1_000
@@ -307,6 +316,27 @@ def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
     service.ask(join(epoch=1))
     assert list(service.group.snapshot()) == before
     service.store.close()
+
+
+def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch):
+    """As staged outcomes are: however many rows are decided one by one, the log does not grow without bounds."""
+    monkeypatch.setattr(shard, "SNAPSHOT_AFTER_BYTES", 10_000)
+    service = Service(tmp_path / "state.db", snapshot_after=500)
+    service.create()
+    outcomes = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+    number, stored_bytes = "", []
+    for _ in range(10):
+        plan = service.ask(acquire(number)).plan
+        number = plan.number
+        service.ask(use(number))
+        ((first, last, count),) = plan.partitions[0].ranges
+        runs = tuple(OutcomeRun(n, n, count, outcomes[n % 2]) for n in range(first, last + 1))
+        rows = (PartitionOutcomes(topic="orders", partition=0, runs=runs),)
+        service.ask(StageOutcomes(group_id="billing", partitions=rows))
+        service.ask(complete(number))
+        stored_bytes.append(sum(len(record.data or b"") for record in service.store.load("billing")))
+    service.store.close()
+    assert max(stored_bytes) < 15_000, stored_bytes
 
 
 def test_a_record_that_cannot_be_read_is_named_and_other_groups_are_served(service):
