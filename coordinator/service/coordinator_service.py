@@ -49,17 +49,17 @@ from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
 from coordinator.service.dead_letter_topic import check_dead_letter_topic
 from coordinator.service.gaps import MOST_RANGES, Gaps, count_offsets, ranges_of
+from coordinator.service.gone_topics import gone_topic_ids
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.scripts import Facts, View
 from coordinator.service.shard import one
 from coordinator.service.sinks import open_sink
 from coordinator.service.state import Engined
-from coordinator.service.subscription import Subscription, TopicPartitionId, id_of, starting_offsets
+from coordinator.service.subscription import Subscription, TopicPartitionId, starting_offsets
 
 LONGEST_WAIT_MS = 60_000
 LOOK_AGAIN_S = 1.0
 ASKS_AT_ONCE = 8
-GONE_PAUSES_S = (0.1, 0.3, 0.6)
 
 _log = logging.getLogger(__name__)
 
@@ -284,7 +284,8 @@ class CoordinatorService:
         assert view.subscription is not None
         # Both at once: one round trip in each batch's way instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in view.plan])
-        gone = self._gone_topic_ids(view, request.group_id)
+        names = {topic_id: topic for topic, topic_id, _ in view.plan}
+        gone = gone_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids)
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
         kept = [TopicPartitionId(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=asked.result(), ends={})
@@ -293,18 +294,6 @@ class CoordinatorService:
         for left in (*reply.left_out, *reply.data_loss):
             _log.info("left out: group=%s plan=%s %s", request.group_id, request.number, left)
         return reply
-
-    def _gone_topic_ids(self, view: View, group_id: str) -> frozenset[str]:
-        """Topics of the plan that were deleted or created anew. A broker that does not know a topic yet, or knows its
-        predecessor, says the same: it is asked again before records are given up for good."""
-        for pause_s in (*GONE_PAUSES_S, 0.0):
-            now = self._watch.cluster.topics({topic for topic, _, _ in view.plan})
-            ids = {name: id_of(topic, group_id, topic_ids=view.topic_ids) for name, topic in now.items()}
-            gone = frozenset(topic_id for topic, topic_id, _ in view.plan if ids.get(topic) != topic_id)
-            if not gone:
-                break
-            time.sleep(pause_s)
-        return gone
 
     # --- offsets, and people
 

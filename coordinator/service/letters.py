@@ -14,15 +14,14 @@ from coordinator.dead_letters.letter import Letter, Origin, letter
 from coordinator.dead_letters.originals import Absent, Original, Originals, Why
 from coordinator.errors import BrokerNotReachable, BrokerRefused
 from coordinator.service.cluster import Cluster
+from coordinator.service.gone_topics import gone_topic_ids
 from coordinator.service.letter_backlog import Backlog, Due
 from coordinator.service.seldom import SeldomLog
-from coordinator.service.subscription import id_of
 from coordinator.values import Disposition, TopicIdPartition
 
 STALL_S = 5.0
 PAST_END_S = 60.0
 """A log that still ends below a record after this long has lost it; before, its leader may just not show all of it."""
-GONE_PAUSES_S = (0.1, 0.3, 0.6)
 
 
 class Letters:
@@ -54,17 +53,9 @@ class Letters:
                 yield one
 
     def gone_topics(self, backlog: Backlog) -> frozenset[str]:
-        """Ids of topics that were deleted, or made anew: what lies at their offsets now is something else. A broker
-        that does not know a topic yet says the same: it is asked again before originals are given up."""
-        named = {due.key.topic_id: due.topic for due in backlog.due}
-        for pause_s in (*GONE_PAUSES_S, 0.0):
-            now = self._cluster.topics(named.values())
-            ids = {name: id_of(topic, self._group_id, topic_ids=backlog.topic_ids) for name, topic in now.items()}
-            gone = frozenset(topic_id for topic_id, name in named.items() if ids.get(name) != topic_id)
-            if not gone:
-                break
-            time.sleep(pause_s)
-        return gone
+        """Ids of the backlog's topics that were deleted, or created anew."""
+        names = {due.key.topic_id: due.topic for due in backlog.due}
+        return gone_topic_ids(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
 
     def bare(self, due: Due, offset: int) -> Letter:
         """Without the record."""

@@ -22,7 +22,7 @@ from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, NextPlan, P
 from coordinator.record_state import RecordState
 from coordinator.records import RunsChanged, UnreadableRecord, decode_record, encode_record
 from coordinator.runs import Run
-from coordinator.service import coordinator_service
+from coordinator.service import gone_topics
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import LATEST, KafkaCluster, TopicInfo
 from coordinator.service.launch import keep_endpoint
@@ -101,7 +101,7 @@ def test_log_starts_that_were_asked_for_before_a_topic_was_made_anew_are_not_whe
 
 @pytest.mark.parametrize("stale", [{}, {"orders": TopicInfo("orders", "id-of-its-predecessor", 1)}])
 def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, cluster, monkeypatch, stale):
-    monkeypatch.setattr(coordinator_service, "GONE_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(gone_topics, "PAUSES_S", (0.0, 0.0))
     running.join(starting_offsets="earliest")
     number = running.next(max_records=100).number
     answers = [stale, stale, dict(cluster.found)]

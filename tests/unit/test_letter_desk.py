@@ -12,7 +12,7 @@ from coordinator.dead_letters.originals import Absent, Original, Why
 from coordinator.dead_letters.writer import Fate, Written
 from coordinator.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
 from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.service import letter_desk, letters
+from coordinator.service import gone_topics, letter_desk, letters
 from coordinator.service.letter_desk import Desk, Left
 from coordinator.service.seldom import SeldomLog
 from tests.support.fake_cluster import FakeCluster
@@ -93,7 +93,7 @@ def cluster():
 def log(monkeypatch):
     standing_in = Log()
     monkeypatch.setattr(letters, "Originals", standing_in)
-    monkeypatch.setattr(letters, "GONE_PAUSES_S", (0.0,))
+    monkeypatch.setattr(gone_topics, "PAUSES_S", (0.0,))
     return standing_in
 
 
