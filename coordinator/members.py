@@ -21,7 +21,8 @@ class AcquiredPlan:
     ``untold``: lost while nobody read it, to be told when it is taken up next. ``gave_up``: the plans that were
     given up for it, one after the other, since nothing of them was left to read (the last hundred). ``staged``: what
     sinks said of its records; it takes effect when the plan is completed. ``reclaims``: how often a later process came
-    back to it, each time with all counts raised by one.
+    back to it, each time with all counts raised by one; it numbers the attempts at its batch. ``spoke``: the last two
+    attempts in which a sink staged something where silence is a release, as these numbers.
     """
 
     number: int
@@ -38,6 +39,7 @@ class AcquiredPlan:
     left_out: tuple[LeftOut, ...] = ()
     gave_up: tuple[int, ...] = ()
     reclaims: int = 0
+    spoke: tuple[int, ...] = ()
     staged: dict[TopicIdPartition, list[StagedRun]] = field(default_factory=dict)
 
     @property
@@ -45,11 +47,17 @@ class AcquiredPlan:
         """How many records its last delivery held."""
         return sum(last - first + 1 for _, _, ranges in self.ranges for first, last in ranges)
 
+    @property
+    def spoke_before(self) -> int | None:
+        """The last attempt before this one in which a sink staged something."""
+        return max((attempt for attempt in self.spoke if attempt < self.reclaims), default=None)
+
 
 @dataclass(slots=True)
 class Member:
     """A Spark query or a ShareConsumer. All but ``session_deadline_ms`` (None: no live session) is durable.
-    ``decides``: a sink has staged outcomes for it."""
+    ``decides``: a sink has staged outcomes for it. ``query_id``: Spark's, as the sink named it that staged last with
+    rows of this member (empty: none has)."""
 
     member_id: str
     member_epoch: int
@@ -66,6 +74,7 @@ class Member:
     completed: int = 0
     evidence: bool = False
     decides: bool = False
+    query_id: str = ""
     session_deadline_ms: int | None = None
 
     @property

@@ -143,13 +143,17 @@ class PlanTakenUp(_Record, frozen=True):
 
 class PlanStaged(_Record, frozen=True):
     """What sinks said of the plan's records, by (topic id, partition); it is laid over what was staged before.
-    ``decided`` and ``rejected`` add to the window of the reject ratio."""
+    ``decided`` and ``rejected`` add to the window of the reject ratio. ``attempt``: the plan's attempt in which a sink
+    spoke (None: not to be remembered). ``query_id``: Spark's, as it is known of the member from now on (empty: as it
+    was)."""
 
     number: int
     member_id: str
     partitions: tuple[tuple[str, int, tuple[StagedRun, ...]], ...] = ()
     decided: int = 0
     rejected: int = 0
+    attempt: int | None = None
+    query_id: str = ""
 
 
 class PlanCompleted(_Record, frozen=True):
@@ -202,11 +206,12 @@ class PlanKept(_Record, frozen=True):
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
     reclaims: int = 0
     gave_up: tuple[int, ...] = ()
+    spoke: tuple[int, ...] = ()
 
 
 class ProgressKept(_Record, frozen=True):
     """A snapshot's numbers: the group's last one and its window of the reject ratio (member_id None), or a member's
-    last completed one, its evidence, and whether a sink decided for it."""
+    last completed one, its evidence, whether a sink decided for it, and for which of Spark's queries."""
 
     number: int
     member_id: str | None = None
@@ -214,6 +219,7 @@ class ProgressKept(_Record, frozen=True):
     decides: bool = False
     decided: int = 0
     rejected: int = 0
+    query_id: str = ""
 
 
 Record: TypeAlias = (

@@ -200,6 +200,7 @@ class ShareGroup:
                 member_id=member.member_id,
                 evidence=member.evidence,
                 decides=member.decides,
+                query_id=member.query_id,
             )
         for key, partition in self.partitions.items():
             yield from _partition_records(key, partition)
@@ -233,6 +234,7 @@ class ShareGroup:
             ranges=plan.ranges,
             reclaims=plan.reclaims,
             gave_up=plan.gave_up,
+            spoke=plan.spoke,
         )
 
     # --- one method a record
@@ -318,7 +320,7 @@ class ShareGroup:
         plan = member.newest
         assert plan is not None
         if plan.number != record.number:
-            plan = member.newest = replace(plan, number=record.number, trial=False, gave_up=(), staged={})
+            plan = member.newest = replace(plan, number=record.number, trial=False, gave_up=(), spoke=(), staged={})
         plan.reclaims += plan.member_epoch != record.member_epoch
         plan.member_epoch, plan.used = record.member_epoch, record.used
         plan.vouches = record.used
@@ -337,8 +339,11 @@ class ShareGroup:
         return tuple(held)
 
     def _plan_staged(self, record: PlanStaged) -> None:
-        self.members[record.member_id].decides = True
+        member = self.members[record.member_id]
+        member.decides, member.query_id = True, record.query_id or member.query_id
         plan = self.plans.get(record.number)
+        if plan is not None and record.attempt is not None and record.attempt not in plan.spoke:
+            plan.spoke = (*plan.spoke, record.attempt)[-2:]
         for topic_id, index, runs in record.partitions if plan is not None else ():
             assert plan is not None
             key = TopicIdPartition(topic_id, index)
@@ -380,7 +385,7 @@ class ShareGroup:
         plan = _plan_of(record, member)
         plan.used, plan.vouches = record.used, record.vouches
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
-        plan.gave_up, plan.reclaims = record.gave_up, record.reclaims
+        plan.gave_up, plan.reclaims, plan.spoke = record.gave_up, record.reclaims, record.spoke
         if record.carried:
             self.plans[record.number] = plan
         if record.newest:
@@ -392,7 +397,8 @@ class ShareGroup:
             self.decided, self.rejected = record.decided, record.rejected
         else:
             member = self.members[record.member_id]
-            member.completed, member.evidence, member.decides = record.number, record.evidence, record.decides
+            member.completed, member.evidence = record.number, record.evidence
+            member.decides, member.query_id = record.decides, record.query_id
 
 
 def _joined(lost: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:

@@ -2,21 +2,23 @@
 
 An attempt is a delivery, known by its delivery count. Rule: the last attempt's outcome counts, and what it did not
 mention is an outcome too (implicit: accepted, explicit: released); an older attempt's outcome can only veto: where two
-disagree the record is released.
+disagree the record is released. So does an older attempt's silence where that was a release: what that attempt wrote
+does not hold the record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from coordinator.runs import Run, Segment
+from coordinator.runs import Segment
 from coordinator.values import AcknowledgeType
 
 
 class Verdict(NamedTuple):
     """What was said of a record at ``delivery_count``. outcome: an AcknowledgeType. not_before_ms: a release's own
-    delay, as a time. letter: its dead letter is written. disagrees: an attempt before said something else."""
+    delay, as a time. letter: its dead letter is written. disagrees: an attempt before said something else, or passed it
+    over where that is a release."""
 
     delivery_count: int
     outcome: int
@@ -41,7 +43,7 @@ GAP = Verdict(0, AcknowledgeType.GAP)
 def later(before: Verdict, now: Verdict) -> Verdict:
     """What is known after ``now`` was said of a record of which ``before`` was known. A letter that an earlier attempt
     wrote is written."""
-    disagrees = before.disagrees or before.outcome != now.outcome
+    disagrees = before.disagrees or now.disagrees or before.outcome != now.outcome
     letter = now.letter or (before.letter and before.outcome == now.outcome)
     if disagrees == now.disagrees and letter == now.letter:
         return now
@@ -94,7 +96,12 @@ def with_gaps(gaps: list[StagedRun], staged: list[StagedRun]) -> list[StagedRun]
     return overlaid(gaps, staged, lambda gap, said: said)
 
 
-def pieces(segments: Iterable[Segment], staged: list[StagedRun]) -> Iterator[tuple[int, int, Run, Verdict | None]]:
+Held = TypeVar("Held")
+
+
+def pieces(
+    segments: Iterable[tuple[int, int, Held]], staged: list[StagedRun]
+) -> Iterator[tuple[int, int, Held, Verdict | None]]:
     """The segments, ascending, cut where what was said of them changes; None where nothing was."""
     said = iter(staged)
     at = next(said, None)
@@ -113,6 +120,18 @@ def pieces(segments: Iterable[Segment], staged: list[StagedRun]) -> Iterator[tup
             at = next(said, None)
         if first <= last:
             yield first, last, run, None
+
+
+def against_silence(before: list[StagedRun], now: list[StagedRun], attempt: int, spoke: int) -> list[StagedRun]:
+    """What is said in an attempt now, when sinks ``spoke`` in an earlier one where silence is a release: whatever that
+    one passed over, since the record was last named, it released."""
+    found = []
+    for first, last, verdict, said in pieces(now, before):
+        named = -1 if said is None else attempt - (verdict.delivery_count - said.delivery_count)
+        if named < spoke and verdict.outcome != AcknowledgeType.RELEASE:
+            verdict = verdict._replace(disagrees=True)
+        found.append((first, last, verdict))
+    return found
 
 
 def undecided(segments: Iterable[Segment], staged: list[StagedRun]) -> Iterator[tuple[int, int]]:

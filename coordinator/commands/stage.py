@@ -7,7 +7,7 @@ refused. All else is stale: counted, left out, and no reason to fail, unless the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from coordinator.changes import Changes, filed
@@ -24,11 +24,11 @@ from coordinator.errors import (
 from coordinator.members import AcquiredPlan
 from coordinator.messages import Done, OutcomesStaged, PartitionOutcomes, StageOutcomes
 from coordinator.record_state import RecordState
-from coordinator.records import PlanStaged, Record
+from coordinator.records import PlanStaged
 from coordinator.runs import FRESH, Run
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
-from coordinator.staging import StagedRun, Verdict
+from coordinator.staging import StagedRun, Verdict, against_silence
 from coordinator.values import AcknowledgeType, OutcomeRun, TopicIdPartition
 
 SAMPLE = 5
@@ -49,14 +49,15 @@ def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> De
     plans = _deciding(group)
     if not plans and command.partitions:
         raise NoPlanToDecide(group_id=group.group_id)
-    found = _Matching(group, now_ms)
+    found = _Matching(group, command.query_id, now_ms)
     for outcomes in command.partitions:
         found.match(outcomes)
     if found.stale and command.fail_on_stale:
         raise StaleReceipts(group_id=group.group_id, count=found.stale, sample=", ".join(found.sample))
     _check_ratio(group, found)
     reply = OutcomesStaged(staged=found.staged, stale=found.stale, stale_sample=tuple(found.sample))
-    return Decision(tuple(found.records() if found.staged else _seen(group, plans)), reply)
+    staged = list(found.records())
+    return Decision((*staged, *_silent(group, plans, command.query_id, {each.number for each in staged})), reply)
 
 
 def _check_pins(group: ShareGroup, command: StageOutcomes) -> None:
@@ -86,12 +87,25 @@ def _deciding(group: ShareGroup) -> list[AcquiredPlan]:
     return [plan for plan in pending if plan is not None and plan.used]
 
 
-def _seen(group: ShareGroup, plans: Iterable[AcquiredPlan]) -> Iterator[Record]:
-    """That there is a sink, though it had nothing to say: in explicit mode a query without one fails."""
-    if group.config.share_acknowledgement_mode == "explicit":
-        for plan in plans:
-            if not group.members[plan.member_id].decides:
-                yield PlanStaged(number=plan.number, member_id=plan.member_id)
+def _is_explicit(group: ShareGroup) -> bool:
+    """Whether what a sink passes over is released."""
+    return group.config.share_acknowledgement_mode == "explicit"
+
+
+def _silent(
+    group: ShareGroup, plans: Iterable[AcquiredPlan], query_id: str, staged: Collection[int]
+) -> Iterator[PlanStaged]:
+    """That a sink spoke, though it had nothing to say of these plans: in explicit mode a query without a sink fails,
+    and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id does, once
+    it is known; before that it may be anybody's."""
+    if not _is_explicit(group):
+        return
+    its = {member.member_id for member in group.members.values() if query_id and member.query_id == query_id}
+    anybodys = not staged and not its
+    for plan in plans:
+        heard = group.members[plan.member_id].decides and plan.reclaims in plan.spoke
+        if (anybodys or plan.member_id in its) and plan.number not in staged and not heard:
+            yield PlanStaged(number=plan.number, member_id=plan.member_id, attempt=plan.reclaims)
 
 
 def _check_ratio(group: ShareGroup, found: _Matching) -> None:
@@ -106,6 +120,7 @@ class _Matching:
     """Outcomes by the plan that carries them."""
 
     group: ShareGroup
+    query_id: str
     now_ms: int
     staged: int = 0
     rejected: int = 0
@@ -187,21 +202,34 @@ class _Matching:
         if len(self.sample) < SAMPLE:
             self.sample.append(_receipt(outcomes, run, first))
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[PlanStaged]:
         """One a plan; the window of the reject ratio counts with the first."""
         rows, rejected = self.staged, self.rejected
+        explicit = _is_explicit(self.group)
         for number, staged in self._by_plan.items():
-            partitions = tuple((key.topic_id, key.partition, tuple(runs)) for key, runs in staged.items() if runs)
+            plan = self.group.plans[number]
+            partitions = tuple(
+                (key.topic_id, key.partition, tuple(_after_silence(plan, key, runs)))
+                for key, runs in staged.items()
+                if runs
+            )
             if not partitions:
                 continue
             yield PlanStaged(
                 number=number,
-                member_id=self.group.plans[number].member_id,
+                member_id=plan.member_id,
                 partitions=partitions,
                 decided=rows,
                 rejected=rejected,
+                attempt=plan.reclaims if explicit else None,
+                query_id=self.query_id if self.query_id != self.group.members[plan.member_id].query_id else "",
             )
             rows = rejected = 0
+
+
+def _after_silence(plan: AcquiredPlan, key: TopicIdPartition, runs: list[StagedRun]) -> list[StagedRun]:
+    spoke = plan.spoke_before
+    return runs if spoke is None else against_silence(plan.staged.get(key, []), runs, plan.reclaims, spoke)
 
 
 def _receipt(outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:

@@ -50,9 +50,16 @@ class Comparison:
             assert partition.lag(end) == self.model.lag(index, end)
         for name, member in self.model.members.items():
             theirs = group.members[name]
-            mine = (member.epoch, member.deadline_ms, member.completed, member.evidence, member.decides)
+            mine = (
+                member.epoch,
+                member.deadline_ms,
+                member.completed,
+                member.evidence,
+                member.decides,
+                member.query_id,
+            )
             sessions = (theirs.member_epoch, theirs.session_deadline_ms)
-            assert mine == (*sessions, theirs.completed, theirs.evidence, theirs.decides), name
+            assert mine == (*sessions, theirs.completed, theirs.evidence, theirs.decides, theirs.query_id), name
         assert set(group.plans) == set(self.model.plans), "plans live while a run carries their number"
         assert group.last_number == self.model.last_number
         assert (group.decided, group.rejected) == (self.model.decided, self.model.rejected)

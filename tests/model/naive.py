@@ -64,13 +64,15 @@ KNOWN = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a sink said of a record once. at_ms: when a release of its own delay ends."""
+    """What a sink said of a record once. at_ms: when a release of its own delay ends. passed_over: since the record was
+    named before, or ever, an earlier attempt said nothing of it, and that was a release."""
 
     count: int
     outcome: int
     at_ms: int | None = None
     letter: bool = False
     reason: str = ""
+    passed_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,9 @@ class Plan:
     """How often a later process came back to it: each time with all counts raised by one."""
     said: dict[Key, list[Said]] = field(default_factory=dict)
     """All that sinks ever said of its records, in order."""
+    heard: set[int] = field(default_factory=set)
+    """Attempts in which a sink said anything, or that it had nothing to say, where silence is a release: how often the
+    batch had been taken up by then."""
 
 
 @dataclass(slots=True)
@@ -122,6 +127,8 @@ class Member:
     completed: int = 0
     evidence: bool = False
     decides: bool = False
+    query_id: str = ""
+    """Spark's, as the sink that staged its rows last named it."""
 
     @property
     def pending(self) -> Plan | None:

@@ -26,7 +26,9 @@ class Row(NamedTuple):
 class SinksModel(PlansModel):
     """PlansModel, with outcomes by row."""
 
-    def stage(self, rows: list[Row], now_ms: int, *, pinned: bool, fail_on_stale: bool) -> tuple[int, int]:
+    def stage(
+        self, rows: list[Row], now_ms: int, query_id: str, *, pinned: bool, fail_on_stale: bool
+    ) -> tuple[int, int]:
         """How many rows were staged, and how many were stale. ``pinned``: this life of the group and its topics."""
         deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.used]
         if not pinned or (rows and not deciding):
@@ -42,16 +44,35 @@ class SinksModel(PlansModel):
             raise Refused("too many rejects")
         for plan, row in matching:
             at_ms = now_ms + row.delay_ms if row.outcome == RELEASE and row.delay_ms is not None else None
-            said = Said(row.count, row.outcome, at_ms, row.letter, row.reason)
+            passed_over = self.is_passed_over(plan, row)
+            said = Said(row.count, row.outcome, at_ms, row.letter, row.reason, passed_over)
             plan.said.setdefault(row.key, []).append(said)
+        decided_now = {plan.number: plan for plan, _ in matching}
+        for plan in decided_now.values():
             self.members[plan.member].decides = True
-        if not matching and self.explicit:
+            self.members[plan.member].query_id = query_id or self.members[plan.member].query_id
+        if self.explicit:
             for plan in deciding:
-                self.members[plan.member].decides = True
+                if plan.number in decided_now or self.may_be_of(plan, query_id, bool(matching)):
+                    self.members[plan.member].decides = True
+                    plan.heard.add(plan.reclaims)
+                    self.met["nothing said"] += plan.number not in decided_now
         self.decided, self.rejected = decided, rejected
         while self.decided > RATIO_WINDOW:
             self.decided, self.rejected = self.decided // 2, self.rejected // 2
         return len(matching), len(rows) - len(matching)
+
+    def is_passed_over(self, plan: Plan, row: Row) -> bool:
+        """Whether a sink spoke in an earlier attempt, after the last one that named the record."""
+        said = plan.said.get(row.key, [])
+        named = max((plan.reclaims - (row.count - s.count) for s in said), default=-1)
+        return row.outcome != RELEASE and any(named < attempt < plan.reclaims for attempt in plan.heard)
+
+    def may_be_of(self, plan: Plan, query_id: str, has_rows: bool) -> bool:
+        """Whether a sink that says nothing of a batch is this batch's: its rows, or what others named before, tell."""
+        if query_id and self.members[plan.member].query_id == query_id:
+            return True
+        return not has_rows and not any(query_id and m.query_id == query_id for m in self.members.values())
 
     def decided_by(self, row: Row) -> Plan | None:
         """The batch that a row is of: a used plan, the newest of its query, that carries the record at this count."""
@@ -131,6 +152,9 @@ class SinksModel(PlansModel):
         if not said or said[-1].count != record.count:
             outcomes.add(RELEASE if self.explicit else ACCEPT)
             self.met["silence"] += bool(said)
+        if any(s.passed_over for s in said):
+            outcomes.add(RELEASE)
+            self.met["passed over"] += 1
         self.met["veto"] += len(outcomes) > 1
         return outcomes.pop() if len(outcomes) == 1 else RELEASE
 

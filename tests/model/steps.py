@@ -353,7 +353,7 @@ class Steps:
 
     # --- sinks, and who writes dead letters
 
-    def stage(self, rows: list[Row], *, outdated: str = "", fail_on_stale: bool = False) -> None:
+    def stage(self, rows: list[Row], *, query_id: str = "", outdated: str = "", fail_on_stale: bool = False) -> None:
         """What a batch's rows said; ``rows`` may name any record, but each one once. ``outdated``: the sink is of an
         earlier life of the group ("incarnation"), or of its topic ("topic")."""
         now_ms = self.engine.now_ms
@@ -366,14 +366,17 @@ class Steps:
             group_id="billing",
             incarnation="before" if outdated == "incarnation" else "i",
             topic_ids={"orders": "before" if outdated == "topic" else TOPIC_ID},
+            query_id=query_id,
             fail_on_stale=fail_on_stale,
             partitions=partitions,
         )
         counted: list[tuple[int, int]] = []
         reply = self.both(
-            f"stage {[(p.partition, *map(tuple, p.runs)) for p in partitions]} {outdated} {fail_on_stale}",
+            f"stage {[(p.partition, *map(tuple, p.runs)) for p in partitions]} {query_id} {outdated} {fail_on_stale}",
             command,
-            lambda: counted.append(self.model.stage(rows, now_ms, pinned=not outdated, fail_on_stale=fail_on_stale)),
+            lambda: counted.append(
+                self.model.stage(rows, now_ms, query_id, pinned=not outdated, fail_on_stale=fail_on_stale)
+            ),
         )
         assert reply is None or [(reply.staged, reply.stale)] == counted
 

@@ -168,6 +168,7 @@ class EngineAndModel(RuleBasedStateMachine):
         delay_ms=delays_ms,
         letter=booleans,
         also=st.integers(0, 60),
+        query_id=st.sampled_from(("", "q1", "q2")),
         outdated=st.sampled_from(("", "", "", "incarnation", "topic")),
         fail_on_stale=booleans,
     )
@@ -179,6 +180,7 @@ class EngineAndModel(RuleBasedStateMachine):
         delay_ms: int | None,
         letter: bool,
         also: int,
+        query_id: str,
         outdated: str,
         fail_on_stale: bool,
     ) -> None:
@@ -186,7 +188,7 @@ class EngineAndModel(RuleBasedStateMachine):
         rows = self.rows(name, outcomes, older, delay_ms, letter)
         if all(row.key != (0, also) for row in rows):
             rows.append(Row((0, also), 1, 3))
-        self.steps.stage(rows, outdated=outdated, fail_on_stale=fail_on_stale)
+        self.steps.stage(rows, query_id=query_id, outdated=outdated, fail_on_stale=fail_on_stale)
 
     def rows(self, name: str, outcomes: list[int | None], older: int, delay_ms: int | None, letter: bool) -> list[Row]:
         receipts = self.steps.model.sink_of(name)
@@ -203,7 +205,7 @@ class EngineAndModel(RuleBasedStateMachine):
         for attempt, outcomes in enumerate(attempts):
             if attempt:
                 self.steps.replay(name, self.steps.newest(name))
-            self.steps.stage(self.rows(name, outcomes, 0, delay_ms, False))
+            self.steps.stage(self.rows(name, outcomes, 0, delay_ms, False), query_id=name)
             self.steps.comparison.compare()
         self.steps.complete(name, self.epoch(name, 0), self.steps.newest(name))
 

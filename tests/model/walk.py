@@ -144,7 +144,8 @@ class Walk:
         if self.chance.random() < 0.2:
             rows += self._rows_of_others(receipts)
         outdated = self.chance.choice(("incarnation", "topic")) if self.chance.random() < 0.05 else ""
-        self.steps.stage(rows, outdated=outdated, fail_on_stale=self.chance.random() < 0.1)
+        query_id = self.chance.choice(("", names[0], names[0], names[-1], "another"))
+        self.steps.stage(rows, query_id=query_id, outdated=outdated, fail_on_stale=self.chance.random() < 0.1)
 
     def _rows(self, receipts: dict[Key, int], passed_over: float) -> list[Row]:
         """Mostly one outcome for all, with some that are different."""
@@ -181,11 +182,13 @@ class Walk:
         self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((1, 8, 40)))
         self.steps.use(name, self.steps.epochs[name], self.steps.newest(name))
         for _ in range(self.chance.choice((0, 1, 1, 2))):
-            self.steps.stage(self._rows(dict(self.steps.model.sink_of(name)), 0.1))
+            rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.1, 0.5, 1.0)))
+            self.steps.stage(rows, query_id=name)
             self.steps.comparison.compare()
             self.steps.replay(name, self.steps.newest(name))
         if self.chance.random() < 0.8:
-            self.steps.stage(self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.0, 0.3))))
+            rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.0, 0.3)))
+            self.steps.stage(rows, query_id=name)
         self.steps.comparison.compare()
         if self.chance.random() < 0.8:
             self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))

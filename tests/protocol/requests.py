@@ -97,6 +97,7 @@ def _staging(request: Request) -> StageOutcomes:
         group_id=GROUP,
         incarnation="i",
         topic_ids={TOPIC: TOPIC_ID},
+        query_id=request.member,
         rows=len(runs),
         partitions=(PartitionOutcomes(topic=TOPIC, partition=0, runs=runs),) if runs else (),
     )

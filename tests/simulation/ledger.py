@@ -210,6 +210,8 @@ class Ledger:
         outcomes = {verdict.outcome for verdict in said}
         if not said or said[-1].delivery_count != run.delivery_count:
             outcomes.add(RELEASE if self.explicit else ACCEPT)
+        if any(verdict.disagrees for verdict in said):
+            outcomes.add(RELEASE)
         self.vetoed += len(outcomes) > 1
         return outcomes.pop() if len(outcomes) == 1 else RELEASE
 

@@ -229,7 +229,7 @@ class ServiceRun:
         coordinator = self.find()
         if coordinator is not None:
             said = {(0, offset, 1): row((0, offset, 1), REJECT) for offset in range(self.broker.ends[0])}
-            self.network.ask(coordinator, staging("before", said), ANSWER_TIMEOUT_MS)
+            self.network.ask(coordinator, staging("before", "", said), ANSWER_TIMEOUT_MS)
 
     def _poison(self) -> None:
         """A record comes that no query can process."""

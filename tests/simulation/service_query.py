@@ -210,7 +210,8 @@ class QueryProcess(Process):
         if len(rows) > 1 and self.world.happens(0.2):
             parts = [list(rows)[::2], list(rows)[1::2]]
         for part in parts:
-            yield from self.session.ask(staging(incarnation, {receipt: rows[receipt] for receipt in part}))
+            said_in_part = {receipt: rows[receipt] for receipt in part}
+            yield from self.session.ask(staging(incarnation, self.mine.query, said_in_part))
 
     def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
         delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000)) if outcome == RELEASE else None

@@ -97,20 +97,24 @@ class Judge:
 
     def changes(self, record: Record) -> bool:
         """Whether attempts may say different things of it."""
-        return self.scenario.fickle and self._lot(record) in (1, 2, 3, 5)
+        return self.scenario.fickle and self._lot(record) in (1, 2, 3, 5, 6)
 
     def _lot(self, record: Record) -> int:
         return (record[0] * 5 + record[1] * 7) % LOTS
 
 
-def staging(incarnation: str, said: Mapping[Receipt, OutcomeRun]) -> StageOutcomes:
+def staging(incarnation: str, query_id: str, said: Mapping[Receipt, OutcomeRun]) -> StageOutcomes:
     """Rows by receipt, as a sink's commit sends them."""
     partitions = []
     for partition, receipts in groupby(sorted(said), key=lambda receipt: receipt[0]):
         runs = tuple(_joined(said[receipt] for receipt in receipts))
         partitions.append(PartitionOutcomes(topic=TOPIC, partition=partition, runs=runs))
     return StageOutcomes(
-        group_id=GROUP, incarnation=incarnation, topic_ids={TOPIC: TOPIC_ID}, partitions=tuple(partitions)
+        group_id=GROUP,
+        incarnation=incarnation,
+        topic_ids={TOPIC: TOPIC_ID},
+        query_id=query_id,
+        partitions=tuple(partitions),
     )
 
 

@@ -396,9 +396,24 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
         "PlanAcquired": {"trial": False, "ranges": (), "untold": ()},
         "PlanTakenUp": {"data_loss": (), "left_out": (), "untold": ()},
         "EvidenceCleared": {"member_id": None},
-        "PlanKept": {"data_loss": (), "untold": (), "left_out": (), "ranges": (), "reclaims": 0, "gave_up": ()},
-        "ProgressKept": {"member_id": None, "evidence": False, "decides": False, "decided": 0, "rejected": 0},
-        "PlanStaged": {"partitions": (), "decided": 0, "rejected": 0},
+        "PlanKept": {
+            "data_loss": (),
+            "untold": (),
+            "left_out": (),
+            "ranges": (),
+            "reclaims": 0,
+            "gave_up": (),
+            "spoke": (),
+        },
+        "ProgressKept": {
+            "member_id": None,
+            "evidence": False,
+            "decides": False,
+            "decided": 0,
+            "rejected": 0,
+            "query_id": "",
+        },
+        "PlanStaged": {"partitions": (), "decided": 0, "rejected": 0, "attempt": None, "query_id": ""},
     }
     assert [record.__name__ for record in get_args(Record) if not record.durable] == [
         "SessionRenewed",

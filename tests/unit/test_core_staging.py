@@ -92,6 +92,54 @@ def test_three_attempts(outcomes: tuple[AcknowledgeType | None, ...], after: lis
     assert states(group) == after
 
 
+@pytest.mark.parametrize(
+    ("attempts", "after"),
+    [
+        ([(ACCEPT, ACCEPT), (None, ACCEPT), (ACCEPT, ACCEPT)], ["[0..0] AVAILABLE 3", "[1..1] ACKNOWLEDGED 3"]),
+        ([(None, ACCEPT), (REJECT, ACCEPT)], ["[0..0] AVAILABLE 2", "[1..1] ACKNOWLEDGED 2"]),
+        ([(None, ACCEPT), (RELEASE, ACCEPT)], ["[0..0] AVAILABLE 2", "[1..1] ACKNOWLEDGED 2"]),
+        ([(None, None), (RELEASE, None), (RELEASE, ACCEPT)], ["[0..1] AVAILABLE 3"]),
+        ([(ACCEPT, ACCEPT), (None, None), (ACCEPT, ACCEPT)], []),
+        ([(None, None), (None, None), (ACCEPT, ACCEPT)], []),
+    ],
+    ids=str,
+)
+def test_what_an_attempt_passed_over_in_explicit_mode_it_released(
+    attempts: list[tuple[AcknowledgeType | None, ...]], after: list[str]
+) -> None:
+    """Attempts at two records; one in which nothing at all is said had no sink that got so far."""
+    group, plan = batch(2, **EXPLICIT)
+    for count, outcomes in enumerate(attempts, 1):
+        if count > 1:
+            group.restart(plan)
+        rows = [said(offset, offset, what, count) for offset, what in enumerate(outcomes) if what is not None]
+        if rows:
+            group.stage(*rows)
+    group.complete(plan)
+    assert states(group) == after
+
+
+def test_in_implicit_mode_what_an_attempt_passed_over_it_accepted() -> None:
+    group, plan = batch(2, **DLQ)
+    group.stage(said(1, 1, ACCEPT))
+    group.restart(plan)
+    group.stage(said(0, 0, REJECT, 2))
+    group.complete(plan)
+    assert states(group) == ["[0..0] ARCHIVING 2", "[1..1] ACKNOWLEDGED 2"]
+
+
+def test_a_commit_without_rows_in_explicit_mode_is_appended_once_an_attempt() -> None:
+    group, plan = batch(2, **EXPLICIT)
+    appended = []
+    for _ in range(2):
+        for _ in range(2):
+            before = len(group.log)
+            group.stage()
+            appended.append(len(group.log) - before)
+        group.restart(plan)
+    assert appended == [1, 0, 1, 0]
+
+
 def test_two_sinks_of_one_batch_that_disagree_release() -> None:
     group, plan = batch(1)
     group.stage(said(0, 0, ACCEPT))

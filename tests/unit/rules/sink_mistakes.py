@@ -12,9 +12,10 @@ from coordinator import changes, decide, runs, share_partition, staging
 from coordinator.changes import filed, moved
 from coordinator.commands import CompletePlan, Decision, complete, plans, stage
 from coordinator.config import GroupConfig
+from coordinator.members import AcquiredPlan
 from coordinator.messages import PartitionOutcomes, StageOutcomes
 from coordinator.record_state import Event, RecordState
-from coordinator.records import PlanStaged, Record, RunsChanged
+from coordinator.records import PlanStaged, ProgressKept, Record, RunsChanged
 from coordinator.runs import Run, Segment
 from coordinator.share_group import ShareGroup
 from coordinator.staging import Verdict
@@ -138,6 +139,43 @@ def forget_reclaims_in_snapshots(patch: Patch) -> None:
     patch.setattr(ShareGroup, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), reclaims=0))
 
 
+def an_older_attempts_silence_is_unheard(patch: Patch) -> None:
+    patch.setattr(stage, "against_silence", lambda before, now, attempt, spoke: now)
+
+
+def forget_that_an_attempt_was_passed_over(patch: Patch) -> None:
+    right = staging.later
+    patch.setattr(staging, "later", lambda before, now: right(before, now._replace(disagrees=False)))
+
+
+def forget_which_attempts_spoke_in_snapshots(patch: Patch) -> None:
+    right = ShareGroup._plan_record
+    patch.setattr(ShareGroup, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), spoke=()))
+
+
+def a_commit_without_rows_says_nothing(patch: Patch) -> None:
+    patch.setattr(stage, "_silent", lambda *a: iter(()))
+
+
+def every_attempt_is_taken_for_one_that_spoke(patch: Patch) -> None:
+    patch.setattr(AcquiredPlan, "spoke_before", property(lambda self: self.reclaims - 1 if self.reclaims else None))
+
+
+def a_commit_without_rows_is_everybodys(patch: Patch) -> None:
+    right = stage._silent
+    patch.setattr(stage, "_silent", lambda group, plans, query_id, staged: right(group, plans, "", staged))
+
+
+def forget_whose_query_it_is_in_snapshots(patch: Patch) -> None:
+    right = ShareGroup.snapshot
+
+    def snapshot(self: ShareGroup) -> Iterator[Record]:
+        for record in right(self):
+            yield msgspec.structs.replace(record, query_id="") if isinstance(record, ProgressKept) else record
+
+    patch.setattr(ShareGroup, "snapshot", snapshot)
+
+
 def _without(command: StageOutcomes, **fields: Any) -> StageOutcomes:
     return msgspec.structs.replace(command, **fields)
 
@@ -240,6 +278,25 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (silence_is_none, promises.test_silence_of_the_last_attempt_is_an_outcome),
     (an_older_attempt_has_no_veto, promises.test_silence_of_the_last_attempt_is_an_outcome),
     (an_older_attempt_always_vetoes, promises.test_an_older_attempt_that_agrees_with_silence_vetoes_nothing),
+    (
+        an_older_attempts_silence_is_unheard,
+        promises.test_what_an_older_attempt_passed_over_in_explicit_mode_is_released,
+    ),
+    (
+        forget_which_attempts_spoke_in_snapshots,
+        promises.test_what_an_older_attempt_passed_over_in_explicit_mode_is_released,
+    ),
+    (
+        forget_that_an_attempt_was_passed_over,
+        promises.test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released,
+    ),
+    (a_commit_without_rows_says_nothing, promises.test_what_an_older_attempt_passed_over_in_explicit_mode_is_released),
+    (
+        every_attempt_is_taken_for_one_that_spoke,
+        promises.test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing,
+    ),
+    (a_commit_without_rows_is_everybodys, promises.test_nothing_said_is_said_for_the_sinks_own_query),
+    (forget_whose_query_it_is_in_snapshots, promises.test_nothing_said_is_said_for_the_sinks_own_query),
     (match_rows_by_their_offsets, promises.test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count),
     (take_rows_of_any_life_of_the_group, promises.test_a_sink_from_before_decides_nothing),
     (take_rows_of_any_topic_of_that_name, promises.test_a_sink_from_before_decides_nothing),

@@ -194,6 +194,24 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
         (sink.test_silence_of_the_last_attempt_is_an_outcome, "silence_is_none"),
         (sink.test_silence_of_the_last_attempt_is_an_outcome, "an_older_attempt_has_no_veto"),
         (sink.test_an_older_attempt_that_agrees_with_silence_vetoes_nothing, "an_older_attempt_always_vetoes"),
+        *(
+            (sink.test_what_an_older_attempt_passed_over_in_explicit_mode_is_released, mistake)
+            for mistake in (
+                "an_older_attempts_silence_is_unheard",
+                "forget_which_attempts_spoke_in_snapshots",
+                "a_commit_without_rows_says_nothing",
+            )
+        ),
+        (
+            sink.test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released,
+            "forget_that_an_attempt_was_passed_over",
+        ),
+        (
+            sink.test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing,
+            "every_attempt_is_taken_for_one_that_spoke",
+        ),
+        (sink.test_nothing_said_is_said_for_the_sinks_own_query, "a_commit_without_rows_is_everybodys"),
+        (sink.test_nothing_said_is_said_for_the_sinks_own_query, "forget_whose_query_it_is_in_snapshots"),
     ),
     "5 staging is fenced: by the incarnation, the topic ids, and the delivery count of each offset": (
         (

@@ -14,7 +14,7 @@ from coordinator.values import Disposition
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, ranges
 from tests.unit.rules.source_driver import facts, played
 from tests.unit.rules.test_plans import used_plan
-from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
+from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states
 
 
 def test_outcomes_take_effect_when_the_plan_completes() -> None:
@@ -81,6 +81,60 @@ def test_an_older_attempt_that_agrees_with_silence_vetoes_nothing() -> None:
     group.restart(plan)
     group.complete(plan)
     assert group.partition().start_offset == 1
+
+
+def test_what_an_older_attempt_passed_over_in_explicit_mode_is_released() -> None:
+    """Its output, which a target keeps that skips a batch it knows, has no such record. After a load, too, where that
+    attempt's sink had nothing at all to say, and when the last one's request is repeated."""
+    for rows in ((said(1, 1, ACCEPT),), ()):
+        group, plan = batch(2, **DLQ, **EXPLICIT)
+        group.stage(*rows)
+        group.restart(plan)
+        from_snapshot(group)
+        group.join()
+        group.use(plan)
+        for _ in range(2):
+            group.stage(said(0, 0, ACCEPT, 3), *(row._replace(delivery_count=3) for row in rows))
+        group.complete(plan)
+        assert run_at(group, 0).state.name == "AVAILABLE"
+
+
+def test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released() -> None:
+    group, plan = batch(2, **EXPLICIT)
+    group.stage(said(0, 1, ACCEPT))
+    group.restart(plan)
+    group.stage(said(1, 1, ACCEPT, 2))
+    group.restart(plan)
+    group.stage(said(0, 1, ACCEPT, 3))
+    group.complete(plan)
+    assert states(group) == ["[0..0] AVAILABLE 3", "[1..1] ACKNOWLEDGED 3"]
+
+
+def test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing() -> None:
+    """Its driver died before, and a target that skips is written to after the sink's commit."""
+    group, plan = batch(2, **EXPLICIT)
+    group.restart(plan)
+    group.stage(said(0, 1, ACCEPT, 2))
+    group.stage(said(0, 1, ACCEPT, 2))
+    group.complete(plan)
+    assert group.partition().start_offset == 2
+
+
+def test_nothing_said_is_said_for_the_sinks_own_query() -> None:
+    """Two queries of one group are in a batch; Spark's query id, known from rows before, says whose a commit without
+    rows is, after a load as well."""
+    group, plan = batch(1, **EXPLICIT)
+    group.join("m2")
+    group.ends[0] = 2
+    other = group.acquire(member="m2").plan.number
+    group.use(other, "m2")
+    group.stage(said(1, 1, RELEASE), query_id="of m2")
+    group.stage(said(0, 0, RELEASE), query_id="of m1")
+    for member, number in (("m1", plan), ("m2", other)):
+        group.restart(number, member)
+    from_snapshot(group)
+    group.stage(query_id="of m2")
+    assert [group.group.members[name].newest.spoke for name in ("m1", "m2")] == [(0,), (0, 1)]
 
 
 def test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count() -> None:

@@ -1,0 +1,46 @@
+"""A configuration that librdkafka refuses is named by its key, never by its value."""
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from coordinator.errors import InvalidKafkaConfig
+from coordinator.kafka_client import new_client
+
+SECRET = "s3cret"
+OURS = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "unused"}
+
+
+@pytest.mark.parametrize("client", [AdminClient, Producer, Consumer])
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"no.such.key": SECRET}, "no.such.key"),
+        ({"socket.timeout.ms": SECRET}, "socket.timeout.ms"),
+        ({"security.protocol": SECRET}, "security.protocol"),
+        ({"client.id": SECRET, "sasl.jaas.config": SECRET}, "sasl.jaas.config"),
+        ({"security.protocol": "ssl", "ssl.key.pem": SECRET}, "ssl.key.pem"),
+        (
+            {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN", "sasl.username": SECRET},
+            "sasl.username",
+        ),
+    ],
+)
+def test_what_librdkafka_refuses_is_named(client, config, key):
+    with pytest.raises(InvalidKafkaConfig) as refused:
+        new_client(client, {**OURS, **config})
+    assert refused.value.fields == {"key": key}
+    assert SECRET not in str(refused.value)
+
+
+def test_a_callback_is_not_what_is_refused():
+    with pytest.raises(InvalidKafkaConfig, match=r"sasl\.jaas\.config"):
+        new_client(Consumer, {**OURS, "on_commit": lambda *_: None, "sasl.jaas.config": "x"})
+
+
+def test_keys_that_are_right_alone_are_said_to_be_several():
+    def refuses(config):
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "they don't go together"))
+
+    with pytest.raises(InvalidKafkaConfig, match="several"):
+        new_client(refuses, OURS)
