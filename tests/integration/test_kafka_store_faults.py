@@ -36,7 +36,7 @@ from coordinator.state_log.record_values import (
 )
 from tests.support.kafka_log import read_all
 from tests.support.state_records import TOPIC_ID
-from tests.support.state_topics import state_topic, taken
+from tests.support.state_topics import in_mid_write, state_topic, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -113,7 +113,7 @@ from coordinator.service.kafka_store.kafka_store import KafkaStore
 from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
-from tests.support.state_topics import owner, state_topic, taken
+from tests.support.state_topics import in_mid_write, owner, state_topic, taken
 from types import SimpleNamespace
 
 topic = state_topic(SimpleNamespace(bootstrap=sys.argv[1]), sys.argv[2], write_timeout_ms=300_000)
@@ -121,9 +121,7 @@ store = KafkaStore(topic, 0, NewestTaker(owner("one")), updates_per_snapshot=500
 taken(store)
 store.append({"billing": [b"a"]})
 writer = store._open["billing"].writer
-writer._producer.begin_transaction()
-writer._produce(encode_key(GroupRecordKey("billing", 1)), b"lost")
-assert writer._producer.flush(30) == 0
+in_mid_write(writer, encode_key(GroupRecordKey("billing", 1)), b"lost")
 print("written", flush=True)
 sys.stdin.read()
 """
@@ -153,9 +151,7 @@ def test_a_load_waits_for_another_group_s_open_transaction_and_goes_on_when_it_e
     store.append({"billing": [b"a"]})
     writer = GroupWriter(topic, 0, "shipping")  # Kafka ends its transactions after twice the write timeout
     writer.fence()
-    writer._producer.begin_transaction()
-    writer._produce(encode_key(GroupRecordKey("shipping", 0)), b"x")
-    assert writer._producer.flush(30) == 0
+    in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), b"x")
     store.append({"billing": [b"b"]})
     with ThreadPoolExecutor(1) as thread:
         loaded = thread.submit(taken, late)

@@ -13,7 +13,7 @@ from coordinator.service.kafka_store.pruning import FAR_BACK, Pruning
 from coordinator.service.shard import Shard, one
 from coordinator.service.store import StoreFenced
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
-from tests.support.state_topics import state_topic, taken
+from tests.support.state_topics import in_mid_write, state_topic, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -109,9 +109,7 @@ def test_what_is_not_committed_yet_counts_as_needed(open_at, prune, topic):
     store.append({"billing": [b"a"]})
     writer = GroupWriter(topic, 0, "shipping")
     writer.fence()
-    writer._producer.begin_transaction()
-    writer._produce(encode_key(GroupRecordKey("shipping", 0)), b"x")
-    assert writer._producer.flush(30) == 0
+    in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), b"x")
     store.replace_with_snapshot("billing", [b"s"])
     prune(store, waits=False)
     writer._producer.commit_transaction(30)

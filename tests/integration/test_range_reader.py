@@ -228,11 +228,7 @@ def test_a_range_that_ends_with_an_aborted_batch_before_an_open_transaction(kafk
     name = topic()
     kafka.produce(name, ["a"], partition=0)
     kafka.produce_transaction(name, ["dropped"], commit=False, partition=0)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(name, b"open", partition=0)
-    producer.flush(30)
+    producer = kafka.open_transaction(name, [b"open"], partition=0)
     try:
         assert offsets(task({(name, 0): [(0, 2, 1)]}, isolation_level="read_committed")) == [0]
     finally:

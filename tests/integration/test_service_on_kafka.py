@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from confluent_kafka import Producer
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
@@ -66,11 +65,7 @@ def test_offsets_are_those_of_the_log(cluster, kafka, topic):
 def test_read_committed_ends_at_the_last_stable_offset(join, kafka, topic):
     name = topic()
     kafka.produce(name, [b"x"] * 2)
-    writer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 0})
-    writer.init_transactions(30)
-    writer.begin_transaction()
-    writer.produce(name, b"open")
-    assert writer.flush(30) == 0
+    writer = kafka.open_transaction(name, [b"open"])
     session = join(name, configs={"share.isolation.level": "read_committed"})
     assert session.isolation_level == "read_committed"
     assert session.call(LatestOffsets).ends == {name: {"0": 2}}

@@ -15,7 +15,7 @@ from coordinator.service.kafka_store.group_writer import GroupWriter
 from coordinator.service.kafka_store.kafka_store import KafkaStore
 from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.service.store import StoreDoubtful, StoreFenced
-from tests.support.state_topics import Hosts, state_topic, taken
+from tests.support.state_topics import Hosts, in_mid_write, state_topic, taken
 
 pytestmark = pytest.mark.broker
 
@@ -64,9 +64,7 @@ def what_is_in_doubt_is_settled_by_the_load(hosts: Hosts) -> None:
     taken(store)
     store.append({"billing": [b"a"]})
     writer = store._open["billing"].writer
-    writer._producer.begin_transaction()
-    writer._produce(*store._open["billing"].log.keyed([b"in doubt"], 1)[0])
-    assert writer._producer.flush(30) == 0
+    in_mid_write(writer, *store._open["billing"].log.keyed([b"in doubt"], 1)[0])
     assert taken(store) == [b"a"]
     store.append({"billing": [b"b"]})
     assert taken(store) == [b"a", b"b"]
@@ -78,9 +76,7 @@ def a_load_reads_committed_records_only(hosts: Hosts) -> None:
     taken(store)
     store.append({"billing": [b"a"]})
     writer = store._open["billing"].writer
-    writer._producer.begin_transaction()
-    writer._produce(*store._open["billing"].log.keyed([b"aborted"], 1)[0])
-    assert writer._producer.flush(30) == 0
+    in_mid_write(writer, *store._open["billing"].log.keyed([b"aborted"], 1)[0])
     writer._producer.abort_transaction(30)
     store.append({"billing": [b"b"]})
     assert taken(store) == [b"a", b"b"]

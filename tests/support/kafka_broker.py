@@ -253,10 +253,7 @@ class KafkaBroker:
         self, topic: str, values: Iterable[Value], *, commit: bool = True, partition: int = -1
     ) -> None:
         """Write records in one transaction, and commit or abort it; it leaves a marker in each partition it wrote."""
-        producer = Producer(self._client_config({"transactional_id": f"test-{uuid.uuid4().hex}"}))
-        producer.init_transactions(REQUEST_TIMEOUT_S)
-        producer.begin_transaction()
-        self._send(producer, topic, values, None, partition, None)
+        producer = self.open_transaction(topic, values, partition=partition)
         if commit:
             producer.commit_transaction(REQUEST_TIMEOUT_S)
         else:
@@ -264,6 +261,14 @@ class KafkaBroker:
         # The markers are written soon after that was answered: until then the last stable offset lies before the end.
         levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         wait_until(lambda: self._ends(topic, levels[0]) == self._ends(topic, levels[1]), what="the markers are there")
+
+    def open_transaction(self, topic: str, values: Iterable[Value], *, partition: int = -1) -> Producer:
+        """Write records in a transaction and leave it open: the producer returned may commit or abort it."""
+        producer = Producer(self._client_config({"transactional_id": f"test-{uuid.uuid4().hex}"}))
+        producer.init_transactions(REQUEST_TIMEOUT_S)
+        producer.begin_transaction()
+        self._send(producer, topic, values, None, partition, None)
+        return producer
 
     def _ends(self, topic: str, level: IsolationLevel) -> list[int]:
         partitions = self.admin.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic].partitions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from coordinator.service.cluster import KafkaCluster
+from coordinator.service.kafka_store.group_writer import GroupWriter
 from coordinator.service.kafka_store.kafka_store import KafkaStore
 from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.service.kafka_store.state_topic import StateTopic
@@ -45,6 +46,13 @@ class Hosts:
     def close(self) -> None:
         for store in self._opened:
             store.close()
+
+
+def in_mid_write(writer: GroupWriter, key: bytes, value: bytes) -> None:
+    """The broker has the record, and its transaction is open."""
+    writer._producer.begin_transaction()
+    writer._produce(key, value)
+    assert writer._producer.flush(30) == 0
 
 
 def taken(store: KafkaStore, group_id: str = "billing", *, claim: bool = True) -> list[bytes | None]:
