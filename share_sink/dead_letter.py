@@ -14,8 +14,8 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordinator.dead_letters import letter as names
-from coordinator.dead_letters.kafka_client import new_client
 from coordinator.dead_letters.letter import Header
+from coordinator.kafka_client import new_client
 from share_sink.errors import DeadLettersNotRead
 
 REDRIVES = "__dlq.redrive.count"

@@ -18,8 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from coordinator.client.cluster import cluster_metadata
 from coordinator.client.kafka_options import check_kafka_config
 from coordinator.client.options import by_lower_name
-from coordinator.dead_letters.kafka_client import new_client
 from coordinator.errors import ConfigOutOfBounds, ShareGroupError, UnknownTopic
+from coordinator.kafka_client import new_client
 from share_sink.dead_letter import REDRIVES, DeadLetter, read_topic
 from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.option_table import TABLE

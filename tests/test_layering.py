@@ -14,16 +14,19 @@ import pytest
 from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_files
 
 DEAD_LETTERS = "coordinator.dead_letters"
+KAFKA_CLIENT = "coordinator.kafka_client"
 CLIENT_VALUES = tuple(f"coordinator.{name}" for name in ("addresses", "values", "messages", "errors", "config", "wire"))
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 DEMO_ONLY = "coordinator.embedded_broker"
 # In the coordinator's folder, but no part of the core: a broker for demos, the file of a secret, which service and
-# client read alike, the rows of outcomes, which sink and service know alike, and what `python -m coordinator` starts.
+# client read alike, the rows of outcomes, which sink and service know alike, how clients of Kafka are made, and
+# what `python -m coordinator` starts.
 NOT_CORE = frozenset(
     {
         "coordinator/embedded_broker.py",
         "coordinator/token_file.py",
         "coordinator/outcome_rows.py",
+        "coordinator/kafka_client.py",
         "coordinator/__main__.py",
     }
 )
@@ -72,6 +75,7 @@ RULES = [
             "coordinator.state_log",
             "coordinator.token_file",
             "coordinator.outcome_rows",
+            KAFKA_CLIENT,
             DEAD_LETTERS,
             DEMO_ONLY,
         ),
@@ -83,7 +87,7 @@ RULES = [
         says="imports stdlib, sortedcontainers, msgspec, the core and itself; no clock, thread, I/O or chance",
         holds_for=below("coordinator/state_log"),
         ours=("coordinator",),
-        not_ours=("coordinator.service", "coordinator.client", DEAD_LETTERS, DEMO_ONLY),
+        not_ours=("coordinator.service", "coordinator.client", KAFKA_CLIENT, DEAD_LETTERS, DEMO_ONLY),
         others=frozenset({"sortedcontainers", "msgspec"}),
         never=IMPURE,
     ),
@@ -95,9 +99,13 @@ RULES = [
     ),
     Rule(
         room="coordinator/dead_letters",
-        says="imports itself, and coordinator.values, .messages, .errors and .config",
+        says="imports itself, and coordinator.kafka_client, .values, .messages, .errors and .config",
         holds_for=below("coordinator/dead_letters"),
-        ours=(DEAD_LETTERS, *(f"coordinator.{name}" for name in ("values", "messages", "errors", "config"))),
+        ours=(
+            DEAD_LETTERS,
+            KAFKA_CLIENT,
+            *(f"coordinator.{name}" for name in ("values", "messages", "errors", "config")),
+        ),
     ),
     Rule(
         room="coordinator/service",
@@ -108,9 +116,10 @@ RULES = [
     ),
     Rule(
         room="coordinator/client",
-        says="imports the client, and coordinator.values, .messages, .errors, .config, .wire and .token_file",
+        says="imports the client, and coordinator.values, .messages, .errors, .config, .wire, .token_file and "
+        ".kafka_client",
         holds_for=below("coordinator/client"),
-        ours=("coordinator.client", "coordinator.token_file", *CLIENT_VALUES),
+        ours=("coordinator.client", "coordinator.token_file", KAFKA_CLIENT, *CLIENT_VALUES),
     ),
     Rule(
         # It runs in a process of its own, as a user's program does; what it writes with is the sink.
@@ -133,10 +142,17 @@ RULES = [
     ),
     Rule(
         room="share_sink",
-        says="imports itself, and coordinator.client, .dead_letters, .outcome_rows, .values, .messages, .errors and "
-        ".config; never share_source",
+        says="imports itself, and coordinator.client, .dead_letters, .outcome_rows, .kafka_client, .values, .messages, "
+        ".errors and .config; never share_source",
         holds_for=below("share_sink"),
-        ours=("share_sink", "coordinator.client", DEAD_LETTERS, "coordinator.outcome_rows", *CLIENT_VALUES),
+        ours=(
+            "share_sink",
+            "coordinator.client",
+            DEAD_LETTERS,
+            "coordinator.outcome_rows",
+            KAFKA_CLIENT,
+            *CLIENT_VALUES,
+        ),
     ),
     Rule(
         room="sharegroup",
@@ -204,6 +220,7 @@ def test_every_room_imports_only_what_its_rule_allows():
         ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
         ("coordinator/client/rpc.py", "from coordinator import runs", "coordinator.runs"),
         ("coordinator/runs.py", "from coordinator.dead_letters import letter", "coordinator.dead_letters"),
+        ("coordinator/runs.py", "from coordinator.kafka_client import new_client", "coordinator.kafka_client"),
         ("coordinator/dead_letters/writer.py", "from coordinator import runs", "coordinator.runs"),
         ("coordinator/dead_letters/writer.py", "from coordinator.service import server", "coordinator.service.server"),
         ("share_source/reader.py", "from coordinator import runs", "coordinator.runs"),
@@ -235,6 +252,8 @@ def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, ref
         ("coordinator/service/server.py", "import time, pyarrow.flight\nfrom coordinator.runs import Run"),
         ("coordinator/service/server.py", "from coordinator.state_log.combiner import combine"),
         ("coordinator/client/rpc.py", "import time\nfrom coordinator.values import Range"),
+        ("coordinator/client/rpc.py", "from coordinator.kafka_client import new_client"),
+        ("coordinator/dead_letters/writer.py", "from coordinator.kafka_client import new_client"),
         ("share_source/demo/story.py", "from coordinator.embedded_broker import EmbeddedBroker\nimport rich"),
         ("share_source/demo/query_program.py", "from share_sink import acknowledge\nimport pyspark"),
         ("pyspark_sharegroup/__init__.py", "from share_source.data_source import DefaultSource"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordinator.errors import BrokerNotReachable, InvalidKafkaConfig
+from coordinator.errors import BrokerNotReachable
+from coordinator.kafka_client import new_client
 
 BROKER_TIMEOUT_S = 15.0
 
@@ -20,10 +20,7 @@ def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str]) ->
     config: dict[str, Any] = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
     reasons: list[str] = []
     config["error_cb"] = lambda error: reasons.append(error.name())
-    try:
-        admin = AdminClient(config)
-    except KafkaException as error:
-        raise InvalidKafkaConfig(key=_refused_key(config, error.args[0].str())) from None
+    admin = new_client(AdminClient, config)
     try:
         return admin.list_topics(timeout=BROKER_TIMEOUT_S)
     except KafkaException as error:
@@ -39,15 +36,3 @@ def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str]) ->
 def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
     """The cluster's id, by which its coordinator is found."""
     return str(cluster_metadata(bootstrap_servers, kafka_config).cluster_id or bootstrap_servers)
-
-
-def _refused_key(config: Mapping[str, Any], text: str) -> str:
-    """The key that librdkafka complains of, never its value: as its text says, else the one it refuses alone."""
-    if named := re.search(r'configuration property:? "([\w.]+)"', text):
-        return named.group(1)
-    for key, value in config.items():
-        try:
-            AdminClient({"bootstrap.servers": "unused", "log_level": "0", key: value})
-        except KafkaException:
-            return key
-    return "(several that don't go together)"

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.dead_letters.kafka_client import new_client
 from coordinator.dead_letters.letter import Header
 from coordinator.errors import BrokerNotReachable, BrokerRefused
+from coordinator.kafka_client import new_client
 
 STALL_S = 15.0
 """So long without anything new, and the log can't be read."""

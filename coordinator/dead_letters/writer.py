@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from coordinator.dead_letters.kafka_client import new_client
 from coordinator.dead_letters.letter import Letter, letter_partition
+from coordinator.kafka_client import new_client
 
 TIMEOUT_S = 10.0
 LARGEST_BYTES = 1_000_000_000

@@ -6,7 +6,6 @@ Rule: what goes wrong is a named error that says which addresses were tried, and
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -20,7 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 )
 
 from coordinator.dead_letters.originals import Absent, Originals, Why
-from coordinator.errors import BrokerNotReachable, BrokerRefused, InvalidKafkaConfig
+from coordinator.errors import BrokerNotReachable, BrokerRefused
+from coordinator.kafka_client import new_client
 
 T = TypeVar("T")
 Where = tuple[str, int]
@@ -74,12 +74,6 @@ _PASSING = _OLD_LEADER | frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,  # nothing is asked of the group: it needs no ACL
     }
 )
-
-
-def invalid_config(raised: KafkaException) -> InvalidKafkaConfig:
-    """librdkafka's refusal of a configuration, without the value."""
-    named = re.search(r'property[: ]*"?([\w.]+)', raised.args[0].str())
-    return InvalidKafkaConfig(key=named.group(1) if named else "(unknown)")
 
 
 class TopicInfo(NamedTuple):
@@ -139,10 +133,7 @@ class KafkaCluster:
         }
         config["bootstrap.servers"] = bootstrap_servers
         self._config = config
-        try:
-            self._admin = AdminClient(config)
-        except KafkaException as error:
-            raise invalid_config(error) from None
+        self._admin = new_client(AdminClient, config)
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.addresses}>"

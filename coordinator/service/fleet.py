@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordinator.errors import CoordinatorNotAvailable, NotCoordinator
-from coordinator.service.cluster import invalid_config
+from coordinator.kafka_client import new_client
 from coordinator.service.fleet_owners import Owners, client_id_of
 from coordinator.service.fleet_proofs import Proof, Proofs, Standing
 
@@ -86,12 +86,9 @@ class Fleet:
         self._proofs = Proofs(lease_ms=session_timeout_ms, interval_ms=session_timeout_ms // PROOFS_PER_SESSION)
         common = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
         self._owners = Owners({**common, "client.id": "sharegroup"}, group_id, state_topic, PROOF_TIMEOUT_S)
-        try:
-            config = _consumer_config(common, group_id, client_id_of(advertised), session_timeout_ms)
-            # Only the polling thread may use it: another thread's call waits until polling leaves it a gap.
-            self._consumer = Consumer({**config, "on_commit": self._answered}, logger=_log)
-        except KafkaException as raised:
-            raise invalid_config(raised) from None
+        config = _consumer_config(common, group_id, client_id_of(advertised), session_timeout_ms)
+        # Only the polling thread may use it: another thread's call waits until polling leaves it a gap.
+        self._consumer = new_client(Consumer, {**config, "on_commit": self._answered}, logger=_log)
         self._consumer.subscribe(
             [state_topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._membership_lost
         )

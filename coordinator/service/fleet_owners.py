@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordinator.errors import CoordinatorNotAvailable
-from coordinator.service.cluster import invalid_config
+from coordinator.kafka_client import new_client
 
 CLIENT_ID_PREFIX = "sharegroup-coordinator@"
 KNOWN_FOR_S = 1.0
@@ -35,10 +35,7 @@ class Owners:
     """Thread-safe; one question to Kafka at a time."""
 
     def __init__(self, config: Mapping[str, Any], group_id: str, topic: str, timeout_s: float) -> None:
-        try:
-            self._admin = AdminClient(dict(config))
-        except KafkaException as raised:
-            raise invalid_config(raised) from None
+        self._admin = new_client(AdminClient, config)
         self._group_id = group_id
         self._topic = topic
         self._timeout_s = timeout_s
