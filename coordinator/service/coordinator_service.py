@@ -12,12 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from coordinator.commands import Gap
 from coordinator.config import ServerConfig
 from coordinator.errors import (
     BrokerNotReachable,
@@ -48,7 +46,7 @@ from coordinator.service import scripts
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
 from coordinator.service.dead_letter_topic import check_dead_letter_topic
-from coordinator.service.gaps import MOST_RANGES, Gaps, count_offsets, ranges_of
+from coordinator.service.gaps import MOST_RANGES, Gaps, count_offsets
 from coordinator.service.gone_topics import gone_topic_ids
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.scripts import Facts, View
@@ -227,7 +225,8 @@ class CoordinatorService:
         """Only while records are set aside: is there anything in what they, and what is told of them, rest on? And, in
         explicit mode, in what is about to be released?"""
         if request.start and view.undecided and not self._gives_back(view):
-            gaps = self._undecided_gaps(view)
+            # No guess will do: what is released counts a try.
+            gaps = self._gaps.absent(view.undecided, read_committed=view.read_committed)
             processed = view.decides or count_offsets(gaps) < count_offsets(view.undecided)
             facts = dataclasses.replace(facts, undecided_gaps=gaps, processed=processed)
         if not view.set_aside:
@@ -247,15 +246,6 @@ class CoordinatorService:
             )
             for held in view.undecided[:MOST_RANGES]
         )
-
-    def _undecided_gaps(self, view: View) -> tuple[Gap, ...]:
-        """Read from the log: BrokerNotReachable if it can't be, since what is released counts a try."""
-        found: list[Gap] = []
-        for (topic, topic_id, partition), held in groupby(view.undecided, key=lambda h: h[:3]):
-            offsets = [offset for h in held for offset in range(h.first, h.last + 1)]
-            absent = self._watch.cluster.absent((topic, partition), offsets, read_committed=view.read_committed)
-            found += ranges_of(topic_id, partition, absent)
-        return tuple(found)
 
     def _say_shrunk(
         self, group_id: str, view: View, partitions: list[TopicPartitionId], ends: Mapping[Where, int]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
 
 from coordinator.commands import Gap
 from coordinator.errors import BrokerNotReachable, BrokerRefused
 from coordinator.service.cluster import Cluster
+from coordinator.service.ranges import ranges_of
 from coordinator.service.scripts import Held
 
 MOST_RANGES = 100
@@ -55,6 +56,21 @@ class Gaps:
             self._known.add(held)
         return tuple(found)
 
+    def absent(self, ranges: Iterable[Held], *, read_committed: bool) -> tuple[Gap, ...]:
+        """Those of the offsets of ascending ranges that the log does not hold, never a guess: BrokerNotReachable if it
+        can't be read."""
+        found = ranges_of(self._absent(ranges, read_committed=read_committed))
+        return tuple(
+            Gap(topic_id=topic_id, partition=partition, first=first, last=last)
+            for (topic_id, partition), first, last in found
+        )
+
+    def _absent(self, ranges: Iterable[Held], *, read_committed: bool) -> Iterator[tuple[tuple[str, int], int]]:
+        for (topic, topic_id, partition), of_one in groupby(ranges, key=lambda held: held[:3]):
+            offsets = [offset for held in of_one for offset in range(held.first, held.last + 1)]
+            for offset in self._cluster.absent((topic, partition), offsets, read_committed=read_committed):
+                yield (topic_id, partition), offset
+
     def _existing(self, held: Held, most: int, *, read_committed: bool) -> list[int] | None:
         """None if the log can't be read. Then it is left alone for a while: members wait for the answer."""
         if time.monotonic() < self._not_before_s:
@@ -72,15 +88,6 @@ class Gaps:
 def count_offsets(ranges: Iterable[Held | Gap]) -> int:
     """Offsets in all of them together."""
     return sum(r.last - r.first + 1 for r in ranges)
-
-
-def ranges_of(topic_id: str, partition: int, absent: Iterable[int]) -> list[Gap]:
-    """Ascending offsets as gaps."""
-    found: list[tuple[int, int]] = []
-    for offset in absent:
-        first = found.pop()[0] if found and found[-1][1] == offset - 1 else offset
-        found.append((first, offset))
-    return [Gap(topic_id=topic_id, partition=partition, first=first, last=last) for first, last in found]
 
 
 def _between(held: Held, there: list[int]) -> list[Gap]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from coordinator.commands import FileLetters, LettersFiled
 from coordinator.config import GroupConfig
+from coordinator.service.ranges import ranges_of
 from coordinator.service.shard import Script, Steps
 from coordinator.share_group import ShareGroup
 from coordinator.share_partition import SharePartition
@@ -83,26 +84,17 @@ def file(incarnation: str, letters: Iterable[LettersFiled]) -> Script[None]:
 
 def coalesced(records: Iterable[tuple[Due, int]]) -> list[LettersFiled]:
     """Records in ranges, in the order that they come in."""
-    ranges: list[tuple[Due, int, int]] = []
-    for due, offset in records:
-        if ranges and ranges[-1][2] == offset - 1 and _alike(ranges[-1][0], due):
-            ranges[-1] = (due, ranges[-1][1], offset)
-        else:
-            ranges.append((due, offset, offset))
+    alike = (((due.key, due.delivery_count), offset) for due, offset in records)
     return [
         LettersFiled(
-            topic_id=due.key.topic_id,
-            partition=due.key.partition,
+            topic_id=key.topic_id,
+            partition=key.partition,
             first=first,
             last=last,
-            delivery_count=due.delivery_count,
+            delivery_count=delivery_count,
         )
-        for due, first, last in ranges
+        for (key, delivery_count), first, last in ranges_of(alike)
     ]
-
-
-def _alike(one: Due, other: Due) -> bool:
-    return one.key == other.key and one.delivery_count == other.delivery_count
 
 
 def _waiting(group: ShareGroup, begin: Place, wanted: Callable[[int], bool]) -> Iterator[Due]:
