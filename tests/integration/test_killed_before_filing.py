@@ -1,0 +1,69 @@
+"""SIGKILL of a coordinator between a dead letter and its filing: the next one writes the letters again, and each record
+is ARCHIVED once. The process is a real one that stops, by a fault which Python loads at its start, where it would file.
+"""
+
+import contextlib
+
+import pytest
+
+from coordinator.client import on_demand
+from coordinator.client.client import CoordinatorClient
+from coordinator.dead_letters.letter import Origin, origin_of
+from coordinator.errors import UnknownMemberId
+from coordinator.messages import Heartbeat
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.rejecting import Rejecting, origins, read_all
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 200
+FAULT = """
+import pathlib, threading
+from coordinator.service import letter_backlog
+
+def file(*_):
+    pathlib.Path({reached!r}).touch()
+    threading.Event().wait()
+
+letter_backlog.file = file
+"""
+
+
+@pytest.fixture
+def runtime(runtime_dir, monkeypatch, unique):
+    """A runtime folder of this test's own: no other coordinator of the cluster is found in it."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    yield
+    kill_coordinators()
+
+
+@pytest.mark.parametrize("store", ["kafka", "sqlite"])
+def test_a_kill_between_the_letters_and_their_filing_doubles_letters_and_no_origin(
+    kafka, topic, unique, tmp_path, monkeypatch, runtime, store
+):
+    orders, queue, reached = topic(), topic("dlq", partitions=2), tmp_path / "reached"
+    kafka.produce(orders, [str(n) for n in range(RECORDS)])
+    fault = tmp_path / "sitecustomize.py"
+    fault.write_text(FAULT.format(reached=str(reached)))
+    monkeypatch.syspath_prepend(tmp_path)  # coordinators have the path of who starts them
+    state = "kafka" if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
+    with contextlib.closing(CoordinatorClient.connect(kafka.bootstrap, state_store=state)) as client:
+        group = Rejecting(kafka.bootstrap, "", unique("group"), orders, client=client, dlq_topic_name=queue)
+        expected = {Origin(orders, 0, n, group.group, 1) for n in range(RECORDS)}
+        group.reject_all(RECORDS)
+        wait_until(reached.exists, what="the letters are written")
+        assert origins(read_all(kafka, queue)) == dict.fromkeys(expected, 1)
+        assert (group.archiving(), group.archived()) == (RECORDS, 0)
+        assert kill_coordinators()
+        fault.unlink()
+
+        with contextlib.suppress(UnknownMemberId):  # it held nothing, so the next coordinator does not know it
+            group.ask(Heartbeat, member_epoch=group.epoch)
+
+        group.wait_filed(RECORDS)
+    letters = read_all(kafka, queue)
+    assert origins(letters) == dict.fromkeys(expected, 2)
+    assert all(letter.value() == str(origin_of(letter.headers()).offset).encode() for letter in letters)
