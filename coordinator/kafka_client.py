@@ -1,4 +1,5 @@
-"""Clients of librdkafka, made so that what it refuses has a name. Beside the core, since it needs confluent_kafka."""
+"""Clients of librdkafka, made so that what it refuses has a name, and how it says that a topic is not there. Beside the
+core, since it needs confluent_kafka."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordinator.errors import InvalidKafkaConfig
 
+UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+"""The codes for a topic or a partition that is not there, or not known yet: the broker's and librdkafka's own."""
 _TOGETHER = "(several that don't go together)"
 
 

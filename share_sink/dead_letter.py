@@ -15,7 +15,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from coordinator.dead_letters import letter as names
 from coordinator.dead_letters.letter import Header
-from coordinator.kafka_client import new_client
+from coordinator.kafka_client import UNKNOWN_TOPIC, new_client
 from share_sink.errors import DeadLettersNotRead
 
 REDRIVES = "__dlq.redrive.count"
@@ -151,13 +151,8 @@ def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]]) -> Iterat
             raise DeadLettersNotRead(topic=topic, reason=f"nothing came for {NO_PROGRESS_S:.0f} s; the last: {last}")
 
 
-_FOR_GOOD = frozenset(
-    (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._AUTHENTICATION,
-        KafkaError._AUTO_OFFSET_RESET,
-    )
-)
+_FOR_GOOD = UNKNOWN_TOPIC | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError._AUTO_OFFSET_RESET,
+}

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from coordinator.kafka_client import UNKNOWN_TOPIC
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
@@ -58,15 +59,7 @@ def client_config(kafka_config: Mapping[str, str], isolation_level: str) -> Conf
     return tuple({**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": isolation_level}.items())
 
 
-GONE_TOPIC = frozenset(
-    (
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.INCONSISTENT_TOPIC_ID,
-    )
-)
+GONE_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}
 
 
 class Event(NamedTuple):

@@ -136,9 +136,10 @@ RULES = [
     ),
     Rule(
         room="share_source",
-        says="imports itself, and coordinator.client, .values, .messages, .errors and .config; never share_sink",
+        says="imports itself, and coordinator.client, .kafka_client, .values, .messages, .errors and .config; never "
+        "share_sink",
         holds_for=below("share_source"),
-        ours=("share_source", "coordinator.client", *CLIENT_VALUES),
+        ours=("share_source", "coordinator.client", KAFKA_CLIENT, *CLIENT_VALUES),
     ),
     Rule(
         room="share_sink",

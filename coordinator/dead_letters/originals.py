@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from coordinator.dead_letters.letter import Header
 from coordinator.errors import BrokerNotReachable, BrokerRefused
-from coordinator.kafka_client import new_client
+from coordinator.kafka_client import UNKNOWN_TOPIC, new_client
 
 STALL_S = 15.0
 """So long without anything new, and the log can't be read."""
@@ -54,7 +54,6 @@ _SPARSE = {
 }
 
 _GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
-_GONE_TOPIC = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION))
 _REFUSED = frozenset(
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -215,7 +214,7 @@ class _Reading:
             yield from self._absent_below(self._offsets[-1] + 1, Why.PAST_END)
         elif code in _GONE_OFFSETS:
             yield from self._out_of_range()
-        elif code in _GONE_TOPIC:
+        elif code in UNKNOWN_TOPIC:
             yield from self._absent_below(self._offsets[-1] + 1, Why.GONE)
         elif code in _REFUSED:
             raise self._originals.refused(self._topic, error)
@@ -243,7 +242,7 @@ class _Reading:
         if found.error is not None and found.error.code() in _REFUSED:
             raise self._originals.refused(self._topic, found.error)
         is_there = found.error is None and self._partition in found.partitions
-        if is_there or (found.error is not None and found.error.code() not in _GONE_TOPIC):
+        if is_there or (found.error is not None and found.error.code() not in UNKNOWN_TOPIC):
             raise self._originals.not_reachable(self._last_error)
 
     def _absent_below(self, end: int, why: Why) -> Iterator[Absent]:

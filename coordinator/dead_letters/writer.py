@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.dead_letters.letter import Letter, letter_partition
-from coordinator.kafka_client import new_client
+from coordinator.kafka_client import UNKNOWN_TOPIC, new_client
 
 TIMEOUT_S = 10.0
 LARGEST_BYTES = 1_000_000_000
@@ -47,17 +47,18 @@ _OF_THE_RECORD = frozenset(
 OF_THE_RECORD = frozenset(KafkaError(code).name() for code in _OF_THE_RECORD)
 """Reasons that say nothing of other letters. A batch is refused as a whole: one such letter takes its neighbours with
 it."""
-_FOR_GOOD = _OF_THE_RECORD | frozenset(
-    (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-        KafkaError._INVALID_ARG,
+_FOR_GOOD = (
+    _OF_THE_RECORD
+    | UNKNOWN_TOPIC
+    | frozenset(
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            KafkaError.TOPIC_EXCEPTION,
+            KafkaError.POLICY_VIOLATION,
+            KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+            KafkaError._INVALID_ARG,
+        )
     )
 )
 """Waiting does not mend these; a person may. All else may pass."""

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 
 from coordinator.dead_letters.originals import Absent, Originals, Why
 from coordinator.errors import BrokerNotReachable, BrokerRefused
-from coordinator.kafka_client import new_client
+from coordinator.kafka_client import UNKNOWN_TOPIC, new_client
 
 T = TypeVar("T")
 Where = tuple[str, int]
@@ -41,14 +41,7 @@ READ_TIMEOUT_S = 3.0
 NO_CONTROLLER = -1
 """What a cluster says while it elects one."""
 
-_ABSENT = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._NOENT,  # librdkafka answers so by itself, from its last listing
-    }
-)
+_ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # which librdkafka answers by itself, from its last listing
 _OLD_LEADER = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
