@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordinator.errors import InvalidKafkaConfig
 
@@ -39,6 +38,8 @@ def _refused_key(config: Mapping[str, Any], text: str) -> str:
 
 
 def _is_refused_alone(key: str, value: Any) -> bool:
+    from confluent_kafka.admin import AdminClient  # slow to import, and not wanted but here
+
     if not isinstance(value, str):  # a callback of ours
         return False
     try:

@@ -47,19 +47,16 @@ _OF_THE_RECORD = frozenset(
 OF_THE_RECORD = frozenset(KafkaError(code).name() for code in _OF_THE_RECORD)
 """Reasons that say nothing of other letters. A batch is refused as a whole: one such letter takes its neighbours with
 it."""
-_FOR_GOOD = (
-    _OF_THE_RECORD
-    | UNKNOWN_TOPIC
-    | frozenset(
-        (
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            KafkaError.TOPIC_EXCEPTION,
-            KafkaError.POLICY_VIOLATION,
-            KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-            KafkaError._INVALID_ARG,
-        )
-    )
+_FOR_GOOD = _OF_THE_RECORD.union(
+    UNKNOWN_TOPIC,
+    (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError._INVALID_ARG,
+    ),
 )
 """Waiting does not mend these; a person may. All else may pass."""
 
