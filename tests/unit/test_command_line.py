@@ -25,6 +25,7 @@ from coordinator.errors import (
 from coordinator.service.standalone_config import read_config
 from coordinator.token_file import TOKEN_VARIABLE, read_token
 from sharegroup.__main__ import run
+from tests.support.command_line import mistake
 from tests.support.standalone import CERTIFICATE, KEY, TOKEN, Certificates, write_properties, write_secret
 
 LISTENER = "share.coordinator.listener"
@@ -87,12 +88,7 @@ def test_its_version_is_said(capsys):
 def test_a_mistake_is_one_line_and_status_1(arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
-    assert run(arguments) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("sharegroup: ")
-    assert told.err.count("\n") == 1
-    assert says in told.err
+    assert says in mistake(arguments, capsys)
 
 
 # --- the file

@@ -19,6 +19,7 @@ from share_sink.errors import RedriveStopped
 from share_sink.redrive_report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
 from sharegroup.__main__ import run
 from sharegroup.dlq import ROWS, condition, summary
+from tests.support.command_line import mistake
 
 COMMAND = ["dlq", "redrive", "--bootstrap-server", "broker:9092", "--topic", "dlq"]
 
@@ -179,12 +180,7 @@ def test_help_says_how_it_is_used(arguments, capsys):
 )
 def test_a_mistake_is_one_line_and_status_1(arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert run(arguments) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("sharegroup: ")
-    assert told.err.count("\n") == 1
-    assert says in told.err
+    assert says in mistake(arguments, capsys)
 
 
 def test_a_property_that_only_java_knows_is_named_without_its_value(tmp_path, capsys):

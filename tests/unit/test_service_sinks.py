@@ -71,6 +71,10 @@ def load_again(running, tmp_path):
     running.service._engine = running.engine
 
 
+def away(*args, **how):
+    raise BrokerNotReachable(addresses="fake:9092", timeout_ms=1, reason="_TRANSPORT")
+
+
 # --- a sink opens
 
 
@@ -218,10 +222,6 @@ def test_in_implicit_mode_nothing_is_read(running, cluster, monkeypatch):
 def test_while_the_log_cannot_be_read_nothing_is_released(running, cluster, monkeypatch):
     number = begin(running, **EXPLICIT)
     stage(running, (2, 3, 1, ACCEPT))
-
-    def away(*args, **how):
-        raise BrokerNotReachable(addresses="fake:9092", timeout_ms=1, reason="_TRANSPORT")
-
     with monkeypatch.context() as patch:
         patch.setattr(cluster, "absent", away)
         with pytest.raises(BrokerNotReachable):
@@ -254,10 +254,6 @@ def test_a_batch_that_no_sink_decided_is_not_read_whole(running, cluster, monkey
 
 def test_while_the_log_cannot_be_read_a_batch_that_no_sink_decided_stays(running, cluster, monkeypatch):
     number = begin(running, **EXPLICIT)
-
-    def away(*args, **how):
-        raise BrokerNotReachable(addresses="fake:9092", timeout_ms=1, reason="_TRANSPORT")
-
     with monkeypatch.context() as patch:
         patch.setattr(cluster, "existing", away)
         with pytest.raises(BrokerNotReachable):
