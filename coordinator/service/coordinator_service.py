@@ -46,7 +46,7 @@ from coordinator.service import scripts
 from coordinator.service.broker_watch import BrokerWatch
 from coordinator.service.cluster import EARLIEST, Where
 from coordinator.service.dead_letter_topic import check_dead_letter_topic
-from coordinator.service.gaps import MOST_RANGES, Gaps, count_offsets
+from coordinator.service.gaps import Gaps, count_offsets
 from coordinator.service.gone_topics import gone_topic_ids
 from coordinator.service.group_limits import GroupLimits
 from coordinator.service.scripts import Facts, View
@@ -239,13 +239,7 @@ class CoordinatorService:
     def _gives_back(self, view: View) -> bool:
         """No sink has ever decided anything, and there is a record: all of the plan is given back, gaps too. To know
         that, one record is enough, of a batch of any size: it is looked for in the first ranges."""
-        read_committed = view.read_committed
-        return not view.decides and any(
-            self._watch.cluster.existing(
-                (held.topic, held.partition), held.first, held.last, most=1, read_committed=read_committed
-            )
-            for held in view.undecided[:MOST_RANGES]
-        )
+        return not view.decides and self._gaps.surely_holds_any(view.undecided, read_committed=view.read_committed)
 
     def _say_shrunk(
         self, group_id: str, view: View, partitions: list[TopicPartitionId], ends: Mapping[Where, int]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 
 from coordinator.commands import Gap
 from coordinator.errors import BrokerNotReachable, BrokerRefused
@@ -36,10 +36,11 @@ class Gaps:
 
     def holds_any(self, ranges: Iterable[Held], *, read_committed: bool) -> bool:
         """Whether there is a record in one of the first ranges; False also while the log can't be read."""
-        return any(
-            self._existing(held, 1, read_committed=read_committed)
-            for _, held in zip(range(MOST_RANGES), ranges, strict=False)
-        )
+        return any(self._existing(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
+
+    def surely_holds_any(self, ranges: Iterable[Held], *, read_committed: bool) -> bool:
+        """The same, never a guess: BrokerNotReachable or BrokerRefused if the log can't be read."""
+        return any(self._look(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
 
     def among(self, ranges: Iterable[Held], *, read_committed: bool) -> tuple[Gap, ...]:
         """Those of the offsets that the log does not hold; none while it can't be read."""
@@ -76,13 +77,15 @@ class Gaps:
         if time.monotonic() < self._not_before_s:
             return None
         try:
-            return self._cluster.existing(
-                (held.topic, held.partition), held.first, held.last, most=most, read_committed=read_committed
-            )
+            return self._look(held, most, read_committed=read_committed)
         except (BrokerNotReachable, BrokerRefused) as error:
             self._not_before_s = time.monotonic() + AFTER_ERROR_S
             _log.warning("the log can't be read to see which records exist: %s", error)
             return None
+
+    def _look(self, held: Held, most: int, *, read_committed: bool) -> list[int]:
+        where = (held.topic, held.partition)
+        return self._cluster.existing(where, held.first, held.last, most=most, read_committed=read_committed)
 
 
 def count_offsets(ranges: Iterable[Held | Gap]) -> int:
