@@ -222,8 +222,9 @@ class StageOutcomes(Message, frozen=True):
     """Stage what the rows of a batch said, durably, on the plans that carry them (design §5): it takes effect when the
     plan completes. Rows whose receipt matches no live plan are stale: they are counted, and with ``fail_on_stale``
     the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that the sink was opened with; empty:
-    not pinned. ``rows`` is how many the batch had. ``lost_replacements``: rejected rows whose own key, value or
-    headers could not be written, so that the coordinator writes the original."""
+    not pinned. ``query_id`` is Spark's, empty where no query writes. ``rows`` is how many the batch had.
+    ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that the coordinator
+    writes the original."""
 
     group_id: str
     incarnation: str = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,11 +33,13 @@ _QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Which batch of which query rows are of, as far as the task knows; NO_BATCH: of none."""
+    """Which batch of which query rows are of, as far as the task knows; NO_BATCH: of none. ``is_query``: the query id
+    is Spark's; else it is a name that stands for one."""
 
     query_id: str
     batch_id: int
     run_id: str = ""
+    is_query: bool = True
 
     def __str__(self) -> str:
         return "rows of no query" if self.batch_id == NO_BATCH else f"batch {self.batch_id} of query {self.query_id}"
@@ -120,7 +122,7 @@ def commit_batch(
     tasks = [message for message in messages if isinstance(message, TaskOutcomes)]
     batch = tasks[0].batch if tasks else _batch_of(sink, None)
     if batch_id is not None:
-        batch = Batch(query_id=batch.query_id, batch_id=batch_id, run_id=batch.run_id)
+        batch = replace(batch, batch_id=batch_id)
     if sink.archive:
         files = [file for task in tasks for file in task.files]
         finish_batch(
@@ -137,7 +139,7 @@ def commit_batch(
         group_id=sink.options.group_id,
         incarnation=_incarnation(batch.run_id, opened.incarnation),
         topic_ids=opened.topic_ids,
-        query_id=batch.query_id,
+        query_id=batch.query_id if batch.is_query else "",
         batch_id=batch.batch_id,
         rows=sum(task.rows for task in tasks),
         lost_replacements=sum(task.lost_replacements for task in tasks),
@@ -174,6 +176,7 @@ def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
         query_id=query or sink.name,
         batch_id=told if told is not None else int(number) if number else NO_BATCH,
         run_id=(context.getLocalProperty(_RUN) or "") if context and query else "",
+        is_query=bool(query),
     )
 
 

@@ -96,15 +96,17 @@ def _silent(
     group: ShareGroup, plans: Iterable[AcquiredPlan], query_id: str, staged: Collection[int]
 ) -> Iterator[PlanStaged]:
     """That a sink spoke, though it had nothing to say of these plans: in explicit mode a query without a sink fails,
-    and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id does, once
-    it is known; before that it may be anybody's."""
+    and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id does; one
+    that is not known yet is of any query of which none is known."""
     if not _is_explicit(group):
         return
-    its = {member.member_id for member in group.members.values() if query_id and member.query_id == query_id}
-    anybodys = not staged and not its
+    members = group.members.values()
+    its = {member.member_id for member in members if query_id and member.query_id == query_id}
+    if not its and not staged:
+        its = {member.member_id for member in members if not (query_id and member.query_id)}
     for plan in plans:
         heard = group.members[plan.member_id].decides and plan.reclaims in plan.spoke
-        if (anybodys or plan.member_id in its) and plan.number not in staged and not heard:
+        if plan.member_id in its and plan.number not in staged and not heard:
             yield PlanStaged(number=plan.number, member_id=plan.member_id, attempt=plan.reclaims)
 
 

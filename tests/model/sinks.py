@@ -70,9 +70,12 @@ class SinksModel(PlansModel):
 
     def may_be_of(self, plan: Plan, query_id: str, has_rows: bool) -> bool:
         """Whether a sink that says nothing of a batch is this batch's: its rows, or what others named before, tell."""
-        if query_id and self.members[plan.member].query_id == query_id:
+        mine = self.members[plan.member].query_id
+        if query_id and mine == query_id:
             return True
-        return not has_rows and not any(query_id and m.query_id == query_id for m in self.members.values())
+        if has_rows or (query_id and any(m.query_id == query_id for m in self.members.values())):
+            return False
+        return not (query_id and mine)
 
     def decided_by(self, row: Row) -> Plan | None:
         """The batch that a row is of: a used plan, the newest of its query, that carries the record at this count."""

@@ -98,6 +98,8 @@ class Ledger:
     completed: set[int] = field(default_factory=set)
     said: dict[tuple[int, Record], list[Verdict]] = field(default_factory=dict)
     """What sinks staged, by plan number and record, in order."""
+    passed_over: set[Record] = field(default_factory=set)
+    """A sink named it after an attempt that was taken for silent: it may come back, though all said the same."""
     vetoed: int = 0
     taken_up: set[tuple[int, int]] = field(default_factory=set)
     newest_used: dict[str, int] = field(default_factory=dict)
@@ -202,6 +204,8 @@ class Ledger:
         if not self.evidence.was_said(key, verdict.delivery_count, verdict.outcome):
             self.world.fail(f"{key} is staged at count {verdict.delivery_count}, and no sink said {verdict.outcome}")
         self.said.setdefault((number, key), []).append(verdict)
+        if verdict.disagrees:
+            self.passed_over.add(key)
 
     def _outcome(self, key: Record, run: Run) -> int:
         """What is to become of a record when its plan completes: what all attempts said of it, of which the last one's

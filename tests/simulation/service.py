@@ -302,7 +302,7 @@ class ServiceRun:
     def _check_outputs(self) -> None:
         """Each record that was accepted is in an output or was a ShareConsumer's; in one only, if no lock was lost."""
         held: Counter[Record] = Counter()
-        excused: set[Record] = {(p, offset) for p, offset, _ in self.ledger.lost}
+        excused: set[Record] = {(p, offset) for p, offset, _ in self.ledger.lost} | self.ledger.passed_over
         gone: set[Record] = set()
         for checkpoint, options in zip(self.checkpoints, self.scenario.query_options, strict=True):
             excused |= checkpoint.doubled

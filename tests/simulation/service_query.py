@@ -198,7 +198,8 @@ class QueryProcess(Process):
         if not self.options.writes_first or self.options.skips:
             self._write_decided(judge, accepted, said)
         done = {r for r, outcome in said.items() if outcome == REJECT or judge.is_accepted(outcome)}
-        self.read = tuple(r for r in self.read if r in done and not judge.changes(r[:2]))
+        passed_over = self.witness.ledger.passed_over
+        self.read = tuple(r for r in self.read if r in done and r[:2] not in passed_over and not judge.changes(r[:2]))
 
     def _stage(self, said: dict[Receipt, int]) -> Task:
         """In one request, or in two, as two sinks would."""

@@ -228,7 +228,7 @@ def test_the_commit_stages_what_all_tasks_said(coordinator: Coordinator) -> None
     commit_batch(of, said, 7)
     ((request, rows),) = coordinator.staged
     assert request == StageOutcomes(
-        group_id="billing", incarnation="i1", topic_ids={"orders": "T"}, query_id="no query", batch_id=7, rows=4
+        group_id="billing", incarnation="i1", topic_ids={"orders": "T"}, query_id="", batch_id=7, rows=4
     )
     assert [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in rows] == [
         (0, 2, 1, None),
