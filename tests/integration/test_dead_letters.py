@@ -5,14 +5,7 @@ import threading
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.letter import Origin
@@ -22,19 +15,11 @@ from coordinator.messages import Heartbeat
 from coordinator.service import dead_letter_office, letter_backlog, letter_desk
 from coordinator.values import AcknowledgeType
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
 from tests.support.rejecting import Rejecting, origins, read_all, said
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
-
-ALICE = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "alice",
-    "sasl.password": "alice-secret",
-}
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 
 
 @pytest.fixture
@@ -377,15 +362,15 @@ def test_many_letters_of_many_partitions_and_groups(kafka, topic, rejecting, dlq
 
 def test_a_query_whose_principal_may_not_write_to_the_queue_does_not_start(guarded, unique, tmp_path):
     orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
-    grant(guarded, ResourceType.TOPIC, orders, AclOperation.READ, AclOperation.DESCRIBE)
+    grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
 
     with pytest.raises(DeadLetterTopicNotAuthorized, match=rf"describe dead letter topic {queue}"):
         as_alice(guarded, unique, tmp_path, orders, queue)
-    grant(guarded, ResourceType.TOPIC, queue, AclOperation.DESCRIBE)
+    grant(guarded, ResourceType.TOPIC, queue, "DESCRIBE")
     with pytest.raises(DeadLetterTopicNotAuthorized, match=rf"write to dead letter topic {queue}"):
         as_alice(guarded, unique, tmp_path, orders, queue)
     missing = unique("missing")
-    grant(guarded, ResourceType.TOPIC, missing, AclOperation.DESCRIBE)
+    grant(guarded, ResourceType.TOPIC, missing, "DESCRIBE")
     with pytest.raises(DeadLetterTopicNotAuthorized, match="create dead letter topic"):
         as_alice(guarded, unique, tmp_path, orders, missing, dlq_auto_create_topics_enable=True)
 
@@ -393,8 +378,8 @@ def test_a_query_whose_principal_may_not_write_to_the_queue_does_not_start(guard
 def test_letters_that_the_principal_may_not_write_any_more_are_held(guarded, unique, tmp_path, soon):
     orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
     guarded.produce(orders, ["a"])
-    grant(guarded, ResourceType.TOPIC, orders, AclOperation.READ, AclOperation.DESCRIBE)
-    acls = grant(guarded, ResourceType.TOPIC, queue, AclOperation.DESCRIBE, AclOperation.WRITE)
+    grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
+    acls = grant(guarded, ResourceType.TOPIC, queue, "DESCRIBE", "WRITE")
     group = as_alice(guarded, unique, tmp_path, orders, queue)
     try:
         assert wait_until(group.acquire) == 1
@@ -403,7 +388,7 @@ def test_letters_that_the_principal_may_not_write_any_more_are_held(guarded, uni
         wait_until(group.coordinator.office.may_rest, what="the group is known to be blocked")
         assert group.archiving() == 1
 
-        grant(guarded, ResourceType.TOPIC, queue, AclOperation.DESCRIBE, AclOperation.WRITE)
+        grant(guarded, ResourceType.TOPIC, queue, "DESCRIBE", "WRITE")
         group.wait_filed(1)
     finally:
         group.stop()
@@ -412,38 +397,8 @@ def test_letters_that_the_principal_may_not_write_any_more_are_held(guarded, uni
 
 @pytest.fixture(scope="module")
 def guarded():
-    """A broker that lets alice, who comes by the proxied address, do what she was granted."""
-    with KafkaBroker(
-        heap="512m",
-        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        super_users="User:ANONYMOUS",
-        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        listener_name_proxied_sasl_enabled_mechanisms="PLAIN",
-        listener_name_proxied_plain_sasl_jaas_config=JAAS,
-    ) as broker:
+    with guarded_broker(heap="512m") as broker:
         yield broker
-
-
-def grant(guarded, kind, name, *operations):
-    """Let alice do these; what was granted."""
-    acls = [
-        AclBinding(kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW)
-        for operation in operations
-    ]
-    for answer in guarded.admin.create_acls(acls).values():
-        answer.result(30)
-    return acls
-
-
-def revoke(guarded, acls):
-    filters = [
-        AclBindingFilter(
-            a.restype, a.name, a.resource_pattern_type, a.principal, a.host, a.operation, a.permission_type
-        )
-        for a in acls
-    ]
-    for answer in guarded.admin.delete_acls(filters).values():
-        answer.result(30)
 
 
 def as_alice(guarded, unique, tmp_path, orders, queue, **configs):

@@ -1,13 +1,7 @@
 """A principal that may not do what the Kafka store needs is told which ACLs it lacks; with them, it works."""
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.errors import StateTopicNotAuthorized
@@ -18,19 +12,12 @@ from coordinator.service.kafka_store.ownership import NewestTaker
 from coordinator.service.kafka_store.pruning import Pruning
 from coordinator.service.kafka_store.state_topic import STATE_TOPIC, StateTopic
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.guarded_broker import ALICE, grant, guarded_broker
 from tests.support.state_topics import owner, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
-ALICE = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "alice",
-    "sasl.password": "alice-secret",
-}
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
 PARTITIONS = 2
 NAMED = (
     rf"It needs these ACLs: Create, Describe, .*Write.* on Topic {STATE_TOPIC}, and .* on TransactionalId "
@@ -40,14 +27,7 @@ NAMED = (
 
 @pytest.fixture(scope="module")
 def guarded():
-    """A broker that lets alice, who comes by the proxied address, do nothing."""
-    with KafkaBroker(
-        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        super_users="User:ANONYMOUS",
-        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        listener_name_proxied_sasl_enabled_mechanisms="PLAIN",
-        listener_name_proxied_plain_sasl_jaas_config=JAAS,
-    ) as broker:
+    with guarded_broker() as broker:
         yield broker
 
 
@@ -62,18 +42,6 @@ def topic(guarded):
         write_timeout_ms=5_000,
         broker_timeout_ms=15_000,
     )
-
-
-def grant(guarded, kind, name, *operations):
-    """Let alice do these; names are prefixes."""
-    acls = [
-        AclBinding(
-            kind, name, ResourcePatternType.PREFIXED, "User:alice", "*", AclOperation[each], AclPermissionType.ALLOW
-        )
-        for each in operations
-    ]
-    for done in guarded.admin.create_acls(acls).values():
-        done.result(30)
 
 
 def store_of(topic):
@@ -106,7 +74,7 @@ def test_each_acl_that_is_missing_is_named_and_with_all_of_them_it_works(guarded
     store = store_of(topic)
     with denied(f"write to it as {STATE_TOPIC}-billing"):
         taken(store)
-    grant(guarded, ResourceType.TRANSACTIONAL_ID, f"{STATE_TOPIC}-", "DESCRIBE", "WRITE")
+    grant(guarded, ResourceType.TRANSACTIONAL_ID, f"{STATE_TOPIC}-", "DESCRIBE", "WRITE", prefix=True)
     wait_until(lambda: not refused_to_fence(store), what="the transactional id may be used")
     with denied(f"write to it as {STATE_TOPIC}-billing"):
         taken(store)

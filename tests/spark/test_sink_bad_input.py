@@ -1,10 +1,10 @@
 """What is wrong with a sink is said by name, with the row where it is a row; and nothing is lost by it."""
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import ResourceType
 
 from tests.support.group_state import describe, forget_clients
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.guarded_broker import ALICE, grant, guarded_broker
 from tests.support.share_job import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -78,47 +78,17 @@ def test_a_dead_letter_topic_that_the_group_reads(orders, job, start):
 
 def test_a_dead_letter_topic_that_may_not_be_written(job, start):
     """Alice may read the orders and see the dead letter topic, and that is all."""
-    with KafkaBroker(
-        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        super_users="User:ANONYMOUS",
-        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        listener_name_proxied_sasl_enabled_mechanisms="PLAIN",
-        listener_name_proxied_plain_sasl_jaas_config=(
-            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
-        ),
-    ) as guarded:
+    with guarded_broker() as guarded:
         orders, dlq = guarded.create_topic("orders"), guarded.create_topic("dlq")
-        allow(guarded, "orders", "READ", "DESCRIBE")
-        allow(guarded, "dlq", "DESCRIBE")
+        grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
+        grant(guarded, ResourceType.TOPIC, dlq, "DESCRIBE")
         guarded.produce(orders, numbers(10))
-        alice = {
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.username": "alice",
-            "kafka.sasl.password": "alice-secret",
-        }
+        alice = {f"kafka.{key}": value for key, value in ALICE.items()}
         queue = job(orders, bootstrap=guarded.proxied_bootstrap, **alice, **{"share.state.store": "sqlite"})
         sink = queue.sink_options(**alice, **{DLQ_NAME: dlq})
         error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
         assert "DeadLetterTopicNotAuthorized" in error and "may not write to dead letter topic dlq" in error
         assert "alice-secret" not in error
-
-
-def allow(broker: KafkaBroker, topic: str, *operations: str) -> None:
-    acls = [
-        AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            "User:alice",
-            "*",
-            AclOperation[each],
-            AclPermissionType.ALLOW,
-        )
-        for each in operations
-    ]
-    for done in broker.admin.create_acls(acls).values():
-        done.result(30)
 
 
 def test_an_archive_that_cannot_be_written(orders, job, start, tmp_path):
