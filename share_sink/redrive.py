@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from coordinator.client.cluster import cluster_metadata
+from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.kafka_options import check_kafka_config
 from coordinator.client.options import by_lower_name
 from coordinator.errors import ConfigOutOfBounds, ShareGroupError, UnknownTopic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.client.cluster import cluster_metadata
+from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.errors import UnknownPartition, UnknownTopic
 from share_source.options import SourceOptions
 

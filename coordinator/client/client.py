@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import tenacity
 
-from coordinator.client.cluster import cluster_id
+from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import Connection, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, store_of

@@ -17,8 +17,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from coordinator.client import cluster as cluster_module
-from coordinator.client import on_demand
+from coordinator.client import cluster_metadata, on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.errors import (
@@ -320,7 +319,7 @@ def test_a_store_of_a_newer_version_is_refused_by_name(connect, tmp_path):
 
 
 def test_a_broker_that_is_not_there_is_named_and_no_secret_is(monkeypatch, runtime):
-    monkeypatch.setattr(cluster_module, "BROKER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 1.0)
     with pytest.raises(BrokerNotReachable, match=r"No Kafka broker of 127\.0\.0\.1:1 could be reached") as raised:
         CoordinatorClient.connect("127.0.0.1:1", {"sasl.password": SECRET})
     assert SECRET not in str(raised.value)

@@ -292,7 +292,7 @@ def test_brokers_that_are_gone_in_the_middle_stop_it_and_what_was_sent_is_known(
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr("coordinator.client.cluster.BROKER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("coordinator.client.cluster_metadata.BROKER_TIMEOUT_S", 1.0)
     (port,) = free_ports(1)
     with pytest.raises(BrokerNotReachable, match=str(port)):
         redrive("dlq", options={"kafka.bootstrap.servers": f"127.0.0.1:{port}"})
