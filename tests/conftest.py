@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
@@ -19,6 +20,12 @@ from tests.support.kafka_broker import KafkaBroker
 # Spark's workers run this Python, whichever way pytest was started.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+# An example may take as long as the machine lets it: how long says nothing of what is tested.
+hypothesis.settings.register_profile(
+    "sharegroup", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("sharegroup")
 
 TopicFactory = Callable[..., str]
 
@@ -59,7 +66,7 @@ def end_coordinators(directory: Path) -> None:
             process = psutil.Process(int(json.loads(endpoint.read_text())["pid"]))
             if process.pid != os.getpid() and any("coordinator" in word for word in process.cmdline()):
                 process.kill()  # the number was not given to some other program meanwhile
-                process.wait(10)
+                process.wait(60)
 
 
 @pytest.fixture(scope="session")

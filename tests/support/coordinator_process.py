@@ -28,6 +28,6 @@ def kill_coordinators() -> set[int]:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             process.kill()
-            process.wait(10)
+            process.wait(60)
             killed.add(pid)
     return killed

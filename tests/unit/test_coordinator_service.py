@@ -224,7 +224,7 @@ def test_a_waiting_member_is_woken_by_new_records(running, cluster):
     threading.Thread(target=wait, daemon=True).start()
     wait_until(lambda: running.watch._waited_for, what="it waits")
     cluster.move("orders", 103, start=10)
-    assert woken.wait(10)
+    assert woken.wait(60)
     assert held(plans[0]) == {("orders", 0): [(100, 102)]}
 
 
@@ -237,7 +237,7 @@ def test_a_waiting_member_is_woken_by_records_that_another_gave_back(running):
     thread.start()
     wait_until(lambda: running.watch._waited_for, what="it waits")
     running.ask(LeaveGroup, "m1")
-    thread.join(10)
+    thread.join(60)
     assert held(plans[0]) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
 
 
@@ -249,7 +249,7 @@ def test_nobody_is_asked_while_nobody_waits(running, cluster):
     asks.start()
     assert asks.is_alive()
     with running.watch.waiting([("orders", 0)], read_committed=False):
-        asks.join(10)
+        asks.join(60)
     assert not asks.is_alive()
 
 

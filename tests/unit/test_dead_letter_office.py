@@ -36,7 +36,7 @@ class Work:
         with self.changed:
             self.passes[desk.group_id] = self.passes.get(desk.group_id, 0) + 1
             self.changed.notify_all()
-            assert self.changed.wait_for(lambda: self.answers.get(desk.group_id), 30)
+            assert self.changed.wait_for(lambda: self.answers.get(desk.group_id), 120)
             left = self.answers[desk.group_id].pop(0)
         if isinstance(left, Exception):
             raise left

@@ -46,7 +46,7 @@ def prove(proofs, proof=MEMBER):
     proofs.finish(number, proof)
 
 
-def asking(proofs, timeout_s=30.0):
+def asking(proofs, timeout_s=120.0):
     """Somebody who asks for a fresh proof, in a thread; its answers."""
     answers = []
     thread = threading.Thread(target=lambda: answers.append(proofs.fresh(timeout_s)))

@@ -60,7 +60,7 @@ HEARTBEAT = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
 
 
 def raw(connection, name, body):
-    options = flight.FlightCallOptions(headers=connection._headers, timeout=10)
+    options = flight.FlightCallOptions(headers=connection._headers, timeout=60)
     (answer,) = connection._client.do_action(flight.Action(name, body), options)
     return decode_answer(answer.body.to_pybytes())
 
@@ -110,7 +110,7 @@ def test_without_the_token_nothing_is_answered(server, token, call):
 def test_the_token_is_checked_for_every_kind_of_call(server):
     stranger = flight.FlightClient(f"grpc://127.0.0.1:{server.port}")
     descriptor = flight.FlightDescriptor.for_path("x")
-    options = flight.FlightCallOptions(timeout=10)
+    options = flight.FlightCallOptions(timeout=60)
     for call in (
         lambda: list(stranger.do_action(flight.Action("Health", b""), options)),
         lambda: list(stranger.list_flights(options=options)),

@@ -120,7 +120,6 @@ def door(seldom, clock):
             client = stack.enter_context(socket.create_connection(server.getsockname()))
             accepted = stack.enter_context(server.accept()[0])
             assert accepted.getpeername() == client.getsockname()
-            client.settimeout(5)
             return client
 
         keeper.connect = connect
@@ -132,14 +131,17 @@ def peer(client):
     return f"ipv4:{host}:{port}"
 
 
-def is_cut(client):
+def wait_cut(client):
+    """Until it is cut: the other end's word may take its time."""
+    client.settimeout(60)
+    assert client.recv(1) == b""
+
+
+def is_open(client):
     client.setblocking(False)
-    try:
-        return client.recv(1) == b""
-    except BlockingIOError:
-        return False
-    finally:
-        client.setblocking(True)
+    with pytest.raises(BlockingIOError):
+        client.recv(1)
+    return True
 
 
 def test_a_connection_that_shows_no_token_is_cut_after_a_while_and_no_other(door, clock, said):
@@ -149,10 +151,11 @@ def test_a_connection_that_shows_no_token_is_cut_after_a_while_and_no_other(door
     clock.now_s += PATIENCE_S - 1
     late = door.connect()
     door.look()
-    assert not is_cut(silent)
+    assert is_open(silent)
     clock.now_s += 1
     door.look()
-    assert [is_cut(each) for each in (silent, known, late)] == [True, False, False]
+    wait_cut(silent)
+    assert is_open(known) and is_open(late)
     assert said() == ["refused: connection of 127.0.0.1 is cut, it has not shown the token"]
 
 
@@ -165,9 +168,9 @@ def test_when_there_are_too_many_the_silent_ones_go_the_oldest_first(door, clock
         door.look()
         clock.now_s += 0.1
     door.look()
-    assert not is_cut(known)
-    cut = [is_cut(each) for each in silent]
-    assert cut == [True, True, False, False]
+    for each in silent[:2]:
+        wait_cut(each)
+    assert is_open(known) and all(is_open(each) for each in silent[2:])
     assert len(said()) == 1
     assert "max.connections=3" in said()[0]
 
@@ -177,7 +180,7 @@ def test_members_above_the_limit_are_kept_and_it_is_said(door, said):
     for member in members:
         door.greet(peer(member))
     door.look()
-    assert not any(is_cut(member) for member in members)
+    assert all(is_open(member) for member in members)
     assert said() == ["5 connections, all with the token: more than max.connections"]
 
 
@@ -198,8 +201,8 @@ def test_looking_leaves_every_other_descriptor_alone(door, clock):
         door.look()
         clock.now_s += PATIENCE_S
         door.look()
-        assert is_cut(silent)
-        assert not is_cut(mine)
+        wait_cut(silent)
+        assert is_open(mine)
         os.fstat(file.fileno())
         mine.close()
         assert len(set(os.listdir("/dev/fd"))) <= len(before) + 2  # the two ends of the connection
@@ -231,14 +234,14 @@ def test_more_requests_at_once_than_allowed_are_refused_by_name_and_health_is_no
 
     def handle(request):
         entered.release()
-        assert leave.wait(30)
+        assert leave.wait(60)
         return Done()
 
     with served(handle, **{"queued.max.requests": "2"}) as (_, connection):
         threads = [threading.Thread(target=connection.call, args=(HEARTBEAT,)) for _ in range(2)]
         for thread in threads:
             thread.start()
-            assert entered.acquire(timeout=30)
+            assert entered.acquire(timeout=60)
         with pytest.raises(CoordinatorOverloaded, match="2 requests at work"):
             connection.call(HEARTBEAT)
         assert connection.check_health().ready
