@@ -7,6 +7,7 @@ import sys
 import click
 
 from coordinator.errors import ShareGroupError
+from coordinator.service.process_end import end_process
 from sharegroup.coordinator import coordinator
 from sharegroup.dlq import dlq
 
@@ -44,7 +45,7 @@ def _fail(message: str) -> int:
 
 def main() -> None:
     """The entry point."""
-    sys.exit(run(sys.argv[1:]))
+    end_process(run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import msgspec
 
 from coordinator.errors import InternalError, InvalidRequest, ShareGroupError
 from coordinator.service.launch import log_to, run
+from coordinator.service.process_end import end_process
 from coordinator.wire import LaunchSettings, Started, encode, encode_error
 
 
@@ -52,4 +53,4 @@ def _fail(error: ShareGroupError, serving: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())
