@@ -88,9 +88,11 @@ class QueryProcess:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """What is in here runs to its end; an interrupt that comes meanwhile is raised after it."""
+    """What is in here runs to its end; an interrupt that comes meanwhile is raised after it. What was ignored stays
+    ignored."""
     came: list[int] = []
-    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in ENDING}
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heard}
     try:
         yield
     finally:

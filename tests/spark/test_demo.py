@@ -9,14 +9,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from share_source.demo.processes import ENDING, undisturbed
 from tests.support.waiting import wait_until
 
 DEMO = [sys.executable, "-m", "share_source.demo"]
+END_WITHIN_S = 120
+"""Far beyond what it takes."""
 
 
 @pytest.fixture
@@ -61,26 +65,51 @@ def test_the_story_is_told_and_checks_itself(temporary):
     assert "10 of 10 checks passed" in done.stdout
     assert not done.stderr
     assert not list(temporary.iterdir())
-    wait_until(lambda: not processes_of(temporary), what="the demo's processes have ended")
+    wait_until(lambda: not processes_of(temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended")
+
+
+@contextmanager
+def hearing(number: int) -> Iterator[None]:
+    """A program that is started in here hears the signal. It may be ignored in the tests' own process, as `nohup` and a
+    shell's `&` have it, and so in all that they start; the demo leaves that as it is."""
+    before = signal.signal(number, signal.default_int_handler)  # a new program has the default for a handler
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_all_that_it_started(temporary, ending):
-    demo = subprocess.Popen(DEMO, env=environment(temporary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with hearing(ending):
+        demo = subprocess.Popen(
+            DEMO, env=environment(temporary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
     try:
         assert demo.stdout is not None
         assert any("Both are in the group" in line for line in demo.stdout)
         assert len(processes_of(temporary)) > 4
         demo.send_signal(ending)
-        _, errors = demo.communicate(timeout=30)
+        _, errors = demo.communicate(timeout=END_WITHIN_S)
     finally:
         demo.kill()
     assert demo.returncode == 130
     assert errors == "sharegroup: interrupted; everything that was started has ended\n"
     assert not list(temporary.iterdir())
-    wait_until(lambda: not processes_of(temporary), what="the demo's processes have ended")
+    wait_until(lambda: not processes_of(temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended")
+
+
+@pytest.mark.parametrize("ending", ENDING)
+def test_a_signal_that_is_ignored_stays_so_while_it_cleans_up(ending):
+    before = signal.signal(ending, signal.SIG_IGN)
+    try:
+        with undisturbed():
+            signal.raise_signal(ending)
+        assert signal.getsignal(ending) is signal.SIG_IGN
+    finally:
+        signal.signal(ending, before)
 
 
 @pytest.mark.spark
@@ -91,9 +120,12 @@ def test_killed_outright_it_takes_its_queries_with_it(temporary):
     assert any("Both are in the group" in line for line in demo.stdout)
     demo.kill()
     demo.communicate()
-    wait_until(lambda: not [p for p in processes_of(temporary) if not is_coordinator(p)], what="the queries have ended")
+    wait_until(
+        lambda: all(map(is_coordinator, processes_of(temporary))), timeout_s=END_WITHIN_S, what="the queries have ended"
+    )
     for left in processes_of(temporary):
-        left.kill()  # a coordinator without members, which would leave in five minutes
+        with suppress(psutil.NoSuchProcess):
+            left.kill()  # a coordinator without members, which would leave in five minutes
 
 
 def is_coordinator(process: psutil.Process) -> bool:
@@ -111,12 +143,12 @@ def test_a_query_that_fails_is_named_with_the_place_of_its_log(temporary):
     home.mkdir(parents=True)
     shutil.move(java, home)
     settings = environment(temporary, JAVA_HOME=str(home.parent))
-    done = subprocess.run(DEMO, env=settings, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(DEMO, env=settings, capture_output=True, text=True, timeout=END_WITHIN_S)
     assert done.returncode == 1
     assert "ended by itself" in done.stderr
     logs = Path(done.stderr.rpartition("(logs: ")[2].rstrip(")\n"))
     assert {log.name for log in logs.iterdir()} >= {"query-A.log", "query-B.log"}
-    assert processes_of(temporary) == []
+    wait_until(lambda: not processes_of(temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +165,7 @@ def test_without_the_right_java_one_line_says_what_to_do(temporary, version, say
         (binaries / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
         (binaries / "java").chmod(0o755)
     settings = environment(temporary, JAVA_HOME=str(temporary))
-    done = subprocess.run(DEMO, env=settings, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(DEMO, env=settings, capture_output=True, text=True, timeout=END_WITHIN_S)
     assert done.returncode == 1
     assert done.stderr.startswith(says)
     assert done.stderr.count("\n") == 1
