@@ -5,7 +5,6 @@ import pytest
 
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.share_job import numbers
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -19,7 +18,7 @@ def test_two_executors_read_at_once_and_one_is_killed(kafka, topic, job, program
     queue = job(orders, minPartitions=2)
     nowhere = str(queue.directory / "not-there")
     hidden = {"SHAREGROUP_RUNTIME_DIR": nowhere, "SHAREGROUP_STATE_DIR": nowhere, "HOME": nowhere}
-    cluster = program(master="local-cluster[2,1,1024]", **hidden)
+    cluster = program(master="local-cluster[2,1,1024]", executors=hidden)
     query = cluster.start_query(queue.query("a", hold=("100", "19900"))).wait_held("100", "19900")
     (_, one), (_, other) = (query.spec.held()[value] for value in ("100", "19900"))
     assert one != other  # both at work at the same time, each in its executor
@@ -27,9 +26,9 @@ def test_two_executors_read_at_once_and_one_is_killed(kafka, topic, job, program
     assert kill_coordinators()
     psutil.Process(one).kill()
     query.spec.release()
-    wait_until(lambda: queue.written() == RECORDS, timeout_s=60, what="all is written")
+    query.wait(lambda: queue.written() == RECORDS, "all is written")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
     assert output.delivery_counts() == {1}  # a task that runs again is not a delivery
     kafka.produce(orders, numbers(100, first=RECORDS))
-    wait_until(lambda: queue.written() == RECORDS + 100, timeout_s=60, what="the query goes on")
+    query.wait(lambda: queue.written() == RECORDS + 100, "it goes on")

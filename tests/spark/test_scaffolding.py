@@ -15,6 +15,6 @@ def test_dry_run(start, program, tmp_path):
     )
     first = start(spec).wait_started().wait_held("150")
     assert first.events("written")[0]["batch"] == 0
-    assert first.tasks() == 2
+    assert first.wait_tasks(2).tasks() == 2
     spec.release()
     assert "poison: 250" in first.wait_over().error()

@@ -42,13 +42,17 @@ class Progress(StreamingQueryListener):
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self.files: dict[str, EventFile] = {}
+        """By the name of the query that starts."""
+        self._files_of_runs: dict[str, EventFile] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Nothing: start() has returned when the test is told."""
+        """Its reports are its own, be they as late as they may: the next query of that name has another file."""
+        if event.name in self.files:
+            self._files_of_runs[str(event.runId)] = self.files[event.name]
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         report = json.loads(event.progress.json)
-        events = self.files.get(report["name"])
+        events = self._files_of_runs.get(report["runId"])
         if events is not None:
             fields = {"batch": report["batchId"], "rows": report["numInputRows"], "sources": report["sources"]}
             events.add("progress", **fields, tasks=self._largest_stage(report["runId"]))

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,10 @@ from tests.support.imports import ROOT
 from tests.support.query_spec import QuerySpec
 from tests.support.waiting import wait_until
 
-START_TIMEOUT_S = 90
-BATCH_TIMEOUT_S = 120
+START_TIMEOUT_S = 180
+BATCH_TIMEOUT_S = 240
+KILL_TIMEOUT_S = 60
+"""Far beyond what a busy machine takes: a test of this room fails by what it sees, and only a hang by these."""
 
 SPARK_CONFIG = {
     "spark.ui.enabled": "false",
@@ -90,6 +92,11 @@ class RunningQuery:
         self.wait(lambda: set(values) <= set(self.spec.held()), f"the work is held at {values}")
         return self
 
+    def wait_tasks(self, tasks: int) -> RunningQuery:
+        """Wait until a stage of a batch that is reported had so many tasks, at least."""
+        self.wait(lambda: self.tasks() >= tasks, f"a stage has had {tasks} tasks")
+        return self
+
     def wait_written(self, batches: int = 1) -> RunningQuery:
         self.wait(lambda: len(self.events("written")) >= batches, f"{batches} batches are written")
         return self
@@ -117,10 +124,12 @@ class RunningQuery:
 
 
 class SparkProgram:
-    """One Spark session in a process of its own; `start_query` runs queries in it. `environment` is the driver's and
-    its executors'."""
+    """One Spark session in a process of its own; `start_query` runs queries in it. `environment` is the driver's, and
+    its executors' where `executors` says nothing else."""
 
-    def __init__(self, *, master: str = "local[2]", **environment: str) -> None:
+    def __init__(
+        self, *, master: str = "local[2]", executors: Mapping[str, str] | None = None, **environment: str
+    ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sgj-"))  # short: sockets' paths lie in it
         config = {
             **SPARK_CONFIG,
@@ -132,7 +141,7 @@ class SparkProgram:
             # what a killed JVM leaves behind goes with the folder
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
             "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
-            **{f"spark.executorEnv.{key}": value for key, value in environment.items()},
+            **{f"spark.executorEnv.{key}": value for key, value in {**environment, **(executors or {})}.items()},
         }
         config_path = self.directory / "program.json"
         config_path.write_text(json.dumps(config))
@@ -214,8 +223,8 @@ class SparkProgram:
         for each in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(signal.SIGKILL)
-        self._process.wait(20)
-        psutil.wait_procs(found, timeout=20)
+        self._process.wait(KILL_TIMEOUT_S)
+        psutil.wait_procs(found, timeout=KILL_TIMEOUT_S)
 
     def close(self) -> None:
         """The end: its processes and its folder are gone."""
@@ -230,6 +239,11 @@ class SparkProgram:
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
+
+    def wait_said(self, text: str) -> None:
+        """Wait until the log has it: what Python says reaches it through a thread of the JVM's, a while later."""
+        wait_until(lambda: text in self.log() or not self.alive, timeout_s=BATCH_TIMEOUT_S, what=f"{text!r} is logged")
+        assert text in self.log()
 
 
 def _command(process: psutil.Process) -> str:
