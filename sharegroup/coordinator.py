@@ -49,8 +49,8 @@ def coordinator(context: click.Context, config_path: str | None, log_format: str
     except ShareGroupError as error:
         if log_format != JSON:
             raise
-        log_lines(sys.stderr, JSON)
-        _log.error("failed: %s: %s", type(error).__name__, error)
+        with log_lines(sys.stderr, JSON):
+            _log.error("failed: %s: %s", type(error).__name__, error)
         context.exit(1)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import os
+from collections.abc import Iterator
 from typing import TextIO
 
 import msgspec
@@ -40,11 +42,17 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-def log_lines(stream: TextIO, form: str) -> logging.Handler:
-    """Let the whole process log to the stream; the handler, to be taken away again."""
+@contextlib.contextmanager
+def log_lines(stream: TextIO, form: str) -> Iterator[None]:
+    """The whole process logs to the stream meanwhile, and as before afterwards."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == JSON else TextLines())
     root = logging.getLogger()
+    level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    return handler
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)

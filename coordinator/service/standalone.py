@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from coordinator.config import ServerConfig
@@ -22,8 +23,7 @@ def serve(standalone: Standalone, log_format: str) -> None:
     raise_descriptor_limit()
     seldom = SeldomLog(_log)
     native = NativeLog(seldom)
-    handler = log_lines(native.stream, log_format)
-    try:
+    with log_lines(native.stream, log_format), contextlib.closing(native):
         coordinator = launch.Coordinator(
             standalone.settings, token, in_fleet=True, listener=listener, limits=standalone.server, seldom=seldom
         )
@@ -43,9 +43,6 @@ def serve(standalone: Standalone, log_format: str) -> None:
         finally:
             coordinator.close()
             _log.info("left")
-    finally:
-        logging.getLogger().removeHandler(handler)
-        native.close()
 
 
 def _doorkeeper(coordinator: launch.Coordinator, config: ServerConfig, seldom: SeldomLog) -> Doorkeeper:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 
 import pytest
 from hypothesis import given
@@ -89,6 +91,14 @@ def test_a_mistake_is_one_line_and_status_1(arguments, says, capsys, monkeypatch
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     assert says in mistake(arguments, capsys)
+
+
+def test_a_start_that_fails_is_a_line_of_json_where_the_log_is_and_leaves_the_logging_as_it_was(capsys):
+    root = logging.getLogger()
+    before = [*root.handlers], root.level
+    assert run(["coordinator", "--config", "none.properties", "--log-format", "json"]) == 1
+    assert json.loads(capsys.readouterr().err)["message"].startswith("failed: InvalidPropertiesFile: ")
+    assert ([*root.handlers], root.level) == before
 
 
 # --- the file

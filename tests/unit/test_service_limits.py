@@ -88,11 +88,11 @@ def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
         "from coordinator.service.native_log import NativeLog\n"
         "from coordinator.service.seldom import SeldomLog\n"
         "native = NativeLog(SeldomLog(logging.getLogger('seldom')))\n"
-        "log_lines(native.stream, 'json')\n"
-        "for _ in range(100):\n"
-        "    os.write(2, b'I0000 00:00:17.7    90 ssl_x.cc:21] Handshake failed with error 7\\n')\n"
-        "os.write(2, b'a line of librdkafka\\n')\n"
-        "native.close()\n"
+        "with log_lines(native.stream, 'json'):\n"
+        "    for _ in range(100):\n"
+        "        os.write(2, b'I0000 00:00:17.7    90 ssl_x.cc:21] Handshake failed with error 7\\n')\n"
+        "    os.write(2, b'a line of librdkafka\\n')\n"
+        "    native.close()\n"
         "os.write(2, b'after\\n')\n"
     )
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
