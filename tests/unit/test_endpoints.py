@@ -61,7 +61,7 @@ class Fleet:
             raise CoordinatorNotAvailable(group_id=group_id, reason="nobody has it yet")
         return self.owner[group_id]
 
-    def client(self, *addresses, token=TOKEN, retry_timeout_s=5.0):
+    def client(self, *addresses, token=TOKEN, retry_timeout_s=60.0):
         given = addresses or tuple(self.addresses)
         directory = Endpoints(addresses=tuple(map(parse_endpoint, given)), token=token)
         return contextlib.closing(CoordinatorClient(directory, retry_timeout_s=retry_timeout_s))
