@@ -63,6 +63,7 @@ def fleet(state):
     yield start
     for made in started:
         made.close()
+        wait_until(lambda made=made: not made._thread.is_alive(), what=f"{made} has left the group")
 
 
 def share_all(*members):
@@ -72,7 +73,7 @@ def share_all(*members):
 
 
 def wait_shared(*members):
-    wait_until(lambda: share_all(*members), timeout_s=60, what=f"{members} share all partitions")
+    wait_until(lambda: share_all(*members), what=f"{members} share all partitions")
 
 
 def test_each_partition_is_owned_once_and_anyone_names_the_owner(member):
@@ -82,7 +83,7 @@ def test_each_partition_is_owned_once_and_anyone_names_the_owner(member):
     for each in members:
         wait_until(lambda each=each: {number: each.ask("find", number) for number in ALL} == owners)
         assert {number for number in ALL if each.ask("verify", number) is None} == each.owned
-        assert each.ask("current")
+        wait_until(lambda each=each: each.ask("current"))
 
 
 def test_what_a_killed_one_owned_is_taken_over(member):
@@ -120,7 +121,7 @@ def test_one_that_was_stopped_serves_nothing_before_it_has_rejoined(member):
     stopped.resume()
     assert stopped.receive() is False
     answers = {number: stopped.receive() for number in had}
-    assert answers[min(had)] == "NotCoordinator"
+    assert answers[min(had)] in ("NotCoordinator", "CoordinatorNotAvailable")
     owned_again = stopped.owned
     assert {number for number, refused in answers.items() if refused is None} <= owned_again
     wait_shared(stopped, other)
@@ -130,18 +131,24 @@ def test_one_that_was_stopped_serves_nothing_before_it_has_rejoined(member):
 
 
 def test_a_newcomer_gets_a_partition_only_after_its_owner_gave_it_up(fleet):
-    given_up: dict[str, set[int]] = {"": set()}
-    seen_at_gain: list[set[int]] = []
-    first = fleet(1, on_lost=lambda lost: given_up[""].update(lost))
+    given_up: set[int] = set()
+    gains: set[int] = set()
+    too_early: set[int] = set()
+
+    def gained(partitions):
+        too_early.update(partitions - given_up)
+        gains.update(partitions)
+
+    first = fleet(1, on_lost=given_up.update)
     wait_until(lambda: first.owned == ALL)
-    second = fleet(2, on_gained=lambda gained: seen_at_gain.append(set(gained) - given_up[""]))
+    second = fleet(2, on_gained=gained)
     wait_shared(first, second)
-    wait_until(lambda: seen_at_gain)  # told after the partitions are owned
-    assert not any(seen_at_gain)
+    wait_until(lambda: gains == second.owned, what="it was told of all that it gained")  # after it owns them
+    assert too_early == set()
 
 
 def test_members_that_stay_are_proven_while_others_come_and_go(fleet):
-    stays = fleet(1)
+    stays = fleet(1, session_timeout_ms=30_000)  # no rebalance outlasts its lease, however busy the machine is
     wait_until(lambda: stays.owned == ALL and stays.is_current())
     always_owned = set(ALL)
     for port in (2, 3):
@@ -178,7 +185,7 @@ def test_a_broker_that_does_not_answer_ends_the_lease(fleet, kafka):
         wait_until(lambda: lost == ALL)  # librdkafka counts the session's time as well
     finally:
         kafka.resume()
-    wait_until(lambda: only.owned == ALL and only.is_current(), timeout_s=60)
+    wait_until(lambda: only.owned == ALL and only.is_current())
     only.verify(0)
 
 

@@ -1,8 +1,8 @@
 """The service on a real broker: ids, offsets and what happens to topics, as KafkaCluster sees them."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
-import psutil
 import pytest
 
 from coordinator.client.client import CoordinatorClient
@@ -124,22 +124,25 @@ def test_a_topic_that_does_not_exist_is_named(join, kafka):
 @pytest.mark.parametrize("at", [EARLIEST, LATEST, 1])
 def test_a_broker_that_hangs_is_named_in_time_and_gives_no_offset(kafka, topic, at):
     name = topic()
-    cluster = KafkaCluster(kafka.bootstrap, {"sasl.password": "s3cret"}, 1_500)
+    cluster = KafkaCluster(kafka.bootstrap, {"sasl.password": "s3cret"}, 3_000)
     assert cluster.gives_topic_ids()
     cluster.offsets([(name, 0)], at)
     kafka.pause()
     try:
-        # SIGSTOP takes a moment to reach every thread: until then the broker answers.
-        wait_until(lambda: psutil.Process(kafka.pid).status() == psutil.STATUS_STOPPED, what="it stands still")
         with ThreadPoolExecutor(1) as thread:
             answer = thread.submit(cluster.offsets, [(name, 0)], at)
-            raised = answer.exception(10)
+            raised = answer.exception(60)
         assert isinstance(raised, BrokerNotReachable), answer.result()
     finally:
         kafka.resume()
-    assert f"{kafka.bootstrap} could be reached within 1500 ms" in str(raised)
+    assert f"{kafka.bootstrap} could be reached within 3000 ms" in str(raised)
     assert "s3cret" not in str(raised)
-    assert cluster.offsets([(name, 0)], at) == {(name, 0): 0}
+
+    def answered():
+        with contextlib.suppress(BrokerNotReachable):
+            return cluster.offsets([(name, 0)], at)
+
+    assert wait_until(answered, what="it answers again") == {(name, 0): 0}
 
 
 def test_a_topic_that_was_asked_for_before_it_was_there_is_found_when_it_is(cluster, kafka, topic, unique):
@@ -149,7 +152,7 @@ def test_a_topic_that_was_asked_for_before_it_was_there_is_found_when_it_is(clus
         assert cluster.offsets([(name, 0), (other, 0)], LATEST) == {(other, 0): 0}
     kafka.create_topic(name)
     both = {(name, 0): 0, (other, 0): 0}
-    wait_until(lambda: cluster.offsets([(name, 0), (other, 0)], LATEST) == both, timeout_s=5, what="it is found")
+    wait_until(lambda: cluster.offsets([(name, 0), (other, 0)], LATEST) == both, what="it is found")
 
 
 def test_the_log_tells_at_which_offsets_it_has_records(cluster, kafka, topic):

@@ -1,6 +1,7 @@
 """What the tests start ends with them, also when they end badly."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from tests.conftest import end_coordinators
 from tests.support import process_guard
+from tests.support.stopped_process import stands_still, stop_process
 from tests.support.waiting import wait_until
 
 WAITS_FOR_EVER = "import signal; signal.pause()"
@@ -40,6 +42,13 @@ def test_a_server_and_its_folder_are_gone_when_its_owner_was_killed(server, tmp_
         owner.kill()
     wait_until(lambda: server.poll() is not None, what="the guard ended the server")
     wait_until(lambda: not folder.exists(), what="the guard removed the folder")
+
+
+def test_of_a_process_that_was_stopped_nothing_runs(server):
+    stop_process(server.pid)
+    assert stands_still(server.pid)
+    server.send_signal(signal.SIGCONT)
+    wait_until(lambda: not stands_still(server.pid), what="it goes on")
 
 
 def test_coordinators_that_an_endpoint_file_names_are_ended(server, tmp_path):

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from tests.support.imports import ROOT
+from tests.support.stopped_process import stop_process
 
 
 class FleetProcess:
@@ -44,8 +45,8 @@ class FleetProcess:
         return set(self.ask("owned"))
 
     def pause(self) -> None:
-        """SIGSTOP."""
-        self._process.send_signal(signal.SIGSTOP)
+        """SIGSTOP; nothing of it runs from here on."""
+        stop_process(self._process.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

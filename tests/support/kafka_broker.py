@@ -20,13 +20,15 @@ from pathlib import Path
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.support.stopped_process import stop_process
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
 KAFKA_VERSION = "4.3.1"
 JARS = Path(__file__).resolve().parents[2] / ".build" / f"kafka-{KAFKA_VERSION}"
-START_TIMEOUT_S = 60
-REQUEST_TIMEOUT_S = 30
+START_TIMEOUT_S = 180
+REQUEST_TIMEOUT_S = 60
+"""Far beyond what a busy machine takes: it has taken a minute for a start."""
 
 Value = bytes | str | None
 
@@ -171,12 +173,12 @@ class KafkaBroker:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, nothing answers."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP: connections stay, nothing answers from here on."""
+        stop_process(self._running().pid)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._signal(signal.SIGCONT)
+        self._running().send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """The end: process, proxy and folder are gone."""
@@ -215,7 +217,9 @@ class KafkaBroker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when no metadata names it."""
         self.admin.delete_topics([name])[name].result(REQUEST_TIMEOUT_S)
-        wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics, what=f"{name} is deleted")
+        wait_until(
+            lambda: name not in self.admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics, what=f"{name} is deleted"
+        )
 
     def add_partitions(self, name: str, total: int) -> None:
         """Let the topic have `total` partitions."""
@@ -356,10 +360,10 @@ class KafkaBroker:
             process.wait()
         self._tell_guard(0)
 
-    def _signal(self, sig: signal.Signals) -> None:
+    def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise BrokerError("the broker is not running")
-        os.killpg(self._process.pid, sig)
+        return self._process
 
     def _tell_guard(self, pid: int) -> None:
         if self._guard.stdin:
@@ -368,7 +372,7 @@ class KafkaBroker:
 
     def _wait_for_leaders(self, name: str, partitions: int) -> None:
         def all_led() -> bool:
-            found = self.admin.list_topics(name, timeout=10).topics[name].partitions
+            found = self.admin.list_topics(name, timeout=REQUEST_TIMEOUT_S).topics[name].partitions
             return len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
         wait_until(all_led, what=f"{name} has {partitions} partitions with leaders")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trustme
 
+from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
 TOKEN = "the-token-of-these-tests-7d1f"
@@ -48,8 +51,11 @@ def write_properties(path: Path, configs: Mapping[str, object]) -> Path:
 
 
 def sharegroup(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
-    return subprocess.run(command(arguments), capture_output=True, text=True, timeout=60, env=environment(environ))
+    """Run the command line to its end, which is no signal's."""
+    given = environment({"PYTHONFAULTHANDLER": "1", **environ})
+    found = subprocess.run(command(arguments), capture_output=True, text=True, timeout=120, env=given)
+    assert found.returncode >= 0, found
+    return found
 
 
 def command(arguments: Sequence[object]) -> list[str]:
@@ -100,14 +106,29 @@ class StandaloneProcess:
         return [message for message in messages if message.startswith(beginning)]
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self.address, timeout=30)
+        return socket.create_connection(self.address, timeout=120)
+
+    def pause(self) -> None:
+        """SIGSTOP; nothing of it runs from here on."""
+        stop_process(self.process.pid)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> int:
         """Tell it to end; its exit status."""
         self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(120)
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait()
+
+
+def wait_shared(*fleet: StandaloneProcess) -> None:
+    """Until each of them has state partitions. The last to get some gets them when another has given them up: from then
+    on none changes hands."""
+    for each in fleet:
+        wait_until(partial(each.said, "fleet: gained state partitions"), what="it has state partitions")
