@@ -7,6 +7,7 @@ import atexit
 import base64
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -29,6 +30,8 @@ JARS = Path(__file__).resolve().parents[2] / ".build" / f"kafka-{KAFKA_VERSION}"
 START_TIMEOUT_S = 180
 REQUEST_TIMEOUT_S = 60
 """Far beyond what a busy machine takes: it has taken a minute for a start."""
+
+PORTS = (12_000, 32_000)
 
 Value = bytes | str | None
 
@@ -410,12 +413,16 @@ class KafkaBroker:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until all are known, so they differ."""
+    """Ports that nobody listens on; all are held until all are known, so they differ. They lie below those that the
+    system gives to connections: while a broker is away, a client that tries to reach it could take its port."""
+    found: list[int] = []
     with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(found) < count:
+            port = random.SystemRandom().randrange(*PORTS)
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
 def new_cluster_id() -> str:
