@@ -21,9 +21,10 @@ from tests.support.kafka_broker import KafkaBroker
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-# An example may take as long as the machine lets it: how long says nothing of what is tested.
+# An example may take as long as the machine lets it: how long says nothing of what is tested. All else stays as it was
+# set before (tools/mutants.py).
 hypothesis.settings.register_profile(
-    "sharegroup", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "sharegroup", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("sharegroup")
 
