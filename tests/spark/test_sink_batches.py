@@ -3,6 +3,7 @@ breaker: one small query each."""
 
 import pytest
 
+from share_sink.archive import archive_dataset
 from tests.support.dead_letters import read_letters
 from tests.support.group_state import describe, forget_clients
 from tests.support.share_job import Output, numbers
@@ -112,6 +113,36 @@ def test_a_letter_holds_the_rows_columns_and_the_originals_where_there_are_none(
     )
 
 
+def test_without_copying_letters_are_headers_only_whoever_writes_them_and_the_archive_is_whole(
+    kafka, topic, job, start, tmp_path
+):
+    """The executor writes the letter of the rejected record, the coordinator that of the one whose tries are used up;
+    a key, value or headers of the row's own are not copied either."""
+    orders, dlq = topic("orders"), topic("dlq")
+    kafka.produce(orders, ["bad", "flaky", "good"], keys=["k"] * 3, headers=[("trace", b"1")])
+    queue = job(orders, includeHeaders=True, **{"share.delivery.count.limit": 2})
+    columns = {
+        "acknowledgement": "case text when 'bad' then 'reject' when 'flaky' then 'release' else 'accept' end",
+        "reason": "concat(text, ' it is')",
+        "value": "encode(concat('masked ', text), 'utf-8')",
+    }
+    archive = str(tmp_path / "archive")
+    without = {DLQ_NAME: dlq, "errors.deadletterqueue.copy.record.enable": False, "archive.path": archive}
+    sink = queue.sink_options(**without)
+    wait_done(start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)), queue)
+    letters = sorted(read_letters(kafka.bootstrap, dlq), key=lambda letter: letter.origin)
+    assert [(letter.key, letter.value, letter.own_headers) for letter in letters] == [(None, None, ())] * 2
+    every = {"topic": orders, "partition": "0", "group": queue.group}
+    limit = "Offset delivery count exceeded the threshold."
+    assert [letter.said for letter in letters] == [
+        {**every, "offset": "0", "delivery.count": "1", "message": "bad it is", "disposition": "rejected"},
+        {**every, "offset": "1", "delivery.count": "2", "message": limit, "disposition": "delivery_limit"},
+    ]
+    (row,) = archive_dataset(archive).to_table().to_pylist()
+    assert (row["offset"], row["key"], row["value"], row["reason"]) == (0, b"k", b"masked bad", "bad it is")
+    assert [(header["key"], header["value"]) for header in row["headers"]] == [("trace", b"1")]
+
+
 def test_a_record_whose_tries_are_used_up_is_dead_lettered_by_the_coordinator(kafka, orders, topic, job, start):
     """Nobody's rows hold it then: the original is read, and the letter says what Kafka's would."""
     dlq = topic("dlq")
@@ -182,8 +213,8 @@ def test_a_stale_row_is_counted_and_logged_and_the_rest_of_its_batch_is_acknowle
     options = {"columns": STALE, "drop": ("seen",), "sink": "sharegroup", "sink_options": queue.sink_options()}
     query = start(queue.query("a", **options))
     wait_done(query, queue)
-    log = shared_program.get().log()
-    assert "1 record(s) were not acknowledged" in log and f"{orders}-0@7 (2)" in log
+    shared_program.get().wait_said("1 record(s) were not acknowledged")
+    shared_program.get().wait_said(f"{orders}-0@7 (2)")
     assert not query.over()
     seen = queue.seen().groupby("text")["deliveryCount"].max()
     assert seen["7"] == 1 and seen["8"] == 2  # of 7 nothing was said: accepted, as implicit mode has it
