@@ -90,6 +90,7 @@ class Coordinators:
             "share.record.lock.duration.ms": str(LOCK_MS),
             "share.delivery.count.limit": str(self.setting.limit),
             "share.isolation.base": str(self.setting.base),
+            "share.acknowledgement.mode": self.setting.acknowledgement_mode,
         }
         return self._round(0, 0, script_of_a_new_group(configs), Round())
 

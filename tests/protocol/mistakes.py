@@ -17,6 +17,9 @@ from tests.protocol.coordinators import OneLog
 from tests.protocol.members import Query
 from tests.protocol.setting import Budget, Setting
 from tests.unit.rules.sink_mistakes import (
+    a_commit_without_rows_says_nothing,
+    an_older_attempts_silence_is_unheard,
+    forget_that_an_attempt_was_passed_over,
     forget_that_attempts_disagree,
     leave_staged_outcomes_out_of_snapshots,
     leave_what_is_decided_out_of_a_replay,
@@ -160,6 +163,7 @@ STOPPED = Setting(records=3, most=(1,), fetches=1)
 
 REJECTS = Setting(sink=("accept",), rejects=1)
 ROLLS = Setting(records=1, most=(1,), sink=("accept", "release"))
+SILENT = Setting(records=1, most=(1,), sink=("accept", "nothing"))
 
 MISTAKES = (
     Mistake(skip_the_fence, ONE_RECORD, Budget(1, takeovers=1)),
@@ -188,4 +192,7 @@ MISTAKES = (
     Mistake(leave_what_is_decided_out_of_a_replay, REJECTS, Budget(1, crashes=1)),
     Mistake(forget_that_attempts_disagree, ROLLS, Budget(1, crashes=1)),
     Mistake(write_before_acknowledging, ROLLS, Budget(1, crashes=1)),
+    Mistake(an_older_attempts_silence_is_unheard, SILENT, Budget(1, crashes=1)),
+    Mistake(a_commit_without_rows_says_nothing, SILENT, Budget(1, crashes=1)),
+    Mistake(forget_that_an_attempt_was_passed_over, SILENT, Budget(2, crashes=2)),
 )

@@ -92,7 +92,11 @@ def script_of(request: Request, setting: Setting) -> Script[Any]:
 
 
 def _staging(request: Request) -> StageOutcomes:
-    runs = tuple(OutcomeRun(offset, offset, count, ACKS[outcome]) for offset, count, outcome in request.said)
+    runs = tuple(
+        OutcomeRun(offset, offset, count, ACKS[outcome])
+        for offset, count, outcome in request.said
+        if outcome != "nothing"
+    )
     return StageOutcomes(
         group_id=GROUP,
         incarnation="i",

@@ -16,8 +16,8 @@ that differ only in what the clock says are one."""
 class Setting:
     """What does not change while a world is walked. ``most``: each query's maxOffsetsPerTrigger. ``fetches``: how often
     the ShareConsumer asks for a record; with ``releases`` it may also give one back. ``sink``: what a query's sink may
-    say of a record, in any attempt anything; empty: there is none. ``rejects``, ``gives_back``: offsets, as bits, of
-    which it says the same each time."""
+    say of a record, in any attempt anything; empty: there is none; with "nothing" among it the group is in explicit
+    mode. ``rejects``, ``gives_back``: offsets, as bits, of which it says the same each time."""
 
     records: int = 2
     most: tuple[int, ...] = (2, 1)
@@ -35,6 +35,10 @@ class Setting:
         if self.rejects >> offset & 1:
             return ("reject",)
         return ("release",) if self.gives_back >> offset & 1 else self.sink
+
+    @property
+    def acknowledgement_mode(self) -> str:
+        return "explicit" if "nothing" in self.sink else "implicit"
 
     def __str__(self) -> str:
         queries = ", ".join(f"{name} takes up to {most}" for name, most in zip("abcdef", self.most, strict=False))

@@ -15,6 +15,7 @@ from tests.protocol.mistakes import (
     ONE_RECORD,
     REJECTS,
     ROLLS,
+    SILENT,
     SLICES,
     STOPPED,
     TWO,
@@ -43,6 +44,18 @@ WALKS = {
     "a sink says one thing and then another": (
         ROLLS,
         Budget(2, crashes=2, restarts=1, takeovers=1, expiries=1, pauses=1, lost=1, delays=1),
+    ),
+    "a sink that is silent of a record releases it": (
+        SILENT,
+        Budget(2, crashes=2, restarts=1, takeovers=1, expiries=1, pauses=1, delays=1),
+    ),
+    "a sink names one record and passes the other over": (
+        Setting(records=2, most=(2,), sink=("accept", "nothing")),
+        Budget(1, crashes=1, restarts=1, takeovers=1, expiries=1, lost=1, delays=1),
+    ),
+    "one of two queries with sinks is silent": (
+        Setting(records=1, most=(1, 1), limit=2, sink=("accept", "nothing")),
+        Budget(1, crashes=1, restarts=1, lost=1, delays=1),
     ),
     "a sink accepts, or rejects": (
         Setting(records=1, most=(1, 1), sink=("accept", "reject")),

@@ -23,7 +23,10 @@ from tests.simulation.service_mistakes import (
 )
 from tests.simulation.service_scenario import ServiceScenario
 from tests.simulation.world import BrokenPromise
-from tests.unit.rules.sink_mistakes import let_a_driver_commit_what_its_successor_took_up
+from tests.unit.rules.sink_mistakes import (
+    an_older_attempts_silence_is_unheard,
+    let_a_driver_commit_what_its_successor_took_up,
+)
 
 FIRST_SEED, SEEDS, AT_ONCE = 0, 120, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
@@ -81,6 +84,11 @@ def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
 def test_a_driver_that_commits_what_its_successor_took_up_is_found(monkeypatch: Patch) -> None:
     """It takes two drivers of one batch: one that is stopped before its sink commits, and one that dies after it."""
     find(let_a_driver_commit_what_its_successor_took_up, monkeypatch, lambda seed: ServiceScenario.of_sinks(140 + seed))
+
+
+def test_an_older_attempts_silence_that_is_unheard_is_found(monkeypatch: Patch) -> None:
+    """It takes explicit mode, outcomes that change, and a target that skips."""
+    find(an_older_attempts_silence_is_unheard, monkeypatch, lambda seed: ServiceScenario.of(209384 + seed))
 
 
 @pytest.mark.parametrize("mistake", OF_SINKS, ids=lambda mistake: mistake.__name__)
