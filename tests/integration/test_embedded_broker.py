@@ -13,7 +13,7 @@ def test_a_topic_has_its_partitions_when_it_is_created(embedded, unique):
     name = unique("orders")
     embedded.create_topic(name)
     client = Producer({"bootstrap.servers": embedded.bootstrap_servers})
-    assert len(client.list_topics(name, timeout=10).topics[name].partitions) == PARTITIONS_PER_TOPIC
+    assert len(client.list_topics(name, timeout=60).topics[name].partitions) == PARTITIONS_PER_TOPIC
 
 
 def test_another_process_writes_and_this_one_reads(embedded, unique):
@@ -21,14 +21,14 @@ def test_another_process_writes_and_this_one_reads(embedded, unique):
     embedded.create_topic(name)
     program = (
         "import sys; from confluent_kafka import Producer; p = Producer({'bootstrap.servers': sys.argv[1]});"
-        "p.produce(sys.argv[2], 'from outside', partition=0); sys.exit(p.flush(10))"
+        "p.produce(sys.argv[2], 'from outside', partition=0); sys.exit(p.flush(60))"
     )
-    subprocess.run([sys.executable, "-c", program, embedded.bootstrap_servers, name], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", program, embedded.bootstrap_servers, name], check=True, timeout=120)
     reader = Consumer({"bootstrap.servers": embedded.bootstrap_servers, "group.id": "g", "log_level": 0})
     try:
         reader.assign([TopicPartition(name, 0, 0)])
-        assert [message.value() for message in reader.consume(1, 10)] == [b"from outside"]
-        assert reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10) == (0, 1)
+        assert [message.value() for message in reader.consume(1, 60)] == [b"from outside"]
+        assert reader.get_watermark_offsets(TopicPartition(name, 0), timeout=60) == (0, 1)
     finally:
         reader.close()
 

@@ -1,5 +1,6 @@
 """A coordinator on demand: found or started, one for all, killed at any time, gone when idle; and members' sessions."""
 
+import contextlib
 import json
 import os
 import random
@@ -99,9 +100,17 @@ def coordinators(directory):
 
 
 def kill(pid, number=signal.SIGKILL):
-    process = psutil.Process(pid)
-    process.send_signal(number)
-    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, what="it is gone")
+    with contextlib.suppress(psutil.NoSuchProcess):  # it was gone before, and who started the next one reaped it
+        process = psutil.Process(pid)
+        process.send_signal(number)
+        wait_until(lambda: is_gone(process), what="it is gone")
+
+
+def is_gone(process):
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def endpoint_file(runtime):
@@ -126,7 +135,7 @@ def test_processes_that_start_at_once_get_one_coordinator(connect, embedded, run
     )
     arguments = [sys.executable, "-c", program, embedded.bootstrap_servers, f"sqlite:{tmp_path / 'state.db'}"]
     children = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    pids = {child.communicate(timeout=60)[0].strip() for child in children}
+    pids = {child.communicate(timeout=180)[0].strip() for child in children}
     assert pids == {str(connect().endpoint_pid)}
 
 
@@ -173,7 +182,7 @@ def test_a_call_that_waits_when_it_is_killed_is_answered(connect, join, orders, 
     producer = Producer({"bootstrap.servers": embedded.bootstrap_servers, "log_level": 0})
     producer.produce(orders, b"new", partition=0)
     assert producer.flush(30) == 0
-    thread.join(60)
+    thread.join(120)
     assert answers[0].plan.partitions[0].ranges == ((250, 250, 1),)
 
 
@@ -231,7 +240,7 @@ def test_it_leaves_when_it_is_idle_and_is_started_again(connect, join, runtime):
     session.call(LatestOffsets)
     session.close(leave=True)
     wait_until(lambda: not list(runtime.glob("endpoint-*.json")), what="its endpoint file is gone")
-    wait_until(lambda: first.status() == psutil.STATUS_ZOMBIE if first.is_running() else True, what="it is gone")
+    wait_until(lambda: is_gone(first), what="it is gone")
     assert client.call(DescribeGroup(group_id="billing")).state == "EMPTY"
 
 
@@ -336,10 +345,10 @@ def test_a_kafka_config_that_librdkafka_does_not_know_is_named(runtime):
 
 def test_heartbeats_keep_a_session_alive(connect, join):
     client = connect()
-    session = join(client, configs={"share.session.timeout.ms": "1000"})
+    session = join(client, configs={"share.session.timeout.ms": "4500"})
     plan = session.call(NextPlan)
     # The other member waits for more than one session timeout, and gets nothing.
-    assert join(client, "m2").call(NextPlan, wait_ms=1_500).plan.number == ""
+    assert join(client, "m2").call(NextPlan, wait_ms=5_000).plan.number == ""
     assert session.call(NextPlan) == plan
 
 

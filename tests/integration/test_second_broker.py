@@ -69,15 +69,14 @@ def test_while_the_queues_broker_is_away_the_source_flows_on_and_nothing_is_lost
 
     group.reject_all(RECORDS)
     wait_until(
-        lambda: any(p.desk.attempts >= 2 for p in group.coordinator.office._places.values()),
-        timeout_s=120,
+        lambda: any(p.desk.attempts >= 2 for p in list(group.coordinator.office._places.values())),
         what="it was tried again",
     )
     assert (group.archiving(), group.archived()) == (RECORDS, 0)
     assert not group.coordinator.office.may_rest()
 
     first.produce(orders, ["later"] * 10)
-    assert wait_until(group.acquire, timeout_s=60) == 10
+    assert wait_until(group.acquire) == 10
     group.acknowledge(AcknowledgeType.ACCEPT)
     assert group.archiving() == RECORDS
 
@@ -85,7 +84,7 @@ def test_while_the_queues_broker_is_away_the_source_flows_on_and_nothing_is_lost
         second.start()
     else:
         second.resume()
-    group.wait_filed(RECORDS, timeout_s=120)
+    group.wait_filed(RECORDS)
     found = origins(read_all(first, queue))
     assert set(found) == {Origin(orders, 0, n, group.group, 1) for n in range(RECORDS)}
 
@@ -100,9 +99,9 @@ def test_one_partition_of_the_queue_that_is_away_holds_up_no_other(first, second
     second.kill()
     group.reject_all(2 * RECORDS)
 
-    wait_until(lambda: group.archiving() == RECORDS, timeout_s=60, what="the letters that can be are written")
+    wait_until(lambda: group.archiving() == RECORDS, what="the letters that can be are written")
     assert {p.partition: p.archiving for p in group.partitions()} == {0: RECORDS, 1: 0}
 
     second.start()
-    group.wait_filed(2 * RECORDS, timeout_s=120)
+    group.wait_filed(2 * RECORDS)
     assert len(origins(read_all(first, queue))) == 2 * RECORDS

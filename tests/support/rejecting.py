@@ -145,13 +145,13 @@ class Rejecting:
     def archived(self) -> int:
         return sum(p.archived_total for p in self.partitions())
 
-    def wait_filed(self, count: int, timeout_s: float = 60) -> None:
+    def wait_filed(self, count: int) -> None:
         """Until so many records are ARCHIVED and none is ARCHIVING."""
-        wait_until(
-            lambda: (self.archived(), self.archiving()) == (count, 0),
-            timeout_s=timeout_s,
-            what=f"{count} records are archived",
-        )
+        wait_until(lambda: self._counts() == (count, 0), what=f"{count} records are archived")
+
+    def _counts(self) -> tuple[int, int]:
+        found = self.partitions()
+        return sum(p.archived_total for p in found), sum(p.archiving for p in found)
 
 
 def read_all(kafka: KafkaBroker, topic: str) -> list[Message]:
