@@ -66,6 +66,10 @@ class Walk:
             self.steps.engine.snapshot()
         self.steps.crash()
 
+    def _crash_now_and_then(self) -> None:
+        if self.chance.random() < 0.2:
+            self.crash()
+
     # --- the log and the configs
 
     def new_records(self) -> None:
@@ -185,7 +189,11 @@ class Walk:
             rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.1, 0.5, 1.0)))
             self.steps.stage(rows, query_id=name)
             self.steps.comparison.compare()
+            self._crash_now_and_then()
             self.steps.replay(name, self.steps.newest(name))
+            self._crash_now_and_then()
+            if self.chance.random() < 0.2:
+                self.steps.stage(rows, query_id=name)  # the driver before lives
         if self.chance.random() < 0.8:
             rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.0, 0.3)))
             self.steps.stage(rows, query_id=name)
