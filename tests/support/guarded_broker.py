@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.waiting import wait_until
 
 ALICE = {
     "security.protocol": "SASL_PLAINTEXT",
@@ -39,19 +40,20 @@ def guarded_broker(**options: str) -> KafkaBroker:
 def grant(
     broker: KafkaBroker, kind: ResourceType, name: str, *operations: str, prefix: bool = False
 ) -> list[AclBinding]:
-    """Let alice do these, a moment later; what was granted. ``prefix``: with all whose name begins so."""
+    """Let alice do these, from now on; what was granted. ``prefix``: with all whose name begins so."""
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
     acls = [
         AclBinding(kind, name, pattern, "User:alice", "*", AclOperation[each], AclPermissionType.ALLOW)
         for each in operations
     ]
     for done in broker.admin.create_acls(acls).values():
-        done.result(30)
+        done.result(60)
+    wait_until(lambda: _holding(broker) >= set(acls), what="the broker heeds the ACLs")  # the controller had answered
     return acls
 
 
-def revoke(broker: KafkaBroker, acls: Iterable[AclBinding]) -> None:
-    """Take back what was granted."""
+def revoke(broker: KafkaBroker, acls: Collection[AclBinding]) -> None:
+    """Take back what was granted, from now on."""
     filters = [
         AclBindingFilter(
             a.restype, a.name, a.resource_pattern_type, a.principal, a.host, a.operation, a.permission_type
@@ -59,4 +61,13 @@ def revoke(broker: KafkaBroker, acls: Iterable[AclBinding]) -> None:
         for a in acls
     ]
     for done in broker.admin.delete_acls(filters).values():
-        done.result(30)
+        done.result(60)
+    wait_until(lambda: _holding(broker).isdisjoint(acls), what="the broker heeds no such ACL")
+
+
+def _holding(broker: KafkaBroker) -> set[AclBinding]:
+    """What the broker's own authorizer has."""
+    anything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    return set(broker.admin.describe_acls(anything).result(60))
