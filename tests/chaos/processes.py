@@ -12,11 +12,12 @@ from tests.support.standalone import command, environment
 
 
 class Victim:
-    """One that is always started again by the same command. ``deaths``: exit statuses that it chose itself."""
+    """One that is always started again by the same command. ``deaths``: exit statuses that it chose itself, each with
+    the last that it printed."""
 
     def __init__(self, name: str, arguments: list[str], log: Path) -> None:
         self.name, self._arguments, self._log = name, arguments, log
-        self.deaths: list[int] = []
+        self.deaths: list[tuple[int, str]] = []
         self._killed = False
         self._stopped = False
         self._process = self._start()
@@ -58,19 +59,22 @@ class Victim:
         if self.lives:
             return
         if not self._killed:
-            self.deaths.append(self._process.returncode)
+            self._note_death(self._process.returncode)
         self._killed = False
         self._process = self._start()
 
     def wait(self, timeout_s: float) -> int:
         """Until it ends by itself; its exit status."""
         status = self._process.wait(timeout_s)
-        self.deaths.append(status)
+        self._note_death(status)
         return status
 
     def said(self) -> str:
         """The end of what it printed."""
         return self._log.read_text(errors="replace")[-3_000:]
+
+    def _note_death(self, status: int) -> None:
+        self.deaths.append((status, self.said().rstrip().rpartition("\n")[2]))
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
