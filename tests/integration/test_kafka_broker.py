@@ -84,7 +84,7 @@ def test_the_data_path_can_be_cut_and_healed(kafka, topic):
     kafka.proxy.cut()
     try:
         assert not can_list(kafka.proxied_bootstrap)
-        assert can_list(kafka.bootstrap)
+        wait_until(lambda: can_list(kafka.bootstrap), what="the direct address answers")
     finally:
         kafka.proxy.heal()
     assert read_all(kafka.proxied_bootstrap, name) == {0: b"through"}
@@ -96,7 +96,7 @@ def test_a_silent_cut_goes_on_where_it_stopped(kafka):
         assert not can_list(kafka.proxied_bootstrap)
     finally:
         kafka.proxy.heal()
-    assert can_list(kafka.proxied_bootstrap)
+    wait_until(lambda: can_list(kafka.proxied_bootstrap), what="it goes on")
 
 
 def test_it_can_be_paused_and_resumed(kafka):

@@ -57,11 +57,11 @@ def read(kafka, name: str) -> list:
     )
     try:
         found = []
-        for number in kafka.admin.list_topics(name, timeout=10).topics[name].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(name, number), 10)
+        for number in kafka.admin.list_topics(name, timeout=60).topics[name].partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(name, number), 60)
             consumer.assign([TopicPartition(name, number, low)])
             while low < high:
-                for message in consumer.consume(high - low, 10):
+                for message in consumer.consume(high - low, 60):
                     assert message.error() is None
                     found.append(message)
                     low = message.offset() + 1
