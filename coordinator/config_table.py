@@ -100,7 +100,8 @@ _GROUP_ROWS = (
         low=100,
         high=100_000_000,
         kip="KIP-1240",
-        doc="How many records of one partition can be acquired at the same time.",
+        doc="How many records of one partition can be acquired at the same time. A batch that a query comes back to is "
+        "its own whole, also when others have filled the partition meanwhile.",
         why="Kafka: 2,000, at most 10,000. A batch of Spark is larger than that. Locks are ranges here, so that their "
         "cost does not grow with the records, and only acquired records count, not the width of the window.",
     ),
