@@ -69,7 +69,7 @@ def coordinator(kafka, folder, certificates):
         {
             "bootstrap.servers": kafka.bootstrap,
             "share.state.store": f"sqlite:{folder / 'state.db'}",
-            "share.coordinator.authentication.timeout.ms": 1_000,
+            "share.coordinator.authentication.timeout.ms": 4_000,  # a friend on a busy machine needs some of it
             "socket.request.max.bytes": MAX_BYTES,
             "max.connections": SILENT // 2,
             "group.share.max.size": 2,
