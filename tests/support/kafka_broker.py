@@ -284,7 +284,7 @@ class KafkaBroker:
 
     # -- Kafka's own tools ---------------------------------------------------------------------------------------
 
-    def run_tool(self, java_class: str, *arguments: str, stdin: str = "", timeout_s: float = 120) -> str:
+    def run_tool(self, java_class: str, *arguments: str, stdin: str = "", timeout_s: float = 300) -> str:
         """Run the main class of one of Kafka's command line tools; what it printed. BrokerError when it failed."""
         done = subprocess.run(
             self._java("-Xmx256m", java_class, *arguments),
