@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.support.stopped_process import stop_process
@@ -213,9 +213,19 @@ class KafkaBroker:
         partitions = len(nodes) or partitions
         placed = {"replica_assignment": [[each] for each in nodes]} if nodes else {"replication_factor": 1}
         new = NewTopic(name, num_partitions=partitions, config=config, **placed)
-        self.admin.create_topics([new])[name].result(REQUEST_TIMEOUT_S)
+        wait_until(lambda: self._created(new), what=f"a broker takes {name}")
         self._wait_for_leaders(name, partitions)
         return name
+
+    def _created(self, new: NewTopic) -> bool:
+        """False while the controller holds the broker for dead: it stood still, and has just gone on."""
+        try:
+            self.admin.create_topics([new])[new.topic].result(REQUEST_TIMEOUT_S)
+        except KafkaException as raised:
+            if raised.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                raise
+            return False
+        return True
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when no metadata names it."""
