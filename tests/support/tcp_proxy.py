@@ -1,15 +1,19 @@
 """A TCP proxy in front of a broker, so that a test can cut the data path and heal it.
 
 While cut, the connections there were are gone and new ones are refused, as with a broker whose host went away; with
-`silent=True` they stay open and no byte passes, as with a firewall that drops packets.
+`silent=True` they stay open and no byte passes, as with a firewall that drops packets; with `records_only=True` a
+connection is gone as soon as records are asked for on it, so that clients know of the cluster and can read nothing.
 """
 
 import contextlib
 import selectors
 import socket
+import struct
 import threading
 
 CHUNK_BYTES = 1 << 16
+FOR_RECORDS = {1, 2}
+"""Kafka's API keys of Fetch and ListOffsets."""
 
 
 class TcpProxy:
@@ -23,6 +27,7 @@ class TcpProxy:
         self._lock = threading.Lock()
         self._flowing = threading.Event()
         self._flowing.set()
+        self._without_records = threading.Event()
         self._closed = threading.Event()
         self._accept_in_background()
 
@@ -30,8 +35,12 @@ class TcpProxy:
         state = "open" if self._listener and self._flowing.is_set() else "cut"
         return f"<TcpProxy 127.0.0.1:{self.port} -> {self.target[0]}:{self.target[1]} {state} pairs={len(self._pairs)}>"
 
-    def cut(self, *, silent: bool = False) -> None:
-        """Nothing gets through from now on."""
+    def cut(self, *, silent: bool = False, records_only: bool = False) -> None:
+        """Nothing gets through from now on, or no records."""
+        if records_only:
+            self._without_records.set()
+            self._drop_connections()  # in new ones the first request is the first byte
+            return
         self._flowing.clear()
         if not silent:
             self._stop_listening()
@@ -39,6 +48,7 @@ class TcpProxy:
 
     def heal(self) -> None:
         """New connections get through again; those that were cut silently go on where they stopped."""
+        self._without_records.clear()
         self._flowing.set()
         if self._listener is None:
             self._listener = _listen(self.port)
@@ -97,6 +107,7 @@ class TcpProxy:
 
     def _pump(self, pair: tuple[socket.socket, socket.socket]) -> None:
         client, server = pair
+        requests = _Requests() if self._without_records.is_set() else None
         for end in pair:
             end.settimeout(None)
         with selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
@@ -107,8 +118,35 @@ class TcpProxy:
                     chunk = key.fileobj.recv(CHUNK_BYTES)
                     if not chunk:
                         return
+                    if requests and key.fileobj is client and self._asks_for_records(requests, chunk):
+                        return
                     self._flowing.wait()
                     key.data.sendall(chunk)
+
+    def _asks_for_records(self, requests: "_Requests", chunk: bytes) -> bool:
+        return not FOR_RECORDS.isdisjoint(requests.api_keys(chunk)) and self._without_records.is_set()
+
+
+class _Requests:
+    """What a client sends, as Kafka's requests: four bytes with the length of what follows, two with the API key."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+        self._left = 0
+
+    def api_keys(self, chunk: bytes) -> list[int]:
+        """Of the requests that begin in this chunk."""
+        found = []
+        rest = self._begun + chunk
+        while len(rest) > self._left + 5:
+            rest = rest[self._left :]
+            length, api_key = struct.unpack_from(">ih", rest)
+            found.append(api_key)
+            self._left = 4 + length
+        passed = min(len(rest), self._left)
+        self._left -= passed
+        self._begun = rest[passed:]
+        return found
 
 
 def _listen(port: int) -> socket.socket:
