@@ -4,7 +4,6 @@ import pytest
 
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -41,7 +40,7 @@ def test_two_queries_on_one_dataframe_are_two_members(kafka, orders, job, start)
     a = start(queue.query("a", frame=queue.group, hold=("50",))).wait_held("50")
     b = start(queue.query("b", frame=queue.group)).wait_started()
     kafka.produce(orders, numbers(50, first=100))
-    b.wait_written()
+    b.wait(lambda: queue.written() == 50, "it has written what is free")
     a.spec.release()
     a.wait_written()
     queue.output().assert_exactly_once(numbers(150))
@@ -98,12 +97,11 @@ def test_the_reader_killed_in_mid_batch(kafka, orders, job, program):
 
 def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
     """The batch is done and the next tick is far: the records stay acquired, and nobody else gets them."""
-    queue = job(orders, **{"share.session.timeout.ms": 2_000})
-    a = start(queue.query("a", trigger="10 seconds")).wait_written()
+    queue = job(orders, **{"share.session.timeout.ms": 5_000})
+    a = start(queue.query("a", trigger="15 seconds")).wait_written()
     b = start(queue.query("b")).wait_started()
     kafka.produce(orders, numbers(10, first=100))
-    b.wait_written()
-    wait_until(lambda: queue.written() == 110, what="all is written")
+    b.wait(lambda: queue.written() == 110, "all is written")
     a.wait(lambda: describe(queue).lag() == 0, "the next tick completes the batch")
     queue.output().assert_exactly_once(numbers(110))
 

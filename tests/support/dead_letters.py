@@ -8,6 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Message, TopicPartition
 
 PREFIX = "__dlq.errors."
+ANSWER_WITHIN_S = 60
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -54,8 +55,8 @@ def _messages(bootstrap: str, topic: str) -> Iterator[Message]:
         for partition, low, high in _bounds(consumer, topic):
             consumer.assign([TopicPartition(topic, partition, low)])
             while low < high:
-                found = consumer.consume(min(high - low, 1_000), 10)
-                assert found, f"{topic}-{partition}: nothing came from {low} on within 10 s"
+                found = consumer.consume(min(high - low, 1_000), ANSWER_WITHIN_S)
+                assert found, f"{topic}-{partition}: nothing came from {low} on within {ANSWER_WITHIN_S} s"
                 for message in found:
                     assert message.error() is None, message.error()
                     yield message
@@ -74,5 +75,7 @@ def _consumer(bootstrap: str) -> Consumer:
 
 
 def _bounds(consumer: Consumer, topic: str) -> list[tuple[int, int, int]]:
-    partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
-    return [(each, *consumer.get_watermark_offsets(TopicPartition(topic, each), 10)) for each in partitions]
+    partitions = sorted(consumer.list_topics(topic, ANSWER_WITHIN_S).topics[topic].partitions)
+    return [
+        (each, *consumer.get_watermark_offsets(TopicPartition(topic, each), ANSWER_WITHIN_S)) for each in partitions
+    ]

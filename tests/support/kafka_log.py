@@ -25,8 +25,8 @@ def read_all(bootstrap: str, topic: str, *, partition: int = 0, isolation: str =
 
 
 def _next(consumer: Consumer) -> tuple[int, bytes] | None:
-    message = consumer.poll(10)
-    assert message is not None, "the partition's end did not come within 10 s"
+    message = consumer.poll(60)
+    assert message is not None, "the partition's end did not come within 60 s"
     if message.error():
         assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
         return None
