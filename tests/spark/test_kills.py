@@ -1,26 +1,24 @@
 """SIGKILL of a driver with all its workers, of the coordinator, of both: nothing is lost, and outputs that replace what
 they wrote for a (query, batch id) hold every record exactly once."""
 
-import time
-
 import pytest
 
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.group_state import describe
 from tests.support.share_job import logged_plan, numbers, plan_records
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDS = 20_000
-SESSION = {"share.session.timeout.ms": 5_000}
+LONG = {"share.session.timeout.ms": 300_000}
+SHORT = {"share.session.timeout.ms": 10_000}
 
 
 def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_died_too(kafka, topic, job, program):
     """Killed in mid-batch twice, the second time with the coordinator; restarted within the session each time."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, maxOffsetsPerTrigger=5_000)
+    queue = job(orders, maxOffsetsPerTrigger=5_000, **LONG)
 
     first, second, third = program(), program(), program()  # they begin side by side
     killed = first.start_query(queue.query("a", hold=("7000",))).wait_held("7000").spec
@@ -33,8 +31,7 @@ def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_d
     second.kill()
     assert kill_coordinators()
 
-    third.start_query(queue.query("a"))
-    wait_until(lambda: queue.written() == RECORDS, timeout_s=60, what="all is written")
+    third.start_query(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
     for batch, logged in ((1, plan), (2, plan_again)):
@@ -55,7 +52,8 @@ def test_the_coordinator_alone_is_killed_and_the_queries_go_on(kafka, topic, job
     assert kill_coordinators()
     a.spec.release()
     b.spec.release()
-    wait_until(lambda: queue.written() == RECORDS, timeout_s=60, what="all is written")
+    for query in (a, b):
+        query.wait(lambda: queue.written() == RECORDS, "all is written")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
     assert output.delivery_counts() == {1}
@@ -67,18 +65,16 @@ def test_records_of_a_query_that_does_not_come_back_are_with_the_others_after_it
 ):
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, maxOffsetsPerTrigger=5_000, **SESSION)
+    queue = job(orders, maxOffsetsPerTrigger=5_000, **SHORT)
     gone = program()
     gone.start_query(queue.query("gone", hold=("100",))).wait_held("100")
-    start(queue.query("other")).wait_started()
-    wait_until(lambda: queue.written() == RECORDS - 5_000, what="the other one has written what it can get")
+    other = start(queue.query("other"))
+    other.wait(lambda: queue.written() == RECORDS - 5_000, "it has written what it can get")
     gone.kill()
-    killed_at = time.monotonic()
-    wait_until(lambda: queue.written() == RECORDS, what="the other one has written the rest")
-    assert time.monotonic() - killed_at < 5 + 5  # the session, and soon after
+    other.wait(lambda: queue.written() == RECORDS, "it has written the rest")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
     assert output.by_query() == {"other": RECORDS}
     late = output.rows[output.rows["offset"] < 5_000]
     assert set(late["deliveryCount"]) == {2}
-    wait_until(lambda: describe(queue).lag() == 0, what="the last batch is completed")
+    other.wait(lambda: describe(queue).lag() == 0, "the last batch is completed")

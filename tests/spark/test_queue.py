@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.support.group_state import describe
 from tests.support.share_job import numbers
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -18,20 +18,22 @@ def test_each_record_goes_to_one_query_and_a_third_joins(kafka, topic, job, star
     a = start(queue.query("a", hold=("0",))).wait_held("0")
     b = start(queue.query("b")).wait_written()
     a.spec.release()
-    wait_until(lambda: queue.written() == RECORDS, timeout_s=90, what="all is written")
+    b.wait(lambda: queue.written() == RECORDS, "all is written")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
     assert output.delivery_counts() == {1}
     assert set(output.by_query()) == {"a", "b"}
-    assert min(a.tasks(), b.tasks()) >= 4  # of one partition
+    for query in (a, b):
+        query.wait_tasks(4)  # of one partition
     # reportLatestOffset
     assert b.events("progress")[-1]["sources"][0]["latestOffset"] == {orders: {"0": RECORDS}}
 
-    c = start(queue.query("c")).wait_started()
+    c = start(queue.query("c"))
+    c.wait(lambda: describe(queue).active_members() == 3, "it has joined")
     more = numbers(100_000, first=RECORDS)
     kafka.produce(orders, more)
     c.wait_written()
-    wait_until(lambda: queue.written() == RECORDS + len(more), timeout_s=90, what="all is written")
+    c.wait(lambda: queue.written() == RECORDS + len(more), "all is written")
     queue.output().assert_exactly_once(numbers(RECORDS) + more)
 
 
@@ -43,7 +45,7 @@ def test_a_query_waits_while_another_holds_all_there_is(kafka, topic, job, start
     a = start(queue.query("a", hold=("500",))).wait_held("500")
     b = start(queue.query("b")).wait_started()
     kafka.produce(orders, numbers(500, first=1_000))
-    b.wait_written()
+    b.wait(lambda: queue.written() == 500, "it has written all that is free")
     assert queue.output().of("b").values() == dict.fromkeys(numbers(500, first=1_000), 1)
     a.spec.release()
     a.wait_written()
