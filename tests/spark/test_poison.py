@@ -12,37 +12,41 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDS = 100_000
-POISON = "54321"
-RESTARTS = 40
+RECORDS_OF_PROCESSES, BATCH_OF_PROCESSES = 20_000, 4_000
+POISON = "14321"
+THROUGH_S = 480
 
 
-def run_until_through(queue: ShareJob, begin, names: tuple[str, ...], trigger: str, kill_coordinator: bool) -> int:
+def run_until_through(
+    queue: ShareJob, begin, names: tuple[str, ...], trigger: str, *, kill_coordinator: bool, records: int = RECORDS
+) -> int:
     """Run the queries, and start each again when it has ended, until the group is done; how many failed."""
     running: dict[str, RunningQuery] = {}
     failures = 0
 
     def through() -> bool:
-        return queue.written() >= RECORDS - 1 and describe(queue).lag() == 0
-
-    for _ in range(RESTARTS):
+        nonlocal failures
+        for name, query in list(running.items()):
+            if query.over():
+                del running[name]
+                if error := query.error():
+                    assert f"poison: {POISON}" in error, error
+                    failures += 1
+                    if kill_coordinator:
+                        kill_coordinators()
+        if queue.written() >= records - 1 and describe(queue).lag() == 0:
+            return True
         for name in names:
-            if name not in running or running[name].over():
+            if name not in running:
                 running[name] = begin(queue.query(name, poison=(POISON,), trigger=trigger))
-        wait_until(lambda: through() or any(query.over() for query in running.values()), timeout_s=240)
-        over = [query for query in running.values() if query.over()]
-        for query in over:
-            if query.error():
-                assert f"poison: {POISON}" in query.error(), query.error()
-                failures += 1
-                if kill_coordinator:
-                    kill_coordinators()
-        if through():
-            return failures
-    raise AssertionError(f"not through after {failures} failures: {describe(queue)}")
+        return False
+
+    wait_until(through, timeout_s=THROUGH_S, what=f"{names} get through")
+    return failures
 
 
-def assert_only_poison_is_archived(queue: ShareJob) -> None:
-    queue.output().assert_exactly_once(set(numbers(RECORDS)) - {POISON})
+def assert_only_poison_is_archived(queue: ShareJob, records: int = RECORDS) -> None:
+    queue.output().assert_exactly_once(set(numbers(records)) - {POISON})
     assert describe(queue).archived() == 1
 
 
@@ -60,16 +64,17 @@ def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, tr
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders)
-    failures = run_until_through(queue, start, names, trigger, kill_coordinator)
+    failures = run_until_through(queue, start, names, trigger, kill_coordinator=kill_coordinator)
     assert_only_poison_is_archived(queue)
     assert failures >= 5
 
 
 def test_a_query_gets_through_with_a_new_process_each_time(kafka, topic, job, program):
     """As a job scheduler would, with AvailableNow. Fewer tries make fewer starts, smaller batches fewer slices."""
-    orders = topic("orders")
-    kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, maxOffsetsPerTrigger=10_000, **{"share.delivery.count.limit": 4})
+    orders, records = topic("orders"), RECORDS_OF_PROCESSES
+    kafka.produce(orders, numbers(records))
+    sizes = {"maxOffsetsPerTrigger": BATCH_OF_PROCESSES, "share.isolation.base": BATCH_OF_PROCESSES}
+    queue = job(orders, **sizes, **{"share.delivery.count.limit": 4})
     programs = [program()]
 
     def begin(spec):
@@ -77,5 +82,5 @@ def test_a_query_gets_through_with_a_new_process_each_time(kafka, topic, job, pr
         programs.append(program())
         return programs[-1].start_query(spec)
 
-    run_until_through(queue, begin, ("a",), "available_now", kill_coordinator=False)
-    assert_only_poison_is_archived(queue)
+    run_until_through(queue, begin, ("a",), "available_now", kill_coordinator=False, records=records)
+    assert_only_poison_is_archived(queue, records)
