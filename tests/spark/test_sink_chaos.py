@@ -1,7 +1,8 @@
 """SIGKILL of driver, coordinator and broker at random moments: accepted and dead-lettered together are what was
 produced, nothing is both, and released records came back.
 
-SINK_CHAOS_RECORDS=200000 SINK_CHAOS_KILLS=15 SINK_CHAOS_SEED=7 is the long run, of some minutes."""
+SINK_CHAOS_RECORDS=200000 SINK_CHAOS_KILLS=15 SINK_CHAOS_SEED=7 is the long run, of some minutes; with
+SINK_CHAOS_QUERIES=a,b two queries share the records."""
 
 import os
 
@@ -16,8 +17,9 @@ from tests.support.sink_reckoning import reckon
 RECORDS = int(os.environ.get("SINK_CHAOS_RECORDS", "16000"))
 KILLS = int(os.environ.get("SINK_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("SINK_CHAOS_SEED", "20261121"))
+QUERIES = os.environ.get("SINK_CHAOS_QUERIES", "a").split(",")
 BATCH = max(RECORDS // 16, 100)
-TIMEOUT_S = 300 + RECORDS // 100 + 30 * KILLS
+TIMEOUT_S = 600 + RECORDS // 100 + 30 * KILLS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 120)]
 
@@ -35,7 +37,7 @@ def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp
             topics=(orders,),
             options={**CONFIGS, **SIZES, "includeHeaders": "true"},
         )
-        chaos = SinkChaos(job, broker, program, SEED)
+        chaos = SinkChaos(job, broker, program, SEED, QUERIES)
         try:
             chaos.produce(RECORDS)
             chaos.run(KILLS, TIMEOUT_S)

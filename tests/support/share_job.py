@@ -67,9 +67,10 @@ class ShareJob:
 
     def seen(self) -> pd.DataFrame:
         """Each sight of a record by the work of queries with ``columns``: topic, partition, offset, deliveryCount,
-        text, batch, at (ms of the wall clock), in that order of time; what was replayed stands there again."""
-        frames = [pd.read_parquet(path) for path in sorted((self.directory / "seen").glob("*/*.parquet"))]
-        columns = ["topic", "partition", "offset", "deliveryCount", "text", "batch", "at"]
+        text, batch, at (ms of the wall clock), query, in that order of time; what was replayed stands there again."""
+        paths = sorted((self.directory / "seen").glob("*/*.parquet"))
+        frames = [pd.read_parquet(path).assign(query=path.parent.name) for path in paths]
+        columns = ["topic", "partition", "offset", "deliveryCount", "text", "batch", "at", "query"]
         return pd.concat(frames).sort_values("at") if frames else pd.DataFrame(columns=columns)
 
     def written(self) -> int:

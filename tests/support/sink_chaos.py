@@ -1,4 +1,4 @@
-"""A query with a sink over many records, while its driver, the coordinator and the broker are killed; then peace.
+"""Queries with a sink over many records, while a driver, the coordinator and the broker are killed; then peace.
 
 Outcomes depend on the record and the number of its batch alone, so that each attempt of a batch decides alike: 5 % of
 the records are rejected, 15 % released in every third batch, and one kills the work. The seed chooses the records'
@@ -7,10 +7,9 @@ kinds, who is killed, and how long after whom; when that is in the life of a bat
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Producer
@@ -33,7 +32,7 @@ CONFIGS = {
     "share.release.backoff.ms": str(BACKOFF_MS),
     "share.release.backoff.multiplier": "1",
     "share.release.backoff.jitter": str(JITTER),
-    "share.session.timeout.ms": "60000",  # a restart with a broker that restarts takes a while on two cores
+    "share.session.timeout.ms": "300000",  # a restart with a broker that restarts takes a while on a busy machine
 }
 VICTIMS = ("driver", "coordinator", "broker")
 AFTER_S = (0.5, 6.0)
@@ -59,20 +58,36 @@ class Happened:
     seconds: float = 0.0
 
 
-class SinkChaos:
-    """`run()` it, then look at what lies where (tests.support.sink_reckoning)."""
+@dataclass
+class _Driver:
+    """A query's program, and its query if that was started."""
 
-    def __init__(self, job: ShareJob, broker: KafkaBroker, start: Callable[[], SparkProgram], seed: int) -> None:
+    name: str
+    program: SparkProgram
+    query: RunningQuery | None = None
+
+
+class SinkChaos:
+    """`run()` it, then look at what lies where (tests.support.sink_reckoning). Each of the ``queries`` has a program,
+    an output and an archive of its own."""
+
+    def __init__(
+        self,
+        job: ShareJob,
+        broker: KafkaBroker,
+        start: Callable[[], SparkProgram],
+        seed: int,
+        queries: Sequence[str] = ("a",),
+    ) -> None:
         self.job, self.broker, self.seed = job, broker, seed
         self.dlq = broker.create_topic("dlq", DLQ_PARTITIONS)
-        self.archive = str(job.directory / "archive")
+        self.archives = {name: str(job.directory / "archive" / name) for name in queries}
         self.happened = Happened()
         self.produced: dict[tuple[int, int], tuple[bytes | None, bytes | None, Headers]] = {}
         self.poison = ""
         self._chance = random.Random(seed)
         self._start = start
-        self._program = start()
-        self._query: RunningQuery | None = None
+        self._drivers = [_Driver(name, start()) for name in queries]
 
     def produce(self, count: int) -> None:
         """The records, scattered; what the topic holds is read back by a plain consumer."""
@@ -118,20 +133,20 @@ class SinkChaos:
 
         wait_until(through, timeout_s=timeout_s, interval_s=0.1, what=f"all is done; {self.happened}")
         self.happened.seconds = time.monotonic() - began
-        assert self._query is not None
-        self._query.stop()
-
-    def close(self) -> None:
-        """Its program is whose who made it."""
-        with contextlib.suppress(AssertionError):
-            self._program.kill()
+        for driver in self._drivers:
+            assert driver.query is not None
+            driver.query.stop()
 
     # --- inside
 
-    def _spec(self) -> QuerySpec:
-        sink = self.job.sink_options(**{"errors.deadletterqueue.topic.name": self.dlq, "archive.path": self.archive})
+    def _spec(self, name: str) -> QuerySpec:
+        own = {"errors.deadletterqueue.topic.name": self.dlq, "archive.path": self.archives[name]}
         return self.job.query(
-            "a", columns=COLUMNS, poison=(self.poison,), sink="acknowledge+replace", sink_options=sink
+            name,
+            columns=COLUMNS,
+            poison=(self.poison,),
+            sink="acknowledge+replace",
+            sink_options=self.job.sink_options(**own),
         )
 
     def _victims(self, kills: int) -> list[str]:
@@ -143,7 +158,7 @@ class SinkChaos:
     def _kill(self, victim: str) -> None:
         self.happened.kills.append((time.time() * 1000, victim))
         if victim == "driver":
-            self._program.kill()
+            (self._drivers[0] if len(self._drivers) == 1 else self._chance.choice(self._drivers)).program.kill()
         elif victim == "coordinator":
             kill_coordinators()
         else:
@@ -152,13 +167,14 @@ class SinkChaos:
 
     def _revive(self) -> None:
         """As a job scheduler would: what has ended is started again."""
-        if not self._program.alive:
-            self._program = self._start()
-        if self._query is None or self._query.over():
-            if self._query is not None:
-                self.happened.ends.append(time.time() * 1000)
-                self.happened.errors.append(self._query.error())
-            self._query = self._program.start_query(self._spec())
+        for driver in self._drivers:
+            if not driver.program.alive:
+                driver.program = self._start()
+            if driver.query is None or driver.query.over():
+                if driver.query is not None:
+                    self.happened.ends.append(time.time() * 1000)
+                    self.happened.errors.append(driver.query.error())
+                driver.query = driver.program.start_query(self._spec(driver.name))
 
     def _done(self) -> bool:
         try:

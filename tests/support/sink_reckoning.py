@@ -70,7 +70,8 @@ def reckon(chaos: SinkChaos) -> Reckoning:
         "seconds": round(chaos.happened.seconds),
         "kills": [victim for _, victim in chaos.happened.kills],
         "ends": len(ends),
-        "batches": found.committed.rows["batch"].nunique(),
+        "batches": len(found.committed.rows.drop_duplicates(["query", "batch"])),
+        "accepted by": Output(found.accepted).by_query(),
         "sights": len(found.seen),
     }
     return result
@@ -145,7 +146,8 @@ def _wrong(chaos: SinkChaos, place: Place, letter: DeadLetter, counts: set[int])
 def _releases(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
     """Each release that was committed was followed by a delivery with the next count, after its delay; a count was
     handed out once. A process that died with a plan which it never used has burnt a count."""
-    batches = found.seen.groupby(["partition", "offset", "deliveryCount"])["batch"].nunique()
+    of_a_query = found.seen["query"] + found.seen["batch"].astype(str)
+    batches = of_a_query.groupby([found.seen[name] for name in ("partition", "offset", "deliveryCount")]).nunique()
     result.expect(list(batches[batches > 1].index), "deliveries of one count in two batches")
     first_sight = found.seen.groupby(["partition", "offset", "deliveryCount"])["at"].min()
     sights: dict[Place, dict[int, float]] = defaultdict(dict)
@@ -176,8 +178,8 @@ def _releases(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
 
 
 def _archive(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
-    """It holds each rejected record once, as it was."""
-    rows = archive_dataset(chaos.archive).to_table().to_pylist()
+    """All together hold each rejected record once, as it was."""
+    rows = [row for path in chaos.archives.values() for row in archive_dataset(path).to_table().to_pylist()]
     places = [(row["partition"], row["offset"]) for row in rows]
     rejected = {place for place, value in found.values.items() if value[0] == "r"}
     result.expect(rejected ^ set(places), "rejected or archived, and not both")
