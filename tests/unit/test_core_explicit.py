@@ -8,6 +8,7 @@ from coordinator.commands import Gap
 from coordinator.errors import TooManyRejects
 from coordinator.messages import OutcomesStaged
 from coordinator.record_state import RecordState
+from coordinator.records import PlanCompleted, decode_record
 from coordinator.runs import Run
 from coordinator.values import AcknowledgeType, Disposition
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
@@ -125,7 +126,7 @@ HALF = {**DLQ, "errors.deadletterqueue.max.reject.ratio": "0.5"}
 
 def test_too_many_rejects_are_refused_by_name_and_nothing_is_staged() -> None:
     group, plan = batch(200, **HALF)
-    with pytest.raises(TooManyRejects, match="101 of the last 200"):
+    with pytest.raises(TooManyRejects, match=r"group billing: 101 of the last 200 .* = 0\.5 allows"):
         group.stage(said(0, 98, ACCEPT), said(99, 199, REJECT))
     group.complete(plan)
     assert group.partition().start_offset == 200
@@ -173,12 +174,29 @@ def test_the_window_forgets() -> None:
         group.stage(said(50_000, 59_999, REJECT))
 
 
+def test_the_window_is_halved_when_it_is_full() -> None:
+    group = GroupDriver(records=10_001, **DLQ)
+    group.join()
+    group.use(group.next(limit=None).plan.number)
+    group.stage(said(0, 5_999, ACCEPT), said(6_000, 9_999, REJECT))
+    assert (group.group.decided, group.group.rejected) == (10_000, 4_000)
+    group.stage(said(10_000, 10_000, REJECT))
+    assert (group.group.decided, group.group.rejected) == (5_000, 2_000)
+
+
 def test_the_breaker_is_off_by_default() -> None:
     group, _ = batch(1_000, **DLQ)
     assert group.stage(said(0, 999, REJECT)).staged == 1_000
 
 
 # --- evidence
+
+
+def decided_at_last(group: GroupDriver) -> int:
+    """What the last completion in the log says."""
+    done = decode_record(group.log[-1])
+    assert isinstance(done, PlanCompleted)
+    return done.records
 
 
 @pytest.mark.parametrize(
@@ -191,6 +209,22 @@ def test_what_is_accepted_or_rejected_was_processed_and_what_is_released_was_not
     group.stage(said(0, 0, outcome))
     group.complete(plan)
     assert group.group.members["m1"].evidence is evidence
+
+
+def test_a_completion_says_how_many_records_it_decided() -> None:
+    group, plan = batch(10)
+    group.stage(said(0, 3, ACCEPT), said(4, 5, RELEASE), said(6, 9, REJECT))
+    group.complete(plan)
+    assert decided_at_last(group) == 8
+
+
+def test_a_completion_without_a_sink_says_how_many_records_it_accepted() -> None:
+    group = GroupDriver(records=5, partitions=2)
+    group.join()
+    plan = group.next().plan.number
+    group.use(plan)
+    group.complete(plan)
+    assert decided_at_last(group) == 10
 
 
 def test_neither_gaps_nor_silence_in_explicit_mode_is_evidence() -> None:

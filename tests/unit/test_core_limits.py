@@ -10,6 +10,8 @@ from coordinator.isolation import integer_root, isolation_class, slice_size
 from coordinator.messages import LeaveGroup
 from coordinator.record_state import RecordState
 from coordinator.runs import Run
+from coordinator.staging import Verdict
+from coordinator.values import AcknowledgeType
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
 
@@ -239,6 +241,39 @@ def test_a_record_with_very_many_runs_becomes_several_that_come_to_the_same(monk
         assert all(isinstance(part, records.RunsChanged) and len(part.runs) <= 3 for part in stored)
         assert {(part.topic_id, part.partition) for part in stored} == {(TOPIC_ID, 2)}
         assert tuple(run for part in stored for run in part.runs) == runs[:count]
+
+
+def test_reasons_make_stored_records_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason of 25 bytes counts as a run of its own."""
+    monkeypatch.setattr(records, "MOST_RUNS", 4)
+    for length, sizes in ((1, [4, 1]), (24, [4, 1]), (25, [2, 2, 1]), (75, [1, 1, 1, 1, 1])):
+        runs = tuple((n, n, Verdict(1, AcknowledgeType.REJECT, reason="x" * length)) for n in range(5))
+        whole = records.PlanStaged(number=1, member_id="m1", partitions=((TOPIC_ID, 0, runs),))
+        assert [len(part.partitions[0][2]) for part in stored(whole)] == sizes
+
+
+def test_the_window_and_the_attempt_of_a_staging_in_parts_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_RUNS", 2)
+    runs = tuple((n, n, Verdict(1, AcknowledgeType.ACCEPT)) for n in range(3))
+    partitions = ((TOPIC_ID, 0, runs), (TOPIC_ID, 1, runs[:1]))
+    whole = records.PlanStaged(
+        number=7, member_id="m1", partitions=partitions, decided=4, rejected=3, attempt=2, query_id="q"
+    )
+    said = [(part.number, part.decided, part.rejected, part.attempt, part.query_id) for part in stored(whole)]
+    assert said == [(7, 4, 3, 2, "q"), (7, 0, 0, 2, "q"), (7, 0, 0, 2, "q")]
+    assert [part.partitions for part in stored(whole)] == [
+        ((TOPIC_ID, 0, runs[:2]),),
+        ((TOPIC_ID, 0, runs[2:]),),
+        ((TOPIC_ID, 1, runs[:1]),),
+    ]
+    nothing = records.PlanStaged(number=7, member_id="m1", attempt=2)
+    assert stored(nothing) == [nothing]
+
+
+def stored(record: records.PlanStaged) -> list[records.PlanStaged]:
+    found = [records.decode_record(data) for data in records.encode_records([record])]
+    assert all(isinstance(part, records.PlanStaged) for part in found)
+    return found  # type: ignore[return-value]
 
 
 def test_sixteen_fenced_processes_of_a_member_are_remembered() -> None:

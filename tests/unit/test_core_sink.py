@@ -257,6 +257,15 @@ def test_a_letter_is_filed_of_the_delivery_that_it_is_about() -> None:
     assert (group.partition().start_offset, group.partition().archived_total) == (3, 1)
 
 
+def test_a_letter_of_a_partition_that_the_group_does_not_have_is_passed_over() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, REJECT))
+    group.complete(plan)
+    before = len(group.log)
+    group.file(0, 0, partition=9)
+    assert (len(group.log), group.partition().archiving_count) == (before, 1)
+
+
 def test_a_record_that_is_archiving_outlives_a_crash_and_a_snapshot() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(1, 1, REJECT, reason="no customer"))
@@ -271,19 +280,20 @@ def test_a_record_that_is_archiving_outlives_a_crash_and_a_snapshot() -> None:
 # --- below the log start
 
 
+@pytest.mark.parametrize("log_start", [4, 6])
 @pytest.mark.parametrize("lost_lock", [False, True])
-def test_what_is_released_below_the_log_start_is_archived(lost_lock: bool) -> None:
+def test_what_is_released_below_the_log_start_is_archived(lost_lock: bool, log_start: int) -> None:
     """Retention took it while its batch ran: nobody can be given it again."""
     group, plan = batch(10)
     group.stage(said(0, 6, RELEASE))
     if lost_lock:
         group.pass_time(SESSION_MS + 1)
-    group.move_log_start(4)
+    group.move_log_start(log_start)
     if lost_lock:
         group.join()
     group.complete(plan)
-    assert states(group) == ["[4..6] AVAILABLE 1", "[7..9] ACKNOWLEDGED 1"]
-    assert (group.partition().start_offset, group.partition().archived_total) == (4, 4)
+    assert states(group) == [f"[{log_start}..6] AVAILABLE 1", "[7..9] ACKNOWLEDGED 1"]
+    assert (group.partition().start_offset, group.partition().archived_total) == (log_start, log_start)
 
 
 def test_what_the_log_took_before_it_could_come_back_is_told_with_the_next_plan() -> None:

@@ -15,7 +15,7 @@ from coordinator.errors import (
     StaleReceipts,
 )
 from coordinator.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
-from coordinator.records import PlanStaged, encode_records
+from coordinator.records import PlanStaged, decode_record, encode_records
 from coordinator.share_group import ShareGroup
 from coordinator.values import AcknowledgeType, OutcomeRun
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
@@ -140,6 +140,59 @@ def test_a_commit_without_rows_in_explicit_mode_is_appended_once_an_attempt() ->
     assert appended == [1, 0, 1, 0]
 
 
+def spoke(group: GroupDriver, member: str = "m1") -> tuple[int, ...]:
+    plan = group.group.members[member].newest
+    assert plan is not None
+    return plan.spoke
+
+
+def test_the_last_two_attempts_in_which_a_sink_spoke_are_kept() -> None:
+    group, plan = batch(1, **EXPLICIT)
+    for count in (1, 2, 3):
+        group.stage(said(0, 0, ACCEPT, count))
+        group.stage(said(0, 0, ACCEPT, count))
+        if count < 3:
+            group.restart(plan)
+    assert spoke(group) == (1, 2)
+
+
+@pytest.mark.parametrize(("before", "now"), [("", ""), ("", "q"), ("q", ""), ("q", "q")])
+def test_a_commit_without_rows_is_heard_of_its_query_and_of_one_that_is_not_known_yet(before: str, now: str) -> None:
+    group, plan = batch(1, **EXPLICIT)
+    group.stage(said(0, 0, ACCEPT), query_id=before)
+    group.restart(plan)
+    group.stage(query_id=now)
+    assert spoke(group) == (0, 1)
+
+
+def test_a_commit_without_rows_of_another_query_is_not_heard() -> None:
+    group, plan = batch(1, **EXPLICIT)
+    group.stage(said(0, 0, ACCEPT), query_id="q")
+    group.restart(plan)
+    group.stage(query_id="another")
+    assert spoke(group) == (0,)
+
+
+def test_rows_say_whose_they_are_and_nothing_of_other_queries() -> None:
+    group, _ = batch(1, **EXPLICIT)
+    group.join("m2")
+    group.ends[0] = 2
+    group.use(group.acquire(member="m2").plan.number, "m2")
+    group.stage(said(0, 0, ACCEPT), query_id="q")
+    assert (spoke(group), spoke(group, "m2")) == ((0,), ())
+
+
+def test_whose_sink_it_is_is_written_when_it_is_news() -> None:
+    group, _ = batch(2)
+    written = []
+    for query_id in ("q", "q", "", "r"):
+        group.stage(said(0, 1, ACCEPT), query_id=query_id)
+        record = decode_record(group.log[-1])
+        assert isinstance(record, PlanStaged)
+        written.append((record.query_id, group.group.members["m1"].query_id))
+    assert written == [("q", "q"), ("", "q"), ("", "q"), ("r", "r")]
+
+
 def test_two_sinks_of_one_batch_that_disagree_release() -> None:
     group, plan = batch(1)
     group.stage(said(0, 0, ACCEPT))
@@ -168,6 +221,14 @@ def test_a_repeated_request_changes_nothing_but_delays() -> None:
     group.complete(plan)
     assert run_at(group, 4).not_before_ms == group.now_ms + 10_000
     assert group.partition().archived_total == 4
+
+
+def test_only_what_is_released_is_delayed() -> None:
+    group, _ = batch(3)
+    group.stage(*(said(n, n, outcome, delay_ms=5) for n, outcome in enumerate((ACCEPT, RELEASE, REJECT))))
+    staged = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
+    (_, _, runs), *_ = staged.partitions
+    assert [verdict.not_before_ms for _, _, verdict in runs] == [None, group.now_ms + 5, None]
 
 
 # --- which plan a row is about
@@ -214,7 +275,7 @@ def test_a_late_attempt_of_a_replayed_batch_is_refused_whole() -> None:
     group.restart(plan)
     assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] AVAILABLE 1"]
     for rows in (said(0, 2, REJECT), said(0, 0, REJECT)):
-        with pytest.raises(BatchTakenUp):
+        with pytest.raises(BatchTakenUp, match=r"orders-0@0 \(1\).*group billing"):
             group.stage(rows)
     assert group.stage(said(1, 2, REJECT)).stale == 2, "nobody's any more"
     group.complete(plan)
@@ -258,8 +319,8 @@ def test_samples_are_few() -> None:
 
 def test_a_stale_receipt_may_refuse_the_whole() -> None:
     group, plan = batch()
-    with pytest.raises(StaleReceipts, match=r"1 row\(s\).*orders-0@9 \(2\)"):
-        group.stage(said(0, 8, REJECT), said(9, 9, REJECT, 2), fail_on_stale=True)
+    with pytest.raises(StaleReceipts, match=r"3 row\(s\).*group billing .*example orders-0@7 \(3\), orders-0@8 \(2\):"):
+        group.stage(said(0, 6, REJECT), said(7, 7, REJECT, 3), said(8, 9, REJECT, 2), fail_on_stale=True)
     group.complete(plan)
     assert group.partition().archived_total == 0
 
@@ -276,8 +337,17 @@ def test_a_plan_that_nobody_reads_yet_is_not_for_a_sink() -> None:
     group, plan = batch(5)
     group.ends[0] = 10
     group.next(plan)
-    with pytest.raises(NoPlanToDecide):
+    with pytest.raises(NoPlanToDecide, match="group billing"):
         group.stage(said(5, 9, ACCEPT))
+
+
+def test_nor_is_it_while_another_query_has_a_batch() -> None:
+    group, _ = batch(5)
+    group.ends[0] = 10
+    group.join("m2")
+    group.acquire(member="m2")
+    staged = group.stage(said(0, 4, ACCEPT), said(5, 9, ACCEPT))
+    assert (staged.staged, staged.stale) == (5, 5)
 
 
 def test_two_queries_each_have_their_rows() -> None:
@@ -286,7 +356,8 @@ def test_two_queries_each_have_their_rows() -> None:
     group.join("m2")
     other = group.acquire(member="m2").plan.number
     group.use(other, "m2")
-    assert group.stage(said(3, 6, RELEASE)).staged == 4
+    assert group.stage(said(3, 6, RELEASE)) == OutcomesStaged(staged=4)
+    assert (group.group.decided, group.group.rejected) == (4, 0), "counted once"
     group.complete(plan)
     assert states(group) == ["[3..4] AVAILABLE 1", "[5..9] ACQUIRED 1"]
     group.complete(other, "m2")
@@ -319,31 +390,33 @@ def test_a_sink_without_a_batch_is_refused() -> None:
 
 
 def test_a_group_that_is_not_there_is_named() -> None:
-    with pytest.raises(GroupIdNotFound):
+    with pytest.raises(GroupIdNotFound, match="group nobody"):
         decide(ShareGroup("nobody"), StageOutcomes(group_id="nobody"), 0)
 
 
 @pytest.mark.parametrize(
-    "runs",
+    ("runs", "what"),
     [
-        (said(5, 6, ACCEPT), said(0, 1, ACCEPT)),
-        (said(0, 5, ACCEPT), said(5, 6, ACCEPT)),
-        (said(3, 2, ACCEPT),),
-        (said(-1, 2, ACCEPT),),
-        (said(0, 1, AcknowledgeType.RENEW),),
-        (said(0, 1, AcknowledgeType.GAP),),
+        ((said(5, 6, ACCEPT), said(0, 1, ACCEPT)), "outcome 1 of 0-1, after 6"),
+        ((said(0, 5, ACCEPT), said(5, 6, ACCEPT)), "outcome 1 of 5-6, after 5"),
+        ((said(3, 2, ACCEPT),), "outcome 1 of 3-2, after -1"),
+        ((said(-1, 2, ACCEPT),), "outcome 1 of -1-2, after -1"),
+        ((said(0, 1, AcknowledgeType.RENEW),), "outcome 4 of 0-1, after -1"),
+        ((said(0, 1, AcknowledgeType.GAP),), "outcome 0 of 0-1, after -1"),
     ],
 )
-def test_unordered_overlapping_or_unknown_outcomes_are_an_invalid_request(runs: tuple[OutcomeRun, ...]) -> None:
+def test_unordered_overlapping_or_unknown_outcomes_are_an_invalid_request(
+    runs: tuple[OutcomeRun, ...], what: str
+) -> None:
     group, _ = batch()
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest, match=f"^{what}$"):
         group.stage(*runs)
 
 
 def test_a_partition_named_twice_is_an_invalid_request() -> None:
     group, _ = batch()
     twice = (PartitionOutcomes(topic="orders", partition=0, runs=()),) * 2
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest, match=r"^a partition is named twice in one request$"):
         group.run(StageOutcomes(group_id="billing", partitions=twice))
 
 
@@ -352,7 +425,7 @@ def test_a_partition_named_twice_is_an_invalid_request() -> None:
 
 def test_a_sink_of_another_incarnation_is_outdated() -> None:
     group, _ = batch()
-    with pytest.raises(SinkOutdated, match="the group was deleted"):
+    with pytest.raises(SinkOutdated, match="billing began before the group was deleted and created anew:"):
         group.stage(said(0, 9, REJECT), incarnation="before")
     assert group.stage(said(0, 9, REJECT), incarnation="i", topic_ids={"orders": TOPIC_ID, "later": "X"}).staged == 10
 
@@ -365,7 +438,7 @@ def test_a_sink_from_before_a_topic_was_made_anew_is_outdated() -> None:
             starts=(PartitionStart(topic_id="T2", partition=0, start_offset=0),),
         )
     )
-    with pytest.raises(SinkOutdated, match="the topic orders was deleted"):
+    with pytest.raises(SinkOutdated, match="billing began before the topic orders was deleted and created anew:"):
         group.stage(said(0, 9, REJECT), topic_ids={"orders": TOPIC_ID})
     assert group.stage(said(0, 9, REJECT)).stale == 10, "these receipts are of the topic before"
 
