@@ -13,7 +13,9 @@ from coordinator.messages import (
 )
 from coordinator.values import AcquiredRange, TopicIdPartition
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.unit.rules.test_given_up_plans import successor_with_another_plan
 from tests.unit.rules.test_isolation import acknowledged, fetched
+from tests.unit.sink_driver import DLQ, REJECT, batch, said
 
 RELEASE = 2
 
@@ -81,6 +83,18 @@ def test_a_record_that_backs_off_is_described_with_the_time_of_its_next_try() ->
     assert described(group).partitions[0].runs == (aside,)
 
 
+def test_a_record_that_waits_for_its_letter_is_described_with_what_it_says() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, REJECT, reason="no customer"))
+    group.complete(plan)
+    partition = described(group).partitions[0]
+    assert partition.runs == (
+        run(0, 0, "ARCHIVING", 1, disposition="rejected", reason="no customer"),
+        run(1, 2, "ACKNOWLEDGED", 1),
+    )
+    assert (partition.archiving, partition.archived_total) == (1, 0)
+
+
 def test_a_group_that_everybody_left_is_empty_and_its_members_are_known_all_the_same() -> None:
     group = GroupDriver(records=10)
     group.join("c1", query=False)
@@ -106,3 +120,8 @@ def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives
     group.complete(plan)
     assert group.group.plan_topic_ids(member, plan) == set()
     assert group.group.plan_topic_ids(member, "") == set()
+
+
+def test_a_plan_that_was_given_up_is_about_the_partitions_of_the_newest() -> None:
+    group, logged, _ = successor_with_another_plan()
+    assert group.group.plan_topic_ids(group.group.members["m1"], logged) == {TopicIdPartition(TOPIC_ID, 0)}
