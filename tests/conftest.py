@@ -77,6 +77,20 @@ def kafka() -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.fixture(scope="module")
+def first() -> Iterator[KafkaBroker]:
+    """A cluster of the module's own, which a second broker may join."""
+    with KafkaBroker(heap="512m") as broker:
+        yield broker
+
+
+@pytest.fixture
+def second(first: KafkaBroker) -> Iterator[KafkaBroker]:
+    """A second broker of that cluster, which a test may take away."""
+    with KafkaBroker(heap="512m", joins=first) as broker:
+        yield broker
+
+
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[EmbeddedBroker]:
     """The embedded broker."""

@@ -9,26 +9,12 @@ from coordinator.dead_letters.letter import Origin
 from coordinator.errors import DeadLetterTopicMissing, UnknownTopic
 from coordinator.service import dead_letter_office
 from coordinator.values import AcknowledgeType
-from tests.support.kafka_broker import KafkaBroker
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 RECORDS = 2_000
-
-
-@pytest.fixture(scope="module")
-def first():
-    """A cluster of this module's own, since a second broker joins it."""
-    with KafkaBroker(heap="512m") as broker:
-        yield broker
-
-
-@pytest.fixture
-def second(first):
-    with KafkaBroker(heap="512m", joins=first) as broker:
-        yield broker
 
 
 @pytest.fixture

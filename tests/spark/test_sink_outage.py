@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.dead_letters import read_letters
 from tests.support.group_state import describe
-from tests.support.kafka_broker import KafkaBroker
 from tests.support.share_job import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -21,19 +20,6 @@ COLUMNS = {
     "value": "if(int(text) % 20 = 3, encode(concat('masked ', text), 'utf-8'), value)",
 }
 """Each tenth record is rejected, and every other one of those has a value of its own for its letter."""
-
-
-@pytest.fixture(scope="module")
-def first():
-    """A cluster of this module's own, since a second broker joins it."""
-    with KafkaBroker(heap="512m") as broker:
-        yield broker
-
-
-@pytest.fixture
-def second(first):
-    with KafkaBroker(heap="512m", joins=first) as broker:
-        yield broker
 
 
 def rejected(values: list[str]) -> list[str]:
