@@ -114,6 +114,17 @@ def test_a_plan_that_is_given_up_passes_its_losses_on() -> None:
     assert told(group.use(following)) == [("orders", 0, 0, 99)]
 
 
+def test_what_a_plan_lost_before_anybody_read_it_outlives_the_coordinator() -> None:
+    group = GroupDriver(records=100)
+    group.join()
+    plan = group.next().plan.number
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(10)
+    from_snapshot(group)
+    group.join()
+    assert told(group.use(plan)) == [("orders", 0, 0, 9)]
+
+
 def test_a_plan_of_which_nothing_is_left_to_read_tells_its_losses_with_the_next() -> None:
     """Its records were still held when the log lost them."""
     group = GroupDriver(records=100)
