@@ -157,8 +157,8 @@ class PlanStaged(_Record, frozen=True):
 
 
 class PlanCompleted(_Record, frozen=True):
-    """``records`` were accepted by it; with at least one, the member has evidence that processing works, if the plan's
-    delivery began after the group last set a record aside."""
+    """``records`` were accepted or rejected by it; with at least one, the member has evidence that processing works, if
+    the plan's delivery began after the group last set a record aside."""
 
     number: int
     member_id: str
