@@ -75,6 +75,11 @@ class GroupConfig:
         return cls(**values)
 
     @property
+    def is_explicit(self) -> bool:
+        """Whether what no sink mentions is released, and not accepted."""
+        return self.share_acknowledgement_mode == "explicit"
+
+    @property
     def offset_reset(self) -> OffsetReset:
         """share.auto.offset.reset, taken apart."""
         return offset_reset(self.share_auto_offset_reset) or OffsetReset("latest")

@@ -47,7 +47,7 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
 
 def nobody_decides(group: ShareGroup, member: Member) -> bool:
     """In explicit mode: no sink has staged anything for this member yet."""
-    return group.config.share_acknowledgement_mode == "explicit" and not member.decides
+    return group.config.is_explicit and not member.decides
 
 
 def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision:
@@ -81,7 +81,7 @@ class _Completion:
         self._group = group
         self._plan = plan
         self._now_ms = now_ms
-        self._explicit = group.config.share_acknowledgement_mode == "explicit"
+        self._explicit = group.config.is_explicit
         self._gaps: dict[TopicIdPartition, list[StagedRun]] = {}
         for gap in gaps:
             key = TopicIdPartition(gap.topic_id, gap.partition)

@@ -87,18 +87,13 @@ def _deciding(group: ShareGroup) -> list[AcquiredPlan]:
     return [plan for plan in pending if plan is not None and plan.used]
 
 
-def _is_explicit(group: ShareGroup) -> bool:
-    """Whether what a sink passes over is released."""
-    return group.config.share_acknowledgement_mode == "explicit"
-
-
 def _silent(
     group: ShareGroup, plans: Iterable[AcquiredPlan], query_id: str, staged: Collection[int]
 ) -> Iterator[PlanStaged]:
     """That a sink spoke, though it had nothing to say of these plans: in explicit mode a query without a sink fails,
     and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id does; one
     that is not known yet is of any query of which none is known."""
-    if not _is_explicit(group):
+    if not group.config.is_explicit:
         return
     members = group.members.values()
     its = {member.member_id for member in members if query_id and member.query_id == query_id}
@@ -207,7 +202,6 @@ class _Matching:
     def records(self) -> Iterator[PlanStaged]:
         """One a plan; the window of the reject ratio counts with the first."""
         rows, rejected = self.staged, self.rejected
-        explicit = _is_explicit(self.group)
         for number, staged in self._by_plan.items():
             plan = self.group.plans[number]
             partitions = tuple(
@@ -223,7 +217,7 @@ class _Matching:
                 partitions=partitions,
                 decided=rows,
                 rejected=rejected,
-                attempt=plan.reclaims if explicit else None,
+                attempt=plan.reclaims if self.group.config.is_explicit else None,
                 query_id=self.query_id if self.query_id != self.group.members[plan.member_id].query_id else "",
             )
             rows = rejected = 0

@@ -181,7 +181,7 @@ def _unproven(group: ShareGroup, member: Member) -> tuple[Held, ...]:
 
 def _undecided(group: ShareGroup, member: Member) -> tuple[Held, ...]:
     plan = member.pending
-    if plan is None or group.config.share_acknowledgement_mode != "explicit":
+    if plan is None or not group.config.is_explicit:
         return ()
     return tuple(
         Held(group.topic_names[partition.key.topic_id], *partition.key, first, last)
