@@ -35,7 +35,7 @@ setup:
 	@$(PYTHON) tools/bootstrap.py
 
 demo: setup
-	@python -m share_source.demo $(ARGS)
+	@python -m sharegroup.demo.command $(ARGS)
 
 test: setup
 	python -m pytest $(ARGS)

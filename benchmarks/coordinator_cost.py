@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from benchmarks.report import Row
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.messages import NextPlan, UsePlan
+from coordinator.protocol.messages import NextPlan, UsePlan
 from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 50

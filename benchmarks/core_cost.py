@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.report import Row
-from coordinator.commands import (
+from coordinator.core.commands import (
     AcquirePlan,
     CompletePlan,
     CreateGroup,
@@ -17,10 +17,17 @@ from coordinator.commands import (
     TakeUpPlan,
     TopicPartitions,
 )
-from coordinator.decide import decide
-from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks, PartitionBounds
-from coordinator.records import encode_record
-from coordinator.share_group import ShareGroup
+from coordinator.core.decide import decide
+from coordinator.core.records import encode_record
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import (
+    AckBatch,
+    Acknowledge,
+    AcquireRecords,
+    JoinGroup,
+    PartitionAcks,
+    PartitionBounds,
+)
 
 GROUP, TOPIC_ID, MEMBER = "g", "T", "m"
 LENGTHS = (10, 10_000, 1_000_000)

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from benchmarks.core_cost import GROUP, MEMBER, TOPIC_ID, Core, timed
 from benchmarks.report import Row
-from coordinator.commands import Expire
-from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.record_state import RecordState
-from coordinator.records import RunsChanged
-from coordinator.runs import Run
-from coordinator.service.acknowledged_rows import SCHEMA, partition_acks
+from coordinator.core.commands import Expire
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.service.server.acknowledged_rows import SCHEMA, partition_acks
 
 AT_MOST_US, AT_MOST_BYTES, AT_MOST_SLOPE, AT_MOST_ROWS_S = 15, 300, 1.1, 0.5
 ROWS = 100_000

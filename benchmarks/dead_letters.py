@@ -11,7 +11,7 @@ import psutil
 
 from benchmarks.report import Row
 from benchmarks.topics import Topic
-from coordinator.values import AcknowledgeType
+from coordinator.protocol.values import AcknowledgeType
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.rejecting import Rejecting
 from tests.support.waiting import wait_until

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from coordinator.values import AcquiredRange
+from coordinator.protocol.values import AcquiredRange
 from share_source.arrow_schema import arrow_schema, spark_schema
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.range_reader import ReadTask, read_task

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
-from coordinator.values import AcquiredRange
+from coordinator.protocol.values import AcquiredRange
 from share_source import consumers
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import ReadTask, read_task

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.report import Row
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
 from tests.support.kafka_broker import KafkaBroker
 
 ROUND_TRIP_AT_MOST_MS = 15

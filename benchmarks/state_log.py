@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.report import Row
-from coordinator.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
-from coordinator.decide import decide
-from coordinator.messages import (
+from coordinator.core.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.decide import decide
+from coordinator.core.records import Record, encode_records
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcquireRecords,
@@ -23,15 +25,13 @@ from coordinator.messages import (
     PartitionAcks,
     PartitionBounds,
 )
-from coordinator.records import Record, encode_records
-from coordinator.service.cluster import EARLIEST, KafkaCluster
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
-from coordinator.service.kafka_store.state_topic import StateTopic
-from coordinator.service.launch import spare_the_collector
-from coordinator.service.shard import Shard, one
-from coordinator.service.store import KeyValue
-from coordinator.share_group import ShareGroup
+from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
+from coordinator.service.on_demand import spare_the_collector
+from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import NewestTaker
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.service.stores.store import KeyValue
 from coordinator.state_log.owner import Owner
 from tests.support.kafka_broker import KafkaBroker
 

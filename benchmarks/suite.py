@@ -26,7 +26,7 @@ from benchmarks.workloads import (
     overhead_rows,
     throughput_rows,
 )
-from coordinator.service.launch import spare_the_collector
+from coordinator.service.on_demand import spare_the_collector
 from tests.support.kafka_broker import KafkaBroker
 
 PARTS = ("throughput", "zstd", "small", "idle", "sink", "letters", "rpc", "state", "core")

@@ -4,7 +4,7 @@ The rule: it speaks with the coordinator through `coordinator.client` only, and 
 row says is staged when its batch is committed, and takes effect when the batch is complete (design §5).
 """
 
-from share_sink.batches import acknowledge
-from share_sink.redrive import redrive
+from share_sink.foreach_batch import acknowledge
+from share_sink.redrive.redrive import redrive
 
 __all__ = ["acknowledge", "redrive"]

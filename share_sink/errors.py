@@ -1,10 +1,10 @@
-"""Named errors of the sink; their form is that of coordinator.errors."""
+"""Named errors of the sink; their form is that of coordinator.protocol.errors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from coordinator.errors import ShareGroupError
+from coordinator.protocol.errors import ShareGroupError
 
 # --- found when the query starts, or a batch is written
 

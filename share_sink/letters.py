@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator.dead_letters.letter import Letter, Origin, letter
-from coordinator.dead_letters.originals import Original, Originals
-from coordinator.dead_letters.writer import Fate, LetterWriter
-from coordinator.errors import ShareGroupError
-from coordinator.values import Disposition
+from coordinator.dead_letters.producer import Fate, LetterWriter
+from coordinator.dead_letters.record_format import Letter, Origin, letter
+from coordinator.dead_letters.source_records import Original, Originals
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.values import Disposition
 from share_sink.columns import DELIVERY_COUNT, HEADERS, KEY, OFFSET, PARTITION, REASON, RECORD, TIMESTAMP, TOPIC, VALUE
 from share_sink.rows import REJECTED_SCHEMA
 from share_sink.sink import Sink

@@ -1,7 +1,7 @@
 """The sink's options in one table: those it takes, and those that are somebody else's.
 
 Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``:
-coordinator/client/kafka_options.py; share.* and errors.deadletterqueue.*: coordinator/config_table.py).
+coordinator/client/kafka_options.py; share.* and errors.deadletterqueue.*: coordinator/config/group_keys.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from coordinator.client import kafka_options
 from coordinator.client.options import by_lower_name, choice, configs, count, group_id
-from share_sink import archive_place
+from share_sink.archive import location as archive_place
 from share_sink.option_table import TABLE
 
 ON_STALE = ("log", "fail")
@@ -39,7 +39,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> SinkOptions:
-        """From Spark's options, names in any case; the named errors of coordinator.config and .client.option_errors."""
+        """From Spark's options, names in any case; the named errors of coordinator.config.resolved and .client.option_errors."""
         given = by_lower_name(options)
         group_configs, coordinator_configs = configs(given)
         TABLE.check_names(given)

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.errors import ShareGroupError
-from coordinator.outcome_rows import SCHEMA, coalesce
-from coordinator.values import AcknowledgeType
-from share_sink.archive import ArchiveWriter
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.outcome_rows import SCHEMA, coalesce
+from coordinator.protocol.values import AcknowledgeType
+from share_sink.archive.batches import ArchiveWriter
 from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON, TOPIC
 from share_sink.letters import Letters, completed, replacements
 from share_sink.sink import Sink
@@ -64,7 +64,7 @@ class RejectedRows:
             self._write()
 
     def finish(self) -> list[pa.Table]:
-        """All of them as runs of coordinator.outcome_rows; their letters and files are there."""
+        """All of them as runs of coordinator.protocol.outcome_rows; their letters and files are there."""
         self._write()
         if self._archive is not None:
             self.files = tuple(self._archive.close())

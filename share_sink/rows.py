@@ -1,4 +1,4 @@
-"""A sink's rows, as Arrow brings them, as rows of outcomes (coordinator.outcome_rows), and the rejected ones apart.
+"""A sink's rows, as Arrow brings them, as rows of outcomes (coordinator.protocol.outcome_rows), and the rejected ones apart.
 
 Rule: no Python per row. A row that can't be understood fails the whole batch by name, with its coordinates; whether a
 receipt is still good is the coordinator's to say.
@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.outcome_rows import SCHEMA
-from coordinator.values import AcknowledgeType
+from coordinator.protocol.outcome_rows import SCHEMA
+from coordinator.protocol.values import AcknowledgeType
 from share_sink.columns import (
     ACKNOWLEDGEMENT,
     DELIVERY_COUNT,
@@ -54,7 +54,7 @@ def is_rejected(outcomes: pa.Table) -> Any:
 
 
 def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
-    """A run for each row, in their order; a table of coordinator.outcome_rows.SCHEMA. Letters and reasons are nobody's
+    """A run for each row, in their order; a table of coordinator.protocol.outcome_rows.SCHEMA. Letters and reasons are nobody's
     yet; a delay means something of released rows only. IncompleteReceipt, UnknownOutcome, RenewRefused,
     InvalidReleaseDelay."""
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}

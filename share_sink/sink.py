@@ -13,9 +13,9 @@ from functools import lru_cache
 from pyspark.sql.types import StructType
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.config import CoordinatorConfig
-from coordinator.messages import OpenSink, SinkOpened
-from share_sink.archive import check_archive
+from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.messages import OpenSink, SinkOpened
+from share_sink.archive.batches import check_archive
 from share_sink.columns import Columns
 from share_sink.errors import OverwriteRefused
 from share_sink.options import SinkOptions

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from coordinator.messages import OutcomesStaged, SinkOpened, StageOutcomes
-from coordinator.outcome_rows import SCHEMA, coalesce
-from share_sink.archive import discard_batch, finish_batch
+from coordinator.protocol.messages import OutcomesStaged, SinkOpened, StageOutcomes
+from coordinator.protocol.outcome_rows import SCHEMA, coalesce
+from share_sink.archive.batches import discard_batch, finish_batch
 from share_sink.rejected import RejectedRows
 from share_sink.rows import is_rejected, outcome_rows, rejected_rows
 from share_sink.sink import Sink, coordinator_of
@@ -47,7 +47,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcomes(WriterCommitMessage):
-    """What one task's rows say: ``runs`` as an Arrow stream of coordinator.outcome_rows.SCHEMA. ``opened`` is what its
+    """What one task's rows say: ``runs`` as an Arrow stream of coordinator.protocol.outcome_rows.SCHEMA. ``opened`` is what its
     writer was pinned to; ``files`` are those of the archive."""
 
     batch: Batch

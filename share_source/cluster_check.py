@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coordinator.client.cluster_metadata import cluster_metadata
-from coordinator.errors import UnknownPartition, UnknownTopic
+from coordinator.protocol.errors import UnknownPartition, UnknownTopic
 from share_source.options import SourceOptions
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.kafka_client import UNKNOWN_TOPIC
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 

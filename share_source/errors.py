@@ -1,8 +1,8 @@
-"""Named errors of the source; their form is that of coordinator.errors."""
+"""Named errors of the source; their form is that of coordinator.protocol.errors."""
 
 from __future__ import annotations
 
-from coordinator.errors import ShareGroupError
+from coordinator.protocol.errors import ShareGroupError
 
 # --- options: found before the query starts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.config import CoordinatorConfig
+from coordinator.config.resolved import CoordinatorConfig
 from share_source.options import SourceOptions
 
 

@@ -16,7 +16,7 @@ from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from coordinator.values import AcquiredRange
+from coordinator.protocol.values import AcquiredRange
 
 SMALL_BATCH_RECORDS = 20_000
 """Below this a batch is one task, unless minPartitions or maxRecordsPerPartition ask for more."""

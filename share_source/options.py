@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from coordinator.client import kafka_options
 from coordinator.client.option_errors import InvalidOption
 from coordinator.client.options import by_lower_name, configs, count, flag, group_id
-from coordinator.config import CoordinatorConfig
+from coordinator.config.resolved import CoordinatorConfig
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.offset_options import parse_assign, parse_starting_offsets
 from share_source.option_table import TABLE
@@ -52,7 +52,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> SourceOptions:
-        """From Spark's options, names in any case; the named errors of coordinator.config, .client.option_errors and
+        """From Spark's options, names in any case; the named errors of coordinator.config.resolved, .client.option_errors and
         share_source.errors."""
         given = by_lower_name(options)
         group_configs, coordinator_configs = configs(given)

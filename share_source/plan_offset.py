@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.messages import PartitionPlan, Plan
+from coordinator.protocol.messages import PartitionPlan, Plan
 from share_source.errors import ForeignCheckpoint, UnreadableOffset
 
 

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from coordinator.client.session import MemberSession
-from coordinator.errors import DataLoss
-from coordinator.messages import (
+from coordinator.protocol.errors import DataLoss
+from coordinator.protocol.messages import (
     LatestOffsets,
     LeftOut,
     NextPlan,

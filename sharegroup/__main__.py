@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from coordinator.errors import ShareGroupError
-from coordinator.service.process_end import end_process
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.service.process.process_exit import end_process
 from sharegroup.coordinator import coordinator
 from sharegroup.dlq import dlq
 

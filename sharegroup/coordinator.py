@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from coordinator.errors import ShareGroupError
-from coordinator.service.log_lines import JSON, TEXT, log_lines
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.service.process.log_format import JSON, TEXT, log_lines
 
 _log = logging.getLogger(__name__)
 

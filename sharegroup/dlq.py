@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from share_sink.dead_letter import DeadLetter
-    from share_sink.redrive_report import RedriveReport
+    from share_sink.redrive.dlq_reader import DeadLetter
+    from share_sink.redrive.report import RedriveReport
 
 Selects = Callable[["DeadLetter"], bool]
 
@@ -112,7 +112,7 @@ def redrive(
     if dry_run and execute:
         raise click.UsageError("Name either --dry-run or --execute.", context)
     from share_sink.errors import RedriveStopped  # these load a second of libraries: not for --help
-    from share_sink.redrive import redrive as send
+    from share_sink.redrive.redrive import redrive as send
 
     try:
         report = send(
@@ -130,7 +130,7 @@ def redrive(
 
 
 def _options(bootstrap_server: str, config_path: str | None) -> Mapping[str, str]:
-    from coordinator.service.properties_file import read_properties
+    from coordinator.service.process.properties_file import read_properties
 
     configs = read_properties(config_path) if config_path else {}
     return {**{f"kafka.{key}": value for key, value in configs.items()}, "kafka.bootstrap.servers": bootstrap_server}

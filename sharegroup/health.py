@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from coordinator.addresses import parse_endpoint
 from coordinator.client.connection import Connection, Tls, TokenRefused, Unreachable
 from coordinator.client.endpoints import Endpoints
-from coordinator.errors import ConfigOutOfBounds, CoordinatorUnreachable, NotAuthorized
+from coordinator.protocol.addresses import parse_endpoint
+from coordinator.protocol.errors import ConfigOutOfBounds, CoordinatorUnreachable, NotAuthorized
+from coordinator.protocol.secret_files import read_file
+from coordinator.protocol.wire import Endpoint, Healthy
 from coordinator.service.standalone_config import read_config
-from coordinator.token_file import read_file
-from coordinator.wire import Endpoint, Healthy
 
 _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens on all
 

@@ -14,7 +14,7 @@ import hypothesis
 import psutil
 import pytest
 
-from coordinator.embedded_broker import EmbeddedBroker
+from sharegroup.demo.embedded_broker import EmbeddedBroker
 from tests.support.kafka_broker import KafkaBroker
 
 # Spark's workers run this Python, whichever way pytest was started.

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import GroupConfig
-from coordinator.errors import (
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.record_state import TERMINAL, TRANSITIONS, Event, RecordState, move
+from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     DeadLetterTopicMissing,
     DeadLetterTopicSubscribed,
     InvalidRecordState,
 )
-from coordinator.record_state import TERMINAL, TRANSITIONS, Event, RecordState, move
-from coordinator.service.dead_letter_topic import check_dead_letter_topic
+from coordinator.protocol.values import Disposition
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.state_log.projection import project
-from coordinator.values import Disposition
 from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.sink_driver import DLQ, batch, run_at, said, states

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import GroupConfig
-from coordinator.errors import ConfigOutOfBounds
+from coordinator.config.resolved import GroupConfig
+from coordinator.protocol.errors import ConfigOutOfBounds
 from tests.kip932.consumers import RELEASE, ShareConsumers
 from tests.unit.group_driver import offsets
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.commands import acknowledge
+from coordinator.core.commands import acknowledge
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
 
 CAP_MS = 30 * 60_000

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import GROUP_KEYS
-from coordinator.errors import ConfigOutOfBounds
+from coordinator.config.resolved import GROUP_KEYS
+from coordinator.protocol.errors import ConfigOutOfBounds
 from tests.kip932.consumers import RELEASE, ShareConsumers
 
 

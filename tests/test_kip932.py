@@ -12,9 +12,9 @@ from itertools import product
 
 import pytest
 
-from coordinator.errors import InvalidRecordState
-from coordinator.record_state import Event, RecordState, move
-from coordinator.values import AcknowledgeType
+from coordinator.core.record_state import Event, RecordState, move
+from coordinator.protocol.errors import InvalidRecordState
+from coordinator.protocol.values import AcknowledgeType
 from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, ShareConsumers, batch
 
 S, E = RecordState, Event

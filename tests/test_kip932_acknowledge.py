@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.messages import AckBatch, Acknowledge, PartitionAcks
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from tests.kip932.consumers import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareConsumers, batch
 from tests.unit.group_driver import TOPIC_ID
 

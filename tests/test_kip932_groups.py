@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator import errors
-from coordinator.config import GROUP_KEYS, GroupConfig
-from coordinator.describe import describe_group
-from coordinator.errors import FencedMemberEpoch, GroupIdNotFound, ShareGroupError, UnknownMemberId
-from coordinator.messages import DescribeGroup, Heartbeat, Joined, JoinGroup
-from coordinator.service.subscription import starting_offsets
-from coordinator.share_group import ShareGroup
+from coordinator.config.resolved import GROUP_KEYS, GroupConfig
+from coordinator.core.describe import describe_group
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol import errors
+from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, ShareGroupError, UnknownMemberId
+from coordinator.protocol.messages import DescribeGroup, Heartbeat, Joined, JoinGroup
+from coordinator.service.brokers.subscription import starting_offsets
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, SESSION_MS, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
 

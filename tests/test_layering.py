@@ -14,19 +14,19 @@ import pytest
 from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_files
 
 DEAD_LETTERS = "coordinator.dead_letters"
-KAFKA_CLIENT = "coordinator.kafka_client"
+KAFKA_CLIENT = "coordinator.protocol.librdkafka"
 CLIENT_VALUES = tuple(f"coordinator.{name}" for name in ("addresses", "values", "messages", "errors", "config", "wire"))
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
-DEMO_ONLY = "coordinator.embedded_broker"
+DEMO_ONLY = "sharegroup.demo.embedded_broker"
 # In the coordinator's folder, but no part of the core: a broker for demos, the file of a secret, which service and
 # client read alike, the rows of outcomes, which sink and service know alike, how clients of Kafka are made, and
 # what `python -m coordinator` starts.
 NOT_CORE = frozenset(
     {
-        "coordinator/embedded_broker.py",
-        "coordinator/token_file.py",
-        "coordinator/outcome_rows.py",
-        "coordinator/kafka_client.py",
+        "sharegroup/demo/embedded_broker.py",
+        "coordinator/protocol/secret_files.py",
+        "coordinator/protocol/outcome_rows.py",
+        "coordinator/protocol/librdkafka.py",
         "coordinator/__main__.py",
     }
 )
@@ -73,8 +73,8 @@ RULES = [
             "coordinator.service",
             "coordinator.client",
             "coordinator.state_log",
-            "coordinator.token_file",
-            "coordinator.outcome_rows",
+            "coordinator.protocol.secret_files",
+            "coordinator.protocol.outcome_rows",
             KAFKA_CLIENT,
             DEAD_LETTERS,
             DEMO_ONLY,
@@ -99,7 +99,7 @@ RULES = [
     ),
     Rule(
         room="coordinator/dead_letters",
-        says="imports itself, and coordinator.kafka_client, .values, .messages, .errors and .config",
+        says="imports itself, and coordinator.protocol.librdkafka, .values, .messages, .errors and .config",
         holds_for=below("coordinator/dead_letters"),
         ours=(
             DEAD_LETTERS,
@@ -116,21 +116,21 @@ RULES = [
     ),
     Rule(
         room="coordinator/client",
-        says="imports the client, and coordinator.values, .messages, .errors, .config, .wire, .token_file and "
+        says="imports the client, and coordinator.protocol.values, .messages, .errors, .config, .wire, .token_file and "
         ".kafka_client",
         holds_for=below("coordinator/client"),
-        ours=("coordinator.client", "coordinator.token_file", KAFKA_CLIENT, *CLIENT_VALUES),
+        ours=("coordinator.client", "coordinator.protocol.secret_files", KAFKA_CLIENT, *CLIENT_VALUES),
     ),
     Rule(
         # It runs in a process of its own, as a user's program does; what it writes with is the sink.
         room="the demo's query program",
         says="imports share_sink, as a user's program does, and the demo's payment service",
-        holds_for=lambda path: path == "share_source/demo/query_program.py",
-        ours=("share_sink", "share_source.demo.payments"),
+        holds_for=lambda path: path == "sharegroup/demo/query_program.py",
+        ours=("share_sink", "sharegroup.demo.payments"),
     ),
     Rule(
         room="share_source/demo",
-        says="imports what share_source may, and coordinator.embedded_broker",
+        says="imports what share_source may, and sharegroup.demo.embedded_broker",
         holds_for=below("share_source/demo"),
         ours=("share_source", "coordinator.client", DEMO_ONLY, *CLIENT_VALUES),
     ),
@@ -150,7 +150,7 @@ RULES = [
             "share_sink",
             "coordinator.client",
             DEAD_LETTERS,
-            "coordinator.outcome_rows",
+            "coordinator.protocol.outcome_rows",
             KAFKA_CLIENT,
             *CLIENT_VALUES,
         ),
@@ -164,7 +164,7 @@ RULES = [
             "share_sink",
             "coordinator.service",
             "coordinator.client",
-            "coordinator.token_file",
+            "coordinator.protocol.secret_files",
             *CLIENT_VALUES,
         ),
     ),
@@ -208,27 +208,39 @@ def test_every_room_imports_only_what_its_rule_allows():
 @pytest.mark.parametrize(
     ("path", "line", "refused"),
     [
-        ("coordinator/runs.py", "import time", "time"),
-        ("coordinator/runs.py", "from confluent_kafka import Producer", "confluent_kafka"),
-        ("coordinator/runs.py", "import pyarrow", "pyarrow"),
-        ("coordinator/commands/acquire.py", "from coordinator.service import server", "coordinator.service.server"),
-        ("coordinator/commands/acquire.py", "from ..client import rpc", "coordinator.client.rpc"),
-        ("coordinator/runs.py", "def f():\n    import random", "random"),
-        ("coordinator/runs.py", "from coordinator.state_log import combiner", "coordinator.state_log"),
+        ("coordinator/core/runs.py", "import time", "time"),
+        ("coordinator/core/runs.py", "from confluent_kafka import Producer", "confluent_kafka"),
+        ("coordinator/core/runs.py", "import pyarrow", "pyarrow"),
+        (
+            "coordinator/core/commands/acquire_plan.py",
+            "from coordinator.service import server",
+            "coordinator.service.server",
+        ),
+        ("coordinator/core/commands/acquire_plan.py", "from ..client import rpc", "coordinator.client.rpc"),
+        ("coordinator/core/runs.py", "def f():\n    import random", "random"),
+        ("coordinator/core/runs.py", "from coordinator.state_log import combiner", "coordinator.state_log"),
         ("coordinator/state_log/projection.py", "import time", "time"),
         ("coordinator/state_log/projection.py", "from confluent_kafka import Producer", "confluent_kafka"),
         ("coordinator/state_log/projection.py", "from coordinator.service import server", "coordinator.service.server"),
         ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
-        ("coordinator/client/rpc.py", "from coordinator import runs", "coordinator.runs"),
-        ("coordinator/runs.py", "from coordinator.dead_letters import letter", "coordinator.dead_letters"),
-        ("coordinator/runs.py", "from coordinator.kafka_client import new_client", "coordinator.kafka_client"),
-        ("coordinator/dead_letters/writer.py", "from coordinator import runs", "coordinator.runs"),
-        ("coordinator/dead_letters/writer.py", "from coordinator.service import server", "coordinator.service.server"),
-        ("share_source/reader.py", "from coordinator import runs", "coordinator.runs"),
+        ("coordinator/client/rpc.py", "from coordinator import runs", "coordinator.core.runs"),
+        ("coordinator/core/runs.py", "from coordinator.dead_letters import letter", "coordinator.dead_letters"),
+        (
+            "coordinator/core/runs.py",
+            "from coordinator.protocol.librdkafka import new_client",
+            "coordinator.protocol.librdkafka",
+        ),
+        ("coordinator/dead_letters/producer.py", "from coordinator import runs", "coordinator.core.runs"),
+        (
+            "coordinator/dead_letters/producer.py",
+            "from coordinator.service import server",
+            "coordinator.service.server",
+        ),
+        ("share_source/reader.py", "from coordinator import runs", "coordinator.core.runs"),
         ("share_source/reader.py", "import share_sink", "share_sink"),
-        ("share_source/reader.py", "import coordinator.embedded_broker", "coordinator.embedded_broker"),
-        ("share_source/demo/story.py", "from share_sink import acknowledge", "share_sink"),
-        ("share_source/demo/query_program.py", "import coordinator.client", "coordinator.client"),
+        ("share_source/reader.py", "import sharegroup.demo.embedded_broker", "sharegroup.demo.embedded_broker"),
+        ("sharegroup/demo/story.py", "from share_sink import acknowledge", "share_sink"),
+        ("sharegroup/demo/query_program.py", "import coordinator.client", "coordinator.client"),
         ("share_sink/writer.py", "from share_source import reader", "share_source.reader"),
         ("pyspark_sharegroup/__init__.py", "import coordinator.client", "coordinator.client"),
         ("pyspark_sharegroup/__init__.py", "import pyspark", "pyspark"),
@@ -248,20 +260,20 @@ def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, ref
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("coordinator/runs.py", "import msgspec, sortedcontainers, bisect\nfrom coordinator import values"),
-        ("coordinator/state_log/combiner.py", "import struct\nfrom coordinator.runs import Run"),
-        ("coordinator/service/server.py", "import time, pyarrow.flight\nfrom coordinator.runs import Run"),
+        ("coordinator/core/runs.py", "import msgspec, sortedcontainers, bisect\nfrom coordinator import values"),
+        ("coordinator/state_log/combiner.py", "import struct\nfrom coordinator.core.runs import Run"),
+        ("coordinator/service/server.py", "import time, pyarrow.flight\nfrom coordinator.core.runs import Run"),
         ("coordinator/service/server.py", "from coordinator.state_log.combiner import combine"),
-        ("coordinator/client/rpc.py", "import time\nfrom coordinator.values import Range"),
-        ("coordinator/client/rpc.py", "from coordinator.kafka_client import new_client"),
-        ("coordinator/dead_letters/writer.py", "from coordinator.kafka_client import new_client"),
-        ("share_source/demo/story.py", "from coordinator.embedded_broker import EmbeddedBroker\nimport rich"),
-        ("share_source/demo/query_program.py", "from share_sink import acknowledge\nimport pyspark"),
+        ("coordinator/client/rpc.py", "import time\nfrom coordinator.protocol.values import Range"),
+        ("coordinator/client/rpc.py", "from coordinator.protocol.librdkafka import new_client"),
+        ("coordinator/dead_letters/producer.py", "from coordinator.protocol.librdkafka import new_client"),
+        ("sharegroup/demo/story.py", "from sharegroup.demo.embedded_broker import EmbeddedBroker\nimport rich"),
+        ("sharegroup/demo/query_program.py", "from share_sink import acknowledge\nimport pyspark"),
         ("pyspark_sharegroup/__init__.py", "from share_source.data_source import DefaultSource"),
     ],
 )
 def test_what_a_room_may_import_is_allowed(tmp_path, path, line):
-    write(tmp_path / "coordinator/values.py", "")
+    write(tmp_path / "coordinator/protocol/values.py", "")
     write(tmp_path / path, line)
     assert broken_rules(tmp_path) == []
 

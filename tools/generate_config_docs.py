@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from coordinator.client.kafka_options import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
-from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
-from coordinator.config_key import ConfigKey, show  # noqa: E402
+from coordinator.config.keys import ConfigKey, show  # noqa: E402
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
 from share_sink.option_table import OPTIONS as SINK_OPTIONS  # noqa: E402
 from share_sink.option_table import REFUSED as SINK_REFUSED  # noqa: E402
 from share_source.option_table import OPTIONS, REFUSED  # noqa: E402

@@ -16,7 +16,7 @@ from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import Connection, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, store_of
-from coordinator.errors import (
+from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
     NotCoordinator,

@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordinator.errors import BrokerNotReachable
-from coordinator.kafka_client import new_client
+from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.librdkafka import new_client
 
 BROKER_TIMEOUT_S = 15.0
 

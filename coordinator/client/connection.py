@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from coordinator.messages import NextPlan
-from coordinator.wire import Endpoint, Health, Healthy, decode_answer, encode
+from coordinator.protocol.messages import NextPlan
+from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
 
 CALL_TIMEOUT_S = 45.0
 HEALTH_TIMEOUT_S = 5.0

@@ -12,12 +12,17 @@ from typing import ClassVar
 
 import msgspec
 
-from coordinator.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, Tls, TokenRefused, Unreachable
-from coordinator.config import CoordinatorConfig
-from coordinator.errors import CoordinatorUnreachable, CoordinatorVersionMismatch, NotAuthorized, ShareGroupError
-from coordinator.token_file import read_file, read_token
-from coordinator.wire import PROTOCOL, CoordinatorFound, Endpoint, FindCoordinator
+from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
+from coordinator.protocol.errors import (
+    CoordinatorUnreachable,
+    CoordinatorVersionMismatch,
+    NotAuthorized,
+    ShareGroupError,
+)
+from coordinator.protocol.secret_files import read_file, read_token
+from coordinator.protocol.wire import PROTOCOL, CoordinatorFound, Endpoint, FindCoordinator
 
 CA_KEY = "share.coordinator.ssl.ca.location"
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from coordinator.client.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
-from coordinator.config import nearest
+from coordinator.config.resolved import nearest
 
 PREFIX = "kafka."
 

@@ -26,14 +26,14 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from coordinator.client.connection import Connection, Unreachable
-from coordinator.errors import (
+from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
     CoordinatorVersionMismatch,
     ShareGroupError,
     UnsafeDirectory,
 )
-from coordinator.wire import PROTOCOL, Endpoint, LaunchSettings, decode_answer, encode
+from coordinator.protocol.wire import PROTOCOL, Endpoint, LaunchSettings, decode_answer, encode
 
 RUNTIME_VARIABLE = "SHAREGROUP_RUNTIME_DIR"
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"

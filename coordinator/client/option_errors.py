@@ -1,11 +1,11 @@
-"""Named errors of options that source and sink have alike; their form is that of coordinator.errors.
+"""Named errors of options that source and sink have alike; their form is that of coordinator.protocol.errors.
 
 All are found before the query's first batch.
 """
 
 from __future__ import annotations
 
-from coordinator.errors import ShareGroupError
+from coordinator.protocol.errors import ShareGroupError
 
 
 class MissingOption(ShareGroupError):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from coordinator.client.kafka_options import PREFIX, SHARE_GROUPS_FORBID, to_librdkafka
 from coordinator.client.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
-from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, CoordinatorConfig, GroupConfig, nearest
-from coordinator.errors import UnknownConfig
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, CoordinatorConfig, GroupConfig, nearest
+from coordinator.protocol.errors import UnknownConfig
 
 GROUP_PREFIXES = ("share.", "errors.")
 LARGEST = 2**63 - 1
@@ -79,7 +79,7 @@ def group_id(given: Mapping[str, str], why: str) -> str:
 
 
 def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Group and coordinator configs, checked, as the texts that were given. Errors of coordinator.config."""
+    """Group and coordinator configs, checked, as the texts that were given. Errors of coordinator.config.resolved."""
     found = {name: value for name, value in given.items() if name.startswith(GROUP_PREFIXES)}
     known = {**GROUP_KEYS, **COORDINATOR_KEYS}
     for name in found:

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
-from coordinator.messages import Heartbeat, Joined, JoinGroup, LeaveGroup
+from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
+from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, LeaveGroup
 
 COMES_BACK = 5
 """Times in one call: the group may be loaded again, and every session with it, between coming back and the request."""

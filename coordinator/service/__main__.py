@@ -9,10 +9,10 @@ import sys
 
 import msgspec
 
-from coordinator.errors import InternalError, InvalidRequest, ShareGroupError
-from coordinator.service.launch import log_to, run
-from coordinator.service.process_end import end_process
-from coordinator.wire import LaunchSettings, Started, encode, encode_error
+from coordinator.protocol.errors import InternalError, InvalidRequest, ShareGroupError
+from coordinator.protocol.wire import LaunchSettings, Started, encode, encode_error
+from coordinator.service.on_demand import log_to, run
+from coordinator.service.process.process_exit import end_process
 
 
 def _say(line: bytes) -> None:

@@ -16,15 +16,15 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config import ServerConfig
-from coordinator.errors import (
+from coordinator.config.resolved import ServerConfig
+from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
     CoordinatorNotAvailable,
     InvalidRequest,
     TopicIdsMissing,
 )
-from coordinator.messages import (
+from coordinator.protocol.messages import (
     Acknowledge,
     AcquiredReply,
     AcquireRecords,
@@ -42,18 +42,18 @@ from coordinator.messages import (
     StageOutcomes,
     UsePlan,
 )
-from coordinator.service import scripts
-from coordinator.service.broker_watch import BrokerWatch
-from coordinator.service.cluster import EARLIEST, Where
-from coordinator.service.dead_letter_topic import check_dead_letter_topic
-from coordinator.service.gaps import Gaps, count_offsets
-from coordinator.service.gone_topics import gone_topic_ids
-from coordinator.service.group_limits import GroupLimits
-from coordinator.service.scripts import Facts, View
-from coordinator.service.shard import one
+from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.brokers.cluster import EARLIEST, Where
+from coordinator.service.brokers.deleted_topics import gone_topic_ids
+from coordinator.service.brokers.log_gaps import Gaps, count_offsets
+from coordinator.service.brokers.subscription import Subscription, TopicPartitionId, starting_offsets
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.open_state import Engined
+from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.runtime.runtime import one
+from coordinator.service.runtime.transactions import Facts, View
 from coordinator.service.sinks import open_sink
-from coordinator.service.state import Engined
-from coordinator.service.subscription import Subscription, TopicPartitionId, starting_offsets
 
 LONGEST_WAIT_MS = 60_000
 LOOK_AGAIN_S = 1.0
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 class CoordinatorService:
-    """Answers any request of :mod:`coordinator.messages`."""
+    """Answers any request of :mod:`coordinator.protocol.messages`."""
 
     def __init__(self, engine: Engined, watch: BrokerWatch, limits: GroupLimits | None = None) -> None:
         self._engine = engine

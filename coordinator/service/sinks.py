@@ -1,19 +1,19 @@
 """A sink begins: its configs are set, what can be wrong with its dead letter queue is found, and it learns what its
-staging is pinned to (:class:`~coordinator.messages.OpenSink`)."""
+staging is pinned to (:class:`~coordinator.protocol.messages.OpenSink`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.commands import AlterConfigs
-from coordinator.config import GroupConfig
-from coordinator.errors import GroupIdNotFound
-from coordinator.messages import OpenSink, SinkOpened
-from coordinator.service.cluster import Cluster
-from coordinator.service.dead_letter_topic import check_dead_letter_topic
-from coordinator.service.shard import Script, Steps
-from coordinator.service.state import Engined
-from coordinator.share_group import ShareGroup
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.commands import AlterConfigs
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import GroupIdNotFound
+from coordinator.protocol.messages import OpenSink, SinkOpened
+from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.open_state import Engined
+from coordinator.service.runtime.runtime import Script, Steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from coordinator.config import ServerConfig
-from coordinator.service import launch
-from coordinator.service.doorkeeper import Doorkeeper, raise_descriptor_limit
-from coordinator.service.log_lines import log_lines
-from coordinator.service.native_log import NativeLog
-from coordinator.service.seldom import SeldomLog
+from coordinator.config.resolved import ServerConfig
+from coordinator.service import on_demand as launch
+from coordinator.service.process.log_format import log_lines
+from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.process.stderr_capture import NativeLog
+from coordinator.service.server.unauthenticated_connections import Doorkeeper, raise_descriptor_limit
 from coordinator.service.standalone_config import Standalone
 
 _log = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.config import COORDINATOR_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, nearest
-from coordinator.errors import ConfigOutOfBounds, MissingConfig, UnknownConfig
-from coordinator.service.listener import Listener, listener_of
-from coordinator.service.properties_file import read_properties
-from coordinator.token_file import read_token
-from coordinator.wire import LaunchSettings
+from coordinator.config.resolved import COORDINATOR_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, nearest
+from coordinator.protocol.errors import ConfigOutOfBounds, MissingConfig, UnknownConfig
+from coordinator.protocol.secret_files import read_token
+from coordinator.protocol.wire import LaunchSettings
+from coordinator.service.process.properties_file import read_properties
+from coordinator.service.server.listener import Listener, listener_of
 
 BROKERS = "bootstrap.servers"
 KAFKA_PREFIX = "kafka."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.runs import Run, RunMap
+from coordinator.core.runs import Run, RunMap
 from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue, StateBatch
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from coordinator.records import LogStartMoved, PartitionInitialized, Record, RunsChanged, UnreadableRecord
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
+from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, RunsChanged, UnreadableRecord
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.values import TopicIdPartition
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.owner import Owner, decode_owner
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, pieces
@@ -30,7 +31,6 @@ from coordinator.state_log.record_keys import (
     key_head,
 )
 from coordinator.state_log.record_values import StateBatch
-from coordinator.values import TopicIdPartition
 
 MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
 """A longer snapshot goes on in updates."""

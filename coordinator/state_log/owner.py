@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coordinator.records import UnreadableRecord
+from coordinator.core.records import UnreadableRecord
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

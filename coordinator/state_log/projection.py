@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from coordinator.record_state import TERMINAL, RecordState
-from coordinator.runs import Run
-from coordinator.share_partition import SharePartition
+from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.runs import Run
+from coordinator.core.share_partition import SharePartition
 from coordinator.state_log.record_values import MAX_DELIVERY_COMPLETE_COUNT, MAX_DELIVERY_COUNT, StateBatch
 
 

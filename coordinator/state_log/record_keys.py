@@ -14,7 +14,7 @@ from coordinator.state_log.primitives import INT16, INT32, INT64, Reader, number
 SHARE_SNAPSHOT = 0
 SHARE_UPDATE = 1
 GROUP_RECORD = 100
-"""The lowest type that is ours: a record of :mod:`coordinator.records`, as ``encode_record`` wrote it."""
+"""The lowest type that is ours: a record of :mod:`coordinator.core.records`, as ``encode_record`` wrote it."""
 GROUP_SNAPSHOT = 101
 GROUP_OWNER = 102
 

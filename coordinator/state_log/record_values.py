@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from coordinator.record_state import RecordState
+from coordinator.core.record_state import RecordState
 from coordinator.state_log.primitives import (
     INT16,
     INT32,

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coordinator.record_state import TERMINAL, RecordState
-from coordinator.records import PlanAcquired, PlanCompleted, Record, RunsChanged, decode_record
-from coordinator.service.kafka_store.log_reader import LogReader
-from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.records import PlanAcquired, PlanCompleted, Record, RunsChanged, decode_record
+from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import decode_owner
 from coordinator.state_log.placement import state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, decode_key

@@ -23,8 +23,8 @@ import msgspec
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.errors import ShareGroupError
-from coordinator.messages import NextPlan, Plan, UsePlan
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import NextPlan, Plan, UsePlan
 
 FAILED_BY_NAME = 3
 

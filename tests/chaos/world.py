@@ -16,10 +16,10 @@ import msgspec
 from confluent_kafka import Producer
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.errors import ShareGroupError
-from coordinator.messages import DescribeGroup, GroupDescription
-from coordinator.service.cluster import KafkaCluster
-from coordinator.service.kafka_store.state_topic import STATE_TOPIC
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import DescribeGroup, GroupDescription
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from tests.chaos.audit import Audit, acked, audited, delivered, journal
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member

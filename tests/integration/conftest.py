@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.service.stores.kafka.state_topic import StateTopic
 from tests.support.state_topics import Hosts
 
 

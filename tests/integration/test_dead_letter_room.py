@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from coordinator.dead_letters.letter import Origin, letter, origin_of
-from coordinator.dead_letters.originals import Absent, Original, Originals, Why
-from coordinator.dead_letters.writer import Fate, LetterWriter
-from coordinator.errors import BrokerNotReachable
-from coordinator.values import Disposition
+from coordinator.dead_letters.producer import Fate, LetterWriter
+from coordinator.dead_letters.record_format import Origin, letter, origin_of
+from coordinator.dead_letters.source_records import Absent, Original, Originals, Why
+from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.values import Disposition
 from tests.support.rejecting import read_all
 from tests.support.waiting import wait_until
 

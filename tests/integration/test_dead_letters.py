@@ -8,12 +8,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.dead_letters.letter import Origin
-from coordinator.dead_letters.originals import Originals
-from coordinator.errors import DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, UnknownMemberId
-from coordinator.messages import Heartbeat
-from coordinator.service import dead_letter_office, letter_backlog, letter_desk
-from coordinator.values import AcknowledgeType
+from coordinator.dead_letters.record_format import Origin
+from coordinator.dead_letters.source_records import Originals
+from coordinator.protocol.errors import DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, UnknownMemberId
+from coordinator.protocol.messages import Heartbeat
+from coordinator.protocol.values import AcknowledgeType
+from coordinator.service.dead_letters import dispatcher as dead_letter_office
+from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters import group_worker as letter_desk
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
 from tests.support.rejecting import Rejecting, origins, read_all, said

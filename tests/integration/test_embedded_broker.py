@@ -6,7 +6,7 @@ import sys
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordinator.embedded_broker import PARTITIONS_PER_TOPIC, EmbeddedBroker
+from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC, EmbeddedBroker
 
 
 def test_a_topic_has_its_partitions_when_it_is_created(embedded, unique):

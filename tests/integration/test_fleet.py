@@ -8,8 +8,8 @@ import json
 import pytest
 from confluent_kafka import Consumer
 
-from coordinator.errors import CoordinatorNotAvailable, InvalidKafkaConfig, NotCoordinator
-from coordinator.service.fleet import Fleet
+from coordinator.protocol.errors import CoordinatorNotAvailable, InvalidKafkaConfig, NotCoordinator
+from coordinator.service.fleet.fleet import Fleet
 from tests.support.fleet_process import FleetProcess
 from tests.support.waiting import wait_until
 
@@ -203,7 +203,7 @@ def test_the_state_is_never_fetched(fleet, kafka, state, monkeypatch):
     stats: list[dict] = []
     watched = {"statistics.interval.ms": 100, "stats_cb": lambda text: stats.append(json.loads(text))}
     monkeypatch.setattr(
-        "coordinator.service.fleet.Consumer", lambda config, **more: Consumer({**config, **watched}, **more)
+        "coordinator.service.fleet.fleet.Consumer", lambda config, **more: Consumer({**config, **watched}, **more)
     )
     kafka.produce(state["topic"], [str(n) for n in range(50)])
     reads = fleet(1)

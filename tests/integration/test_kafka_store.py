@@ -5,10 +5,10 @@ import uuid
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from coordinator.errors import GroupTakenOver, NotCoordinator, StateRecordUnreadable, StateTopicUnfit
-from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.kafka_store.log_reader import LogReader
-from coordinator.service.store import StoreFenced, StoreRefused
+from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, StateRecordUnreadable, StateTopicUnfit
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.service.stores.store import StoreFenced, StoreRefused
 from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, encode_key
 from tests.support.state_topics import state_topic, taken
 from tests.unit.store_contract import StoreContract

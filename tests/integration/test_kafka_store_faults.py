@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import KafkaException
 
-from coordinator.commands import CreateGroup
-from coordinator.errors import BrokerNotReachable, CoordinatorNotAvailable
-from coordinator.messages import DescribeGroup, JoinGroup
-from coordinator.record_state import RecordState
-from coordinator.service.engine import Engine
-from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.shard import Shard, one
-from coordinator.service.store import StoreDoubtful, StoreRefused
+from coordinator.core.commands import CreateGroup
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable
+from coordinator.protocol.messages import DescribeGroup, JoinGroup
+from coordinator.service.runtime.event_loop import Engine
+from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.store import StoreDoubtful, StoreRefused
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import (
     GroupRecordKey,
@@ -115,8 +115,8 @@ def test_members_are_told_to_ask_again_and_the_group_comes_back_by_itself(open_a
 
 DIES_IN_MID_WRITE = """
 import sys
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import NewestTaker
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
 from tests.support.state_topics import in_mid_write, owner, state_topic, taken

@@ -8,9 +8,9 @@ import pytest
 
 from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
-from coordinator.dead_letters.letter import Origin, origin_of
-from coordinator.errors import UnknownMemberId
-from coordinator.messages import Heartbeat
+from coordinator.dead_letters.record_format import Origin, origin_of
+from coordinator.protocol.errors import UnknownMemberId
+from coordinator.protocol.messages import Heartbeat
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.waiting import wait_until
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.broker
 RECORDS = 200
 FAULT = """
 import pathlib, threading
-from coordinator.service import letter_backlog
+from coordinator.service.dead_letters import group_backlog as letter_backlog
 
 def file(*_):
     pathlib.Path({reached!r}).touch()

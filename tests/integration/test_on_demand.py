@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from coordinator.client import cluster_metadata, on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.errors import (
+from coordinator.protocol.errors import (
     BrokerNotReachable,
     FencedMemberEpoch,
     InvalidKafkaConfig,
@@ -29,8 +29,8 @@ from coordinator.errors import (
     StateStoreTooNew,
     UnsafeDirectory,
 )
-from coordinator.messages import DescribeGroup, LatestOffsets, NextPlan, UsePlan
-from coordinator.service.sqlite_store import SqliteStore
+from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, UsePlan
+from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.waiting import wait_until
 
 SECRET = "s3cret-of-the-broker"

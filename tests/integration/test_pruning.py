@@ -4,14 +4,14 @@ import uuid
 
 import pytest
 
-from coordinator.commands import CreateGroup
-from coordinator.errors import GroupTakenOver
-from coordinator.records import GroupCreated, encode_records
-from coordinator.service.cluster import EARLIEST, LATEST
-from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.kafka_store.pruning import FAR_BACK, Pruning
-from coordinator.service.shard import Shard, one
-from coordinator.service.store import StoreFenced
+from coordinator.core.commands import CreateGroup
+from coordinator.core.records import GroupCreated, encode_records
+from coordinator.protocol.errors import GroupTakenOver
+from coordinator.service.brokers.cluster import EARLIEST, LATEST
+from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
+from coordinator.service.stores.store import StoreFenced
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
 from tests.support.state_topics import in_mid_write, state_topic, taken
 from tests.support.waiting import wait_until

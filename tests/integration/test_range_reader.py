@@ -8,7 +8,7 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from coordinator.values import AcquiredRange
+from coordinator.protocol.values import AcquiredRange
 from share_source import consumers
 from share_source.errors import ReadTimeout, RecordsGone
 from share_source.offset_ranges import PartitionRanges

@@ -6,12 +6,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.client.option_errors import MissingOption, RefusedOption
-from coordinator.dead_letters.letter import Disposition, Letter, Origin, letter
-from coordinator.errors import BrokerNotReachable, ConfigOutOfBounds, UnknownTopic
-from share_sink import redrive
-from share_sink.dead_letter import REDRIVES
+from coordinator.dead_letters.record_format import Disposition, Letter, Origin, letter
+from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, UnknownTopic
 from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
-from share_sink.redrive_report import Sent
+from share_sink.redrive import redrive
+from share_sink.redrive.dlq_reader import REDRIVES
+from share_sink.redrive.report import Sent
 from sharegroup.__main__ import run
 from tests.support.kafka_broker import free_ports
 

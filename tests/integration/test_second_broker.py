@@ -5,10 +5,10 @@ import contextlib
 
 import pytest
 
-from coordinator.dead_letters.letter import Origin
-from coordinator.errors import DeadLetterTopicMissing, UnknownTopic
-from coordinator.service import dead_letter_office
-from coordinator.values import AcknowledgeType
+from coordinator.dead_letters.record_format import Origin
+from coordinator.protocol.errors import DeadLetterTopicMissing, UnknownTopic
+from coordinator.protocol.values import AcknowledgeType
+from coordinator.service.dead_letters import dispatcher as dead_letter_office
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.waiting import wait_until
 

@@ -7,9 +7,9 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.errors import BrokerNotReachable, UnknownTopic
-from coordinator.messages import LatestOffsets, NextPlan, UsePlan
-from coordinator.service.cluster import EARLIEST, LATEST, KafkaCluster
+from coordinator.protocol.errors import BrokerNotReachable, UnknownTopic
+from coordinator.protocol.messages import LatestOffsets, NextPlan, UsePlan
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker

@@ -7,7 +7,8 @@ from confluent_kafka import AcknowledgeType, ShareConsumer
 from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.messages import (
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcquireRecords,
@@ -16,8 +17,7 @@ from coordinator.messages import (
     PartitionAcks,
     UsePlan,
 )
-from coordinator.record_state import RecordState
-from coordinator.service.kafka_store.state_topic import STATE_TOPIC
+from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.state_log.placement import state_partition_of
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_log import read_all

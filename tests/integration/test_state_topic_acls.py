@@ -4,13 +4,13 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.errors import StateTopicNotAuthorized
-from coordinator.service.cluster import EARLIEST, KafkaCluster
-from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
-from coordinator.service.kafka_store.pruning import Pruning
-from coordinator.service.kafka_store.state_topic import STATE_TOPIC, StateTopic
+from coordinator.protocol.errors import StateTopicNotAuthorized
+from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import NewestTaker
+from coordinator.service.stores.kafka.pruning import Pruning
+from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker
 from tests.support.state_topics import owner, taken

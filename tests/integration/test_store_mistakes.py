@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.errors import GroupTakenOver, StateRecordUnreadable
-from coordinator.service.kafka_store import kafka_store
-from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
-from coordinator.service.store import StoreDoubtful, StoreFenced
+from coordinator.protocol.errors import GroupTakenOver, StateRecordUnreadable
+from coordinator.service.stores.kafka import kafka_store
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import NewestTaker
+from coordinator.service.stores.store import StoreDoubtful, StoreFenced
 from tests.support.state_topics import Hosts, in_mid_write, state_topic, taken
 
 pytestmark = pytest.mark.broker

@@ -13,9 +13,9 @@ import pytest
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Connection
 from coordinator.client.session import MemberSession
-from coordinator.errors import CoordinatorNotAvailable, NotCoordinator
-from coordinator.messages import Acknowledge, DescribeGroup, Heartbeat, NextPlan, UsePlan
-from coordinator.wire import Endpoint
+from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator
+from coordinator.protocol.messages import Acknowledge, DescribeGroup, Heartbeat, NextPlan, UsePlan
+from coordinator.protocol.wire import Endpoint
 from tests.chaos.audit import audited
 from tests.support.standalone import TOKEN, StandaloneProcess, wait_shared
 from tests.support.state_topics import state_topic

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.commands import AlterConfigs, InitializePartitions, PartitionStart, TopicPartitions
-from coordinator.messages import (
+from coordinator.core.commands import AlterConfigs, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.record_state import RecordState
+from coordinator.core.runs import Run
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcquireRecords,
@@ -13,9 +15,7 @@ from coordinator.messages import (
     LeaveGroup,
     PartitionAcks,
 )
-from coordinator.record_state import RecordState
-from coordinator.runs import Run
-from coordinator.values import AcknowledgeType
+from coordinator.protocol.values import AcknowledgeType
 from tests.unit.group_driver import GroupDriver
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.commands import acknowledge, fetch, membership
-from coordinator.config import GroupConfig
-from coordinator.record_state import RecordState
-from coordinator.records import PartitionInitialized, RunsChanged, decode_record
-from coordinator.runs import Run
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
-from coordinator.values import AcknowledgeType, TopicIdPartition
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.commands import acknowledge, fetch, membership
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PartitionInitialized, RunsChanged, decode_record
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.values import AcknowledgeType, TopicIdPartition
 from tests.kip932.consumers import ShareConsumers
 from tests.unit.group_driver import TOPIC_ID
 

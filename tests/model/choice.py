@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.isolation import SOLO_BACKOFF_MAX_MS
+from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS
 from tests.model.naive import ACQUIRED, AVAILABLE, Key, Member, Partition, Plan, Record
 from tests.model.plans import isolation_try, most_together
 from tests.model.sinks import SinksModel

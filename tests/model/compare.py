@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.messages import LeftOut
-from coordinator.record_state import RecordState
-from coordinator.share_group import ShareGroup
+from coordinator.core.record_state import RecordState
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import LeftOut
 from tests.model.choice import ChoiceModel
 from tests.model.naive import ACQUIRED, AVAILABLE, KNOWN, Key, Plan
 from tests.unit.group_driver import GroupDriver

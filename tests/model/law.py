@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from coordinator.commands import (
+from coordinator.core.commands import (
     AcquirePlan,
     ArchiveGaps,
     CompletePlan,
@@ -17,12 +17,12 @@ from coordinator.commands import (
     MoveLogStarts,
     TakeUpPlan,
 )
-from coordinator.messages import Acknowledge, AcquireRecords, LeaveGroup
-from coordinator.record_state import TERMINAL, RecordState
-from coordinator.records import LogStartMoved, RunsChanged
-from coordinator.runs import Run, Segment
-from coordinator.share_group import ShareGroup
-from coordinator.values import TopicIdPartition
+from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.records import LogStartMoved, RunsChanged
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import Acknowledge, AcquireRecords, LeaveGroup
+from coordinator.protocol.values import TopicIdPartition
 
 ACQUIRES = (AcquirePlan, TakeUpPlan, AcquireRecords)
 ENDS_A_DELIVERY = (TakeUpPlan, LeaveGroup, Expire)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.isolation import integer_root
+from coordinator.core.isolation import integer_root
 from tests.model.naive import (
     ACKNOWLEDGED,
     ACQUIRED,

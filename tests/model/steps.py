@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from coordinator.commands import (
+from coordinator.core.commands import (
     AcquirePlan,
     AlterConfigs,
     ArchiveGaps,
@@ -23,8 +23,10 @@ from coordinator.commands import (
     LettersFiled,
     TakeUpPlan,
 )
-from coordinator.errors import ShareGroupError
-from coordinator.messages import (
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import encode_record
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcknowledgeReply,
@@ -37,9 +39,7 @@ from coordinator.messages import (
     PartitionOutcomes,
     StageOutcomes,
 )
-from coordinator.record_state import RecordState
-from coordinator.records import encode_record
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.model.choice import ChoiceModel
 from tests.model.compare import Comparison, check_taken_up
 from tests.model.law import check_decision

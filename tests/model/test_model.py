@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.errors import InvalidRecordState
+from coordinator.protocol.errors import InvalidRecordState
 from tests.model.naive import Refused
 from tests.model.walk import Walk
 from tests.unit.rules import sink_mistakes

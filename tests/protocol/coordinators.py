@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from coordinator.messages import DescribeGroup
-from coordinator.records import PartitionInitialized, Record, SessionRenewed, decode_record, encode_record
-from coordinator.runs import Run
-from coordinator.service import scripts
-from coordinator.service.shard import Script, Shard
-from coordinator.service.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
-from coordinator.share_group import ShareGroup
+from coordinator.core.records import PartitionInitialized, Record, SessionRenewed, decode_record, encode_record
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import DescribeGroup
+from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime.runtime import Script, Shard
+from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
 from tests.protocol.happened import Happened, runs_by_offset, what_happened
 from tests.protocol.memory import later, of_process, ordered
 from tests.protocol.requests import GROUP, Request, script_of, script_of_a_new_group

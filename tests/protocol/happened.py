@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.record_state import RecordState
-from coordinator.records import PlanTakenUp, RunsChanged
-from coordinator.records import Record as StateRecord
-from coordinator.runs import Run
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PlanTakenUp, RunsChanged
+from coordinator.core.records import Record as StateRecord
+from coordinator.core.runs import Run
 from tests.model.naive import Record
 from tests.model.plans import most_together
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, NamedTuple
 
-from coordinator.messages import AcknowledgeReply, AcquiredReply, Joined, OutcomesStaged, PlanReply
+from coordinator.protocol.messages import AcknowledgeReply, AcquiredReply, Joined, OutcomesStaged, PlanReply
 from tests.protocol.happened import bits
 from tests.protocol.requests import Request, Said
 from tests.protocol.setting import Setting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.records import (
+from coordinator.core.records import (
     ConfigsAltered,
     DataLost,
     GroupCreated,
@@ -19,8 +19,8 @@ from coordinator.records import (
     TopicRegistered,
     encode_record,
 )
-from coordinator.runs import Run
-from coordinator.share_group import ShareGroup
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
 from tests.protocol.setting import NOW_MS, SESSION_MS
 
 ORDER: tuple[type, ...] = (

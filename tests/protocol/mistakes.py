@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coordinator.commands import acquire
-from coordinator.messages import OutcomesStaged
-from coordinator.runs import Run
-from coordinator.service import shard
-from coordinator.service.shard import Shard
+from coordinator.core.commands import acquire
+from coordinator.core.runs import Run
+from coordinator.protocol.messages import OutcomesStaged
+from coordinator.service.runtime import runtime as shard
+from coordinator.service.runtime.runtime import Shard
 from tests.protocol import coordinators
 from tests.protocol.coordinators import OneLog
 from tests.protocol.members import Query

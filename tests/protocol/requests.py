@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from coordinator.commands import (
+from coordinator.core.commands import (
     AlterConfigs,
     CompletePlan,
     CreateGroup,
@@ -13,7 +13,8 @@ from coordinator.commands import (
     PartitionStart,
     TopicPartitions,
 )
-from coordinator.messages import (
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcquireRecords,
@@ -25,12 +26,11 @@ from coordinator.messages import (
     StageOutcomes,
     UsePlan,
 )
-from coordinator.service import scripts
-from coordinator.service.scripts import Facts
-from coordinator.service.shard import Script, Steps, one
-from coordinator.service.subscription import TopicPartitionId
-from coordinator.share_group import ShareGroup
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime.runtime import Script, Steps, one
+from coordinator.service.runtime.transactions import Facts
 from tests.protocol.setting import Setting
 
 GROUP, TOPIC, TOPIC_ID = "billing", "orders", "T"

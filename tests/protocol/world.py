@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from coordinator.messages import PlanReply
+from coordinator.protocol.messages import PlanReply
 from tests.protocol.coordinators import Coordinators, Served
 from tests.protocol.members import LOCAL, Consumer, Query
 from tests.protocol.requests import Request

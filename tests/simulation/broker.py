@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from coordinator.service.scripts import Facts
-from coordinator.service.subscription import TopicPartitionId
+from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.runtime.transactions import Facts
 
 TOPIC, TOPIC_ID = "orders", "T"
 Record = tuple[int, int]

@@ -11,14 +11,15 @@ import contextlib
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from coordinator.errors import ShareGroupError
-from coordinator.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, UsePlan
-from coordinator.service import letter_backlog, scripts
-from coordinator.service.letter_backlog import Backlog, Due
-from coordinator.service.scripts import Facts, View
-from coordinator.service.shard import Script, Shard, Steps
-from coordinator.service.subscription import TopicPartitionId
-from coordinator.share_group import ShareGroup
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, UsePlan
+from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters.group_backlog import Backlog, Due
+from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime.runtime import Script, Shard, Steps
+from coordinator.service.runtime.transactions import Facts, View
 from tests.simulation.broker import TOPIC, Broker
 from tests.simulation.faulty_store import Died, OwnedStore, StateLog
 from tests.simulation.network import Reply
@@ -145,7 +146,7 @@ class CoordinatorProcess(Process):
         yield self.world.between(0, 5) if self.world.happens(0.95) else self.world.between(0, 3_000)
         return facts
 
-    # --- dead letters: what coordinator.service.letter_desk does
+    # --- dead letters: what coordinator.service.dead_letters.group_worker does
 
     def _keep_office(self) -> Task:
         while True:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.service.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 from tests.simulation.world import Process, World
 
@@ -89,7 +89,7 @@ class StateLog:
 
 
 class OwnedStore(SoleOwner):
-    """One owner's way to the log. See :class:`coordinator.service.store.Store`."""
+    """One owner's way to the log. See :class:`coordinator.service.stores.store.Store`."""
 
     def __init__(self, log: StateLog, process: Process) -> None:
         self.log, self.process, self.world = log, process, log.world

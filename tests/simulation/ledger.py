@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from coordinator.record_state import TERMINAL, RecordState
-from coordinator.records import (
+from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.records import (
     LogStartMoved,
     MemberJoined,
     PartitionInitialized,
@@ -23,10 +23,10 @@ from coordinator.records import (
     RunsChanged,
     decode_record,
 )
-from coordinator.runs import Run
-from coordinator.service.store import StoredRecord
-from coordinator.share_group import ShareGroup
-from coordinator.staging import Verdict
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.staging import Verdict
+from coordinator.service.stores.store import StoredRecord
 from tests.simulation.broker import Broker, Record
 from tests.simulation.world import World
 from tests.unit.group_driver import durable_state

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from coordinator.messages import PlanReply
+from coordinator.protocol.messages import PlanReply
 from tests.simulation.spark_query import ProcessDied, Record, SimulatedCoordinator, SparkQuery
 from tests.unit.group_driver import SESSION_MS
 

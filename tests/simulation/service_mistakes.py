@@ -15,13 +15,13 @@ import msgspec
 import pytest
 from sortedcontainers import SortedList
 
-from coordinator import decide
-from coordinator.commands import Expire, FileLetters, acquire, complete, membership
-from coordinator.records import decode_record, encode_record
-from coordinator.runs import RunMap
-from coordinator.service import letter_backlog
-from coordinator.service.shard import Shard
-from coordinator.share_group import ShareGroup
+from coordinator.core import decide
+from coordinator.core.commands import Expire, FileLetters, acquire, complete, membership
+from coordinator.core.records import decode_record, encode_record
+from coordinator.core.runs import RunMap
+from coordinator.core.share_group import ShareGroup
+from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.runtime.runtime import Shard
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faulty_store import OwnedStore, StateLog
 from tests.simulation.world import Task

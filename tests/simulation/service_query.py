@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from coordinator.errors import CoordinatorNotAvailable, ShareGroupError
-from coordinator.messages import LatestOffsets, LeftOut, NextPlan, PlanReply, UsePlan
-from coordinator.values import OutcomeRun
+from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
+from coordinator.protocol.messages import LatestOffsets, LeftOut, NextPlan, PlanReply, UsePlan
+from coordinator.protocol.values import OutcomeRun
 from tests.simulation.broker import Broker, Record
 from tests.simulation.ledger import REJECT, RELEASE
 from tests.simulation.network import Network

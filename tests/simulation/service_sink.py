@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from coordinator.messages import PartitionOutcomes, StageOutcomes
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.simulation.broker import TOPIC, TOPIC_ID, Record
 from tests.simulation.ledger import ACCEPT, REJECT, RELEASE
 from tests.simulation.session import GROUP

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.errors import CoordinatorNotAvailable, FencedMemberEpoch, ShareGroupError, UnknownMemberId
-from coordinator.messages import Heartbeat, JoinGroup
+from coordinator.protocol.errors import CoordinatorNotAvailable, FencedMemberEpoch, ShareGroupError, UnknownMemberId
+from coordinator.protocol.messages import Heartbeat, JoinGroup
 from tests.simulation.broker import TOPIC
 from tests.simulation.network import NO_ANSWER, Network, Server
 from tests.simulation.world import Gone, Process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from coordinator.errors import CoordinatorNotAvailable, ShareGroupError
-from coordinator.messages import (
+from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcknowledgeReply,

@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.commands import AcquirePlan, CompletePlan, Expire, TakeUpPlan
-from coordinator.decide import decide
-from coordinator.errors import UnknownMemberId
-from coordinator.messages import Heartbeat, JoinGroup, PartitionBounds, PlanReply
-from coordinator.record_state import RecordState
-from coordinator.records import RunsChanged, encode_record
+from coordinator.core.commands import AcquirePlan, CompletePlan, Expire, TakeUpPlan
+from coordinator.core.decide import decide
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged, encode_record
+from coordinator.protocol.errors import UnknownMemberId
+from coordinator.protocol.messages import Heartbeat, JoinGroup, PartitionBounds, PlanReply
 from tests.unit.group_driver import GroupDriver
 
 Record = tuple[int, int]

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.errors import InternalError, ShareGroupError, StateRecordUnreadable
-from coordinator.isolation import isolation_class, slice_size
-from coordinator.messages import (
+from coordinator.core.isolation import isolation_class, slice_size
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.errors import InternalError, ShareGroupError, StateRecordUnreadable
+from coordinator.protocol.messages import (
     Acknowledge,
     AcknowledgeReply,
     AcquiredReply,
@@ -26,7 +27,6 @@ from coordinator.messages import (
     StageOutcomes,
     UsePlan,
 )
-from coordinator.record_state import RecordState
 from tests.simulation.broker import Record
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.ledger import ACCEPT, GAP, REJECT, Ledger

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from share_source.demo.processes import ENDING, undisturbed
+from sharegroup.demo.processes import ENDING, undisturbed
 from tests.support.waiting import wait_until
 
-DEMO = [sys.executable, "-m", "share_source.demo"]
+DEMO = [sys.executable, "-m", "sharegroup.demo.command"]
 END_WITHIN_S = 120
 """Far beyond what it takes."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from share_sink.archive import archive_dataset
+from share_sink.archive.batches import archive_dataset
 from tests.support.dead_letters import DeadLetter, read_letters
 from tests.support.group_state import describe
 from tests.support.kafka_broker import KafkaBroker

@@ -3,7 +3,7 @@ breaker: one small query each."""
 
 import pytest
 
-from share_sink.archive import archive_dataset
+from share_sink.archive.batches import archive_dataset
 from tests.support.dead_letters import read_letters
 from tests.support.group_state import describe, forget_clients
 from tests.support.share_job import Output, numbers

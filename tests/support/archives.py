@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystemHandler, LocalFileSystem, PyFileSystem
 
-from share_sink.archive import ArchiveWriter, finish_batch
-from share_sink.archive_place import Place
+from share_sink.archive.batches import ArchiveWriter, finish_batch
+from share_sink.archive.location import Place
 
 QUERY = {"group_id": "billing", "query_id": "q-1"}
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from itertools import count, islice
 
-from coordinator.errors import BrokerNotReachable
-from coordinator.service.cluster import EARLIEST, LATEST, TopicInfo, Where
+from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, TopicInfo, Where
 
 
 class FakeCluster:

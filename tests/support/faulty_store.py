@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
-from coordinator.records import Record
-from coordinator.service.store import NOTHING, Shown, Store, StoreDoubtful, StoredRecord, StoreRefused
-from coordinator.share_group import ShareGroup
+from coordinator.core.records import Record
+from coordinator.core.share_group import ShareGroup
+from coordinator.service.stores.store import NOTHING, Shown, Store, StoreDoubtful, StoredRecord, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
 Fault = Literal["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sys
 
-from coordinator.errors import ShareGroupError
-from coordinator.service.fleet import Fleet
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.service.fleet.fleet import Fleet
 
 
 def main() -> None:

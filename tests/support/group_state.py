@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.errors import GroupIdNotFound
-from coordinator.messages import DescribeGroup, GroupDescription
+from coordinator.protocol.errors import GroupIdNotFound
+from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from tests.support.share_job import ShareJob
 
 _clients: dict[tuple[str, str], CoordinatorClient] = {}

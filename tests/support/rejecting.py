@@ -7,8 +7,8 @@ from collections import Counter
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.dead_letters.letter import DISPOSITION, MESSAGE, Origin, origin_of
-from coordinator.messages import (
+from coordinator.dead_letters.record_format import DISPOSITION, MESSAGE, Origin, origin_of
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcquireRecords,
@@ -18,9 +18,9 @@ from coordinator.messages import (
     PartitionAcks,
     PartitionDescription,
 )
-from coordinator.service.launch import Coordinator
-from coordinator.values import AcknowledgeType
-from coordinator.wire import LaunchSettings
+from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.wire import LaunchSettings
+from coordinator.service.on_demand import Coordinator
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
 

@@ -1,11 +1,11 @@
 """A coordinator's service in this process, on a fake cluster and a real state file whose faults a test may choose."""
 
-from coordinator.messages import DescribeGroup, JoinGroup, NextPlan, UsePlan
-from coordinator.service.broker_watch import BrokerWatch
+from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, UsePlan
+from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.engine import Engine
-from coordinator.service.shard import Shard
-from coordinator.service.sqlite_store import SqliteStore
+from coordinator.service.runtime.event_loop import Engine
+from coordinator.service.runtime.runtime import Shard
+from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import FaultyStore
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Producer
 
-from coordinator.errors import ShareGroupError
+from coordinator.protocol.errors import ShareGroupError
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.dead_letters import Headers, read_records
 from tests.support.group_state import GroupState, describe

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from share_sink.archive import archive_dataset
+from share_sink.archive.batches import archive_dataset
 from tests.support.dead_letters import DeadLetter, read_letters
 from tests.support.share_job import Output
 from tests.support.sink_chaos import DLQ_PARTITIONS, SinkChaos, delay_ms, state_of

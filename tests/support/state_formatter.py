@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from coordinator.record_state import TERMINAL
+from coordinator.core.record_state import TERMINAL
 from coordinator.state_log.combiner import apply_update
 from coordinator.state_log.record_values import ShareSnapshotValue, StateBatch
 from tests.support.kafka_broker import KafkaBroker

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from coordinator.record_state import RecordState
-from coordinator.runs import Run
+from coordinator.core.record_state import RecordState
+from coordinator.core.runs import Run
 from coordinator.state_log.combiner import apply_update
 from coordinator.state_log.projection import Projection
 from coordinator.state_log.record_keys import ShareUpdateKey, decode_key

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from coordinator.service.cluster import KafkaCluster
-from coordinator.service.kafka_store.group_writer import GroupWriter
-from coordinator.service.kafka_store.kafka_store import KafkaStore
-from coordinator.service.kafka_store.ownership import NewestTaker
-from coordinator.service.kafka_store.state_topic import StateTopic
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import NewestTaker
+from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import Owner
 from tests.support.kafka_broker import KafkaBroker
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from coordinator.commands import (
+from coordinator.core.commands import (
     AcquirePlan,
     AlterConfigs,
     CompletePlan,
@@ -23,8 +23,11 @@ from coordinator.commands import (
     TakeUpPlan,
     TopicPartitions,
 )
-from coordinator.decide import decide
-from coordinator.messages import (
+from coordinator.core.decide import decide
+from coordinator.core.records import decode_record, encode_record
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import (
     JoinGroup,
     OutcomesStaged,
     PartitionBounds,
@@ -32,10 +35,7 @@ from coordinator.messages import (
     PlanReply,
     StageOutcomes,
 )
-from coordinator.records import decode_record, encode_record
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
-from coordinator.values import OutcomeRun, TopicIdPartition
+from coordinator.protocol.values import OutcomeRun, TopicIdPartition
 
 TOPIC_ID = "T"
 SESSION_MS = 45_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.records import encode_records
-from coordinator.runs import Run
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.core.records import encode_records
+from coordinator.core.runs import Run
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.unit.group_driver import GroupDriver
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from coordinator.service.store import Store, StoreDoubtful, StorePartlyFailed, StoreRefused
+from coordinator.service.stores.store import Store, StoreDoubtful, StorePartlyFailed, StoreRefused
 
 Reopen = Callable[[], Store]
 Fault = Literal["refused", "doubtful, not written", "doubtful, written"]

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
-from share_sink import archive
-from share_sink.archive import ArchiveWriter, archive_dataset, check_archive, discard_batch, finish_batch
-from share_sink.archive_place import Place, place_of
-from share_sink.archive_rows import SCHEMA
+from share_sink.archive import batches as archive
+from share_sink.archive.batches import ArchiveWriter, archive_dataset, check_archive, discard_batch, finish_batch
+from share_sink.archive.location import Place, place_of
+from share_sink.archive.parquet import SCHEMA
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
 from share_sink.options import SinkOptions
 from tests.support.archives import QUERY, Killed, Mortal, attempt, batch, mortal_place, read, rejected

@@ -9,8 +9,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from share_sink import archive, archive_compaction
-from share_sink.archive_compaction import Compacted, compact
+from share_sink.archive import batches as archive
+from share_sink.archive import compaction as archive_compaction
+from share_sink.archive.compaction import Compacted, compact
 from tests.support.archives import Killed, Mortal, batch, mortal_place, read, rejected
 
 ROWS = sorted([("a", n) for n in range(6)] + [("b", n) for n in range(6)])

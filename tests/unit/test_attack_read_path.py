@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordinator.values import AcquiredRange
+from coordinator.protocol.values import AcquiredRange
 from share_source.consumers import KeptConsumer, Standing
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor

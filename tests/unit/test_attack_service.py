@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.commands import (
+from coordinator.core.commands import (
     AcquirePlan,
     AlterConfigs,
     CreateGroup,
@@ -16,22 +16,22 @@ from coordinator.commands import (
     PartitionStart,
     TopicPartitions,
 )
-from coordinator.decide import decide
-from coordinator.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
-from coordinator.messages import Done, Heartbeat, Joined, JoinGroup, NextPlan, PartitionBounds, PlanReply
-from coordinator.record_state import RecordState
-from coordinator.records import RunsChanged, UnreadableRecord, decode_record, encode_record
-from coordinator.runs import Run
-from coordinator.service import gone_topics
-from coordinator.service.broker_watch import BrokerWatch
-from coordinator.service.cluster import LATEST, KafkaCluster, TopicInfo
-from coordinator.service.launch import keep_endpoint
-from coordinator.service.shard import Shard, one
-from coordinator.service.sqlite_store import SqliteStore
-from coordinator.service.store import StoreRefused
-from coordinator.service.subscription import Subscription
-from coordinator.share_group import ShareGroup
-from coordinator.wire import Endpoint, LaunchSettings
+from coordinator.core.decide import decide
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged, UnreadableRecord, decode_record, encode_record
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
+from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, NextPlan, PartitionBounds, PlanReply
+from coordinator.protocol.wire import Endpoint, LaunchSettings
+from coordinator.service.brokers import deleted_topics as gone_topics
+from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.brokers.cluster import LATEST, KafkaCluster, TopicInfo
+from coordinator.service.brokers.subscription import Subscription
+from coordinator.service.on_demand import keep_endpoint
+from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.stores.sqlite_store import SqliteStore
+from coordinator.service.stores.store import StoreRefused
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import held
 from tests.support.waiting import wait_until
@@ -117,7 +117,7 @@ def test_a_plan_is_read_at_the_isolation_level_that_the_group_has_now(running):
 
 
 def test_a_cluster_that_elects_its_controller_is_not_one_without_topic_ids(monkeypatch):
-    monkeypatch.setattr("coordinator.service.cluster.MAX_RETRY_PAUSE_S", 0.01)
+    monkeypatch.setattr("coordinator.service.brokers.cluster.MAX_RETRY_PAUSE_S", 0.01)
     controllers = [-1] * 6 + [3]
     cluster = KafkaCluster("nowhere:1", {}, 15_000)
     cluster._admin = SimpleNamespace(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.errors import (
+from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigOutOfBounds,
     InvalidPropertiesFile,
@@ -24,8 +24,8 @@ from coordinator.errors import (
     UnsafeFile,
     UnusableFile,
 )
+from coordinator.protocol.secret_files import TOKEN_VARIABLE, read_token
 from coordinator.service.standalone_config import read_config
-from coordinator.token_file import TOKEN_VARIABLE, read_token
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake
 from tests.support.standalone import CERTIFICATE, KEY, TOKEN, Certificates, write_properties, write_secret

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.config import (
+from coordinator.config.duration import parse_duration_ms
+from coordinator.config.keys import ConfigKey, show
+from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
     NEVER_MS,
@@ -23,9 +25,7 @@ from coordinator.config import (
     ServerConfig,
     offset_reset,
 )
-from coordinator.config_key import ConfigKey, show
-from coordinator.duration import parse_duration_ms
-from coordinator.errors import (
+from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigNotAvailable,
     ConfigOutOfBounds,

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
-from coordinator.config import NEVER_MS, CoordinatorConfig, GroupConfig, ServerConfig
-from coordinator.config_key import ConfigKey, Value, show
-from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
+from coordinator.config.keys import ConfigKey, Value, show
+from coordinator.config.resolved import NEVER_MS, CoordinatorConfig, GroupConfig, ServerConfig
+from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
+from coordinator.protocol.errors import (
+    ConfigConflict,
+    ConfigNotAvailable,
+    ConfigOutOfBounds,
+    ConfigTypeMismatch,
+    UnknownConfig,
+)
 
 NUMBER = ConfigKey(name="a.number", default=7, low=0, high=100, doc="A number.")
 

@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
-from coordinator.errors import (
+from coordinator.core.records import decode_record
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import (
     BrokerNotReachable,
     ConfigOutOfBounds,
     CoordinatorNotAvailable,
@@ -16,7 +18,7 @@ from coordinator.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from coordinator.messages import (
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcquireRecords,
@@ -27,8 +29,6 @@ from coordinator.messages import (
     NextPlan,
     PartitionAcks,
 )
-from coordinator.records import decode_record
-from coordinator.share_group import ShareGroup
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, held
 from tests.support.waiting import wait_until

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.commands import AcquirePlan, AlterConfigs, acquire
-from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks, PartitionBounds, PlanReply
+from coordinator.core.commands import AcquirePlan, AlterConfigs, acquire
+from coordinator.protocol.messages import (
+    AckBatch,
+    Acknowledge,
+    AcquireRecords,
+    PartitionAcks,
+    PartitionBounds,
+    PlanReply,
+)
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched
 from tests.unit.rules.test_plans import used_plan

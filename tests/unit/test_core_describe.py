@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.messages import (
+from coordinator.protocol.messages import (
     DescribeGroup,
     GroupDescription,
     JoinGroup,
@@ -11,7 +11,7 @@ from coordinator.messages import (
     PartitionDescription,
     PartitionPlan,
 )
-from coordinator.values import AcquiredRange, TopicIdPartition
+from coordinator.protocol.values import AcquiredRange, TopicIdPartition
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 from tests.unit.rules.test_given_up_plans import successor_with_another_plan
 from tests.unit.rules.test_isolation import acknowledged, fetched

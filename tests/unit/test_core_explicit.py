@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.commands import Gap
-from coordinator.errors import TooManyRejects
-from coordinator.messages import OutcomesStaged
-from coordinator.record_state import RecordState
-from coordinator.records import PlanCompleted, decode_record
-from coordinator.runs import Run
-from coordinator.values import AcknowledgeType, Disposition
+from coordinator.core.commands import Gap
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PlanCompleted, decode_record
+from coordinator.core.runs import Run
+from coordinator.protocol.errors import TooManyRejects
+from coordinator.protocol.messages import OutcomesStaged
+from coordinator.protocol.values import AcknowledgeType, Disposition
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.messages import AcquireRecords, PartitionBounds
-from coordinator.record_state import RecordState
-from coordinator.records import RunsChanged
-from coordinator.runs import Run
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
+from coordinator.protocol.messages import AcquireRecords, PartitionBounds
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 from tests.unit.rules.test_isolation import fetched
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import records
-from coordinator.commands import AlterConfigs, Expire
-from coordinator.isolation import integer_root, isolation_class, slice_size
-from coordinator.messages import LeaveGroup
-from coordinator.record_state import RecordState
-from coordinator.runs import Run
-from coordinator.staging import Verdict
-from coordinator.values import AcknowledgeType
+from coordinator.core import records
+from coordinator.core.commands import AlterConfigs, Expire
+from coordinator.core.isolation import integer_root, isolation_class, slice_size
+from coordinator.core.record_state import RecordState
+from coordinator.core.runs import Run
+from coordinator.core.staging import Verdict
+from coordinator.protocol.messages import LeaveGroup
+from coordinator.protocol.values import AcknowledgeType
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
 

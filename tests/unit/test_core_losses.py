@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.commands import (
+from coordinator.core.commands import (
     AcquirePlan,
     ArchiveGaps,
     CompletePlan,
@@ -12,9 +12,9 @@ from coordinator.commands import (
     PartitionStart,
     TopicPartitions,
 )
-from coordinator.messages import Done, LeftOut, PartitionBounds, PlanReply
-from coordinator.records import DataLost, decode_record
-from coordinator.values import TopicIdPartition
+from coordinator.core.records import DataLost, decode_record
+from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
+from coordinator.protocol.values import TopicIdPartition
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched
 from tests.unit.rules.test_plans import from_snapshot, used_plan

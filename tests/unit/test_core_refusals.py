@@ -8,9 +8,14 @@ from typing import get_args
 import msgspec
 import pytest
 
-from coordinator.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
-from coordinator.describe import describe_group
-from coordinator.errors import (
+from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.describe import describe_group
+from coordinator.core.record_state import TRANSITIONS, Event, RecordState, move
+from coordinator.core.records import PlanCompleted, Record, RunsChanged, UnreadableRecord, decode_record, encode_record
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     FencedMemberEpoch,
     ForeignPlan,
@@ -22,7 +27,7 @@ from coordinator.errors import (
     UnknownMemberId,
     error_from_wire,
 )
-from coordinator.messages import (
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     DescribeGroup,
@@ -33,13 +38,16 @@ from coordinator.messages import (
     LeaveGroup,
     PartitionAcks,
 )
-from coordinator.record_state import TRANSITIONS, Event, RecordState, move
-from coordinator.records import PlanCompleted, Record, RunsChanged, UnreadableRecord, decode_record, encode_record
-from coordinator.runs import Run
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
-from coordinator.values import TopicIdPartition
-from coordinator.wire import Endpoint, Health, LaunchSettings, decode_answer, decode_request, encode, encode_error
+from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.wire import (
+    Endpoint,
+    Health,
+    LaunchSettings,
+    decode_answer,
+    decode_request,
+    encode,
+    encode_error,
+)
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.unit.rules.test_isolation import fetched
 from tests.unit.rules.test_plans import used_plan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.commands import AlterConfigs
-from coordinator.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
-from coordinator.record_state import RecordState
-from coordinator.retry_policy import lot_of, release_delay_ms
-from coordinator.runs import Run
-from coordinator.values import Disposition
+from coordinator.core.commands import AlterConfigs
+from coordinator.core.record_state import RecordState
+from coordinator.core.release_backoff import lot_of, release_delay_ms
+from coordinator.core.runs import Run
+from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import Disposition
 from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
 from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states

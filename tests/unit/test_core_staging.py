@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.commands import InitializePartitions, PartitionStart, TopicPartitions
-from coordinator.decide import decide
-from coordinator.errors import (
+from coordinator.core.commands import InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.decide import decide
+from coordinator.core.records import PlanStaged, decode_record, encode_records
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import (
     BatchTakenUp,
     GroupIdNotFound,
     InvalidRequest,
@@ -14,10 +16,8 @@ from coordinator.errors import (
     SinkOutdated,
     StaleReceipts,
 )
-from coordinator.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
-from coordinator.records import PlanStaged, decode_record, encode_records
-from coordinator.share_group import ShareGroup
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import fetched
 from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states

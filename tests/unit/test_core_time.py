@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.commands import Expire
-from coordinator.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
-from coordinator.record_state import RecordState
-from coordinator.records import RunsChanged
-from coordinator.runs import Run
-from coordinator.share_partition import SharePartition
-from coordinator.values import TopicIdPartition
+from coordinator.core.commands import Expire
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
+from coordinator.protocol.values import TopicIdPartition
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched
 

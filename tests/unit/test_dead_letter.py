@@ -2,14 +2,14 @@
 
 import pytest
 
-from coordinator.dead_letters.letter import (
+from coordinator.dead_letters.record_format import (
     LONGEST_MESSAGE_BYTES,
     Origin,
     letter,
     letter_partition,
     origin_of,
 )
-from coordinator.values import Disposition
+from coordinator.protocol.values import Disposition
 
 ORIGIN = Origin("orders", 3, 4_294_967_297, "billing", 5)
 

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.service import dead_letter_office
-from coordinator.service.dead_letter_office import (
+from coordinator.service.dead_letters import dispatcher as dead_letter_office
+from coordinator.service.dead_letters.dispatcher import (
     FIRST_BACKOFF_S,
     JITTER,
     LONGEST_BACKOFF_S,
     DeadLetterOffice,
     backoff_s,
 )
-from coordinator.service.letter_desk import Left
+from coordinator.service.dead_letters.group_worker import Left
 from tests.support.waiting import wait_until
 
 

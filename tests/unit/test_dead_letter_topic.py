@@ -2,16 +2,16 @@
 
 import pytest
 
-from coordinator.config import GroupConfig
-from coordinator.errors import (
+from coordinator.config.resolved import GroupConfig
+from coordinator.protocol.errors import (
     BrokerNotReachable,
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
     GroupIdNotFound,
 )
-from coordinator.messages import DescribeGroup
-from coordinator.service.dead_letter_topic import check_dead_letter_topic
+from coordinator.protocol.messages import DescribeGroup
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from share_source.demo.checks import Outcome, check
-from share_source.demo.dead_letters import DeadLetter
-from share_source.demo.orders import Record
-from share_source.demo.payments import Asked
-from share_source.demo.traces import BatchOutput, Bill, KilledBatch
+from sharegroup.demo.checks import Outcome, check
+from sharegroup.demo.dead_letters import DeadLetter
+from sharegroup.demo.orders import Record
+from sharegroup.demo.payments import Asked
+from sharegroup.demo.traces import BatchOutput, Bill, KilledBatch
 
 BATCH = 10
 KILLED = ("A", 1)

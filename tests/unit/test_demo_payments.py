@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from share_source.demo.payments import BUSY, Payments
+from sharegroup.demo.payments import BUSY, Payments
 
 NEVER_BUSY, BUSY_ONCE, BUSY_TWICE = 71, 70, 270
 

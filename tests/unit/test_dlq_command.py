@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.dead_letters.letter import Disposition, Origin, letter
-from share_sink import dead_letter
-from share_sink.dead_letter import REDRIVES, DeadLetter
+from coordinator.dead_letters.record_format import Disposition, Origin, letter
 from share_sink.errors import RedriveStopped
-from share_sink.redrive_report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
+from share_sink.redrive import dlq_reader as dead_letter
+from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter
+from share_sink.redrive.report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
 from sharegroup.__main__ import run
 from sharegroup.dlq import ROWS, condition, summary
 from tests.support.command_line import mistake
@@ -193,7 +193,7 @@ def test_a_property_that_only_java_knows_is_named_without_its_value(tmp_path, ca
 
 @pytest.fixture
 def told_redrive(monkeypatch):
-    """What the command told `share_sink.redrive`, which then answers with `answer`."""
+    """What the command told `share_sink.redrive.redrive`, which then answers with `answer`."""
     told = SimpleNamespace(answer=RedriveReport(dlq_topic="dlq", dry_run=True))
 
     def redrive(dlq_topic, where, to, **more):
@@ -202,7 +202,7 @@ def told_redrive(monkeypatch):
             raise told.answer
         return told.answer
 
-    monkeypatch.setattr(importlib.import_module("share_sink.redrive"), "redrive", redrive)
+    monkeypatch.setattr(importlib.import_module("share_sink.redrive.redrive"), "redrive", redrive)
     return told
 
 

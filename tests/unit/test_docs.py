@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
-from coordinator.isolation import isolation_threshold, slice_size
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+from coordinator.core.isolation import isolation_threshold, slice_size
 from share_sink.option_table import OPTIONS as SINK_OPTIONS
 from share_sink.option_table import REFUSED as SINK_REFUSED
 from share_source.option_table import OPTIONS, REFUSED

@@ -8,11 +8,11 @@ import socket
 import pyarrow as pa
 import pytest
 
-from coordinator.addresses import parse_endpoint, parse_endpoints
 from coordinator.client import endpoints as endpoints_module
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
-from coordinator.errors import (
+from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
+from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     CoordinatorUnreachable,
     CoordinatorVersionMismatch,
@@ -21,9 +21,9 @@ from coordinator.errors import (
     NotCoordinator,
     TokenMissing,
 )
-from coordinator.messages import DescribeGroup, Done, GroupDescription, OutcomesStaged, StageOutcomes
-from coordinator.outcome_rows import SCHEMA
-from coordinator.service.flight_server import FlightServer
+from coordinator.protocol.messages import DescribeGroup, Done, GroupDescription, OutcomesStaged, StageOutcomes
+from coordinator.protocol.outcome_rows import SCHEMA
+from coordinator.service.server.flight_server import FlightServer
 
 TOKEN = "the-token-of-this-fleet"
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.errors import CoordinatorNotAvailable
-from coordinator.service.fleet_owners import Owners, client_id_of, endpoint_of
-from coordinator.service.fleet_proofs import GIVEN_UP_S, Proof, Proofs, Standing
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.service.fleet.membership_lease import GIVEN_UP_S, Proof, Proofs, Standing
+from coordinator.service.fleet.partition_owners import Owners, client_id_of, endpoint_of
 from tests.support.waiting import wait_until
 
 LEASE_S = 6.0
@@ -170,7 +170,7 @@ def test_members_that_are_none_of_ours_own_nothing(monkeypatch):
     ]
     group = SimpleNamespace(members=members, state="Stable")
     admin = SimpleNamespace(list_groups=lambda name, timeout: [group])
-    monkeypatch.setattr("coordinator.service.fleet_owners.AdminClient", lambda _: admin)
+    monkeypatch.setattr("coordinator.service.fleet.partition_owners.AdminClient", lambda _: admin)
     owners = Owners({}, "fleet", "state", 5.0)
     assert [owners.find(partition) for partition in (2, 3)] == ["h:2", "h:2"]
     for nobody in (0, 1):

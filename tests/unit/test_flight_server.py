@@ -5,8 +5,15 @@ import pyarrow.flight as flight
 import pytest
 
 from coordinator.client.connection import Connection, Unreachable
-from coordinator.errors import DataLoss, InternalError, InvalidRequest, RemoteError, ShareGroupError, error_from_wire
-from coordinator.messages import (
+from coordinator.protocol.errors import (
+    DataLoss,
+    InternalError,
+    InvalidRequest,
+    RemoteError,
+    ShareGroupError,
+    error_from_wire,
+)
+from coordinator.protocol.messages import (
     Acknowledge,
     AcknowledgeReply,
     AcknowledgeRows,
@@ -15,9 +22,9 @@ from coordinator.messages import (
     Heartbeat,
     LeaveGroup,
 )
-from coordinator.service.acknowledged_rows import SCHEMA
-from coordinator.service.flight_server import FlightServer
-from coordinator.wire import Endpoint, decode_answer
+from coordinator.protocol.wire import Endpoint, decode_answer
+from coordinator.service.server.acknowledged_rows import SCHEMA
+from coordinator.service.server.flight_server import FlightServer
 
 TOKEN = "a-token"
 

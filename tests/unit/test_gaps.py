@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.commands import ArchiveGaps, Gap
-from coordinator.record_state import RecordState
-from coordinator.service.gaps import AFTER_ERROR_S, Gaps
-from coordinator.service.scripts import Held
+from coordinator.core.commands import ArchiveGaps, Gap
+from coordinator.core.record_state import RecordState
+from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, Gaps
+from coordinator.service.runtime.transactions import Held
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 
@@ -29,7 +29,7 @@ def test_the_holes_of_a_range_are_named(cluster):
 
 def test_while_the_log_cannot_be_read_nothing_is_a_gap_nothing_is_evidence_and_nobody_waits_twice(cluster, monkeypatch):
     now_s = 100.0
-    monkeypatch.setattr("coordinator.service.gaps.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     gaps = Gaps(cluster)
     cluster.unreachable = True
     assert gaps.among([Held(*WHERE, 5, 9)], read_committed=False) == ()

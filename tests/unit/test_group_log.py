@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
-from coordinator.decide import decide
-from coordinator.errors import ShareGroupError
-from coordinator.messages import Acknowledge, PartitionAcks
-from coordinator.record_state import RecordState
-from coordinator.records import RunsChanged, UnreadableRecord, decode_record, encode_records
-from coordinator.runs import Run
-from coordinator.share_group import ShareGroup
+from coordinator.core.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.decide import decide
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged, UnreadableRecord, decode_record, encode_records
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import Acknowledge, PartitionAcks
+from coordinator.protocol.values import AcknowledgeType, TopicIdPartition
 from coordinator.state_log import group_log
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES, Entry, GroupLog
 from coordinator.state_log.owner import Owner, encode_owner
@@ -31,7 +32,6 @@ from coordinator.state_log.record_keys import (
     encode_key,
 )
 from coordinator.state_log.record_values import ShareSnapshotValue
-from coordinator.values import AcknowledgeType, TopicIdPartition
 from tests.kip932.consumers import ShareConsumers, batch
 from tests.support.state_records import TOPIC_ID, state_after
 from tests.unit.group_driver import durable_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.isolation import integer_root, slice_size, solo_backoff_ms
+from coordinator.core.isolation import integer_root, slice_size, solo_backoff_ms
 from tests.unit.group_driver import GroupDriver, ranges
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from coordinator.commands import LettersFiled
-from coordinator.record_state import RecordState
-from coordinator.records import RunsChanged
-from coordinator.runs import Run
-from coordinator.service import letter_backlog
-from coordinator.service.letter_backlog import BEGINNING, Due, coalesced, look
-from coordinator.values import Disposition, TopicIdPartition
+from coordinator.core.commands import LettersFiled
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
+from coordinator.protocol.values import Disposition, TopicIdPartition
+from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters.group_backlog import BEGINNING, Due, coalesced, look
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 from tests.unit.rules.source_driver import played
 

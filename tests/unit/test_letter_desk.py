@@ -7,14 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.dead_letters.letter import origin_of
-from coordinator.dead_letters.originals import Absent, Original, Why
-from coordinator.dead_letters.writer import Fate, Written
-from coordinator.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
-from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.service import gone_topics, letter_desk, letters
-from coordinator.service.letter_desk import Desk, Left
-from coordinator.service.seldom import SeldomLog
+from coordinator.dead_letters.producer import Fate, Written
+from coordinator.dead_letters.record_format import origin_of
+from coordinator.dead_letters.source_records import Absent, Original, Why
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.service.brokers import deleted_topics as gone_topics
+from coordinator.service.dead_letters import group_worker as letter_desk
+from coordinator.service.dead_letters import letters
+from coordinator.service.dead_letters.group_worker import Desk, Left
+from coordinator.service.process.rate_limited_log import SeldomLog
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
 

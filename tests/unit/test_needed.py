@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.records import UnreadableRecord
-from coordinator.state_log.needed import JUST_TAKEN, Needed
+from coordinator.core.records import UnreadableRecord
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
     GroupRecordKey,
@@ -13,6 +12,7 @@ from coordinator.state_log.record_keys import (
     ShareUpdateKey,
     encode_key,
 )
+from coordinator.state_log.retention import JUST_TAKEN, Needed
 from tests.support.state_records import TOPIC_ID
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.values import AcquiredRange
+from coordinator.protocol.values import AcquiredRange
 from share_source.offset_ranges import SMALL_BATCH_RECORDS, PartitionRanges, plan_tasks
 
 

@@ -17,7 +17,13 @@ from coordinator.client.option_errors import (
     UnknownKafkaOption,
     UnknownOption,
 )
-from coordinator.errors import ConfigConflict, ConfigNotAvailable, ConfigOutOfBounds, ShareGroupError, UnknownConfig
+from coordinator.protocol.errors import (
+    ConfigConflict,
+    ConfigNotAvailable,
+    ConfigOutOfBounds,
+    ShareGroupError,
+    UnknownConfig,
+)
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.options import SourceOptions
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.errors import InvalidRequest
-from coordinator.messages import PartitionOutcomes
-from coordinator.outcome_rows import SCHEMA, coalesce, partition_outcomes
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.errors import InvalidRequest
+from coordinator.protocol.messages import PartitionOutcomes
+from coordinator.protocol.outcome_rows import SCHEMA, coalesce, partition_outcomes
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 

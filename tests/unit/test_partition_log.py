@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coordinator.errors import ShareGroupError
-from coordinator.record_state import RecordState
-from coordinator.records import PartitionInitialized, RunsChanged, UnreadableRecord, decode_record
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PartitionInitialized, RunsChanged, UnreadableRecord, decode_record
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.values import AcknowledgeType, TopicIdPartition
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole, cold_partitions, pieces
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
@@ -24,7 +25,6 @@ from coordinator.state_log.record_values import (
     decode_update,
     encode_update,
 )
-from coordinator.values import AcknowledgeType, TopicIdPartition
 from tests.kip932.consumers import ShareConsumers
 from tests.support.state_records import (
     TOPIC_ID,

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coordinator.record_state import TRANSITIONS, Event, RecordState
+from coordinator.core.record_state import TRANSITIONS, Event, RecordState
 from tests.support.imports import ROOT
 
 

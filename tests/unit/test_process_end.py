@@ -17,7 +17,7 @@ def ended(program, *arguments):
 
 def test_what_was_printed_and_logged_is_written_and_nothing_else_runs(tmp_path):
     found = ended(
-        "from coordinator.service.process_end import end_process; import logging, logging.handlers;"
+        "from coordinator.service.process.process_exit import end_process; import logging, logging.handlers;"
         "file = logging.FileHandler(sys.argv[1]); late = logging.handlers.MemoryHandler(100, target=file);"
         "logging.getLogger().addHandler(late); logging.error('logged'); print('printed', end='');"
         "end_process(3)",
@@ -29,7 +29,7 @@ def test_what_was_printed_and_logged_is_written_and_nothing_else_runs(tmp_path):
 
 def test_output_that_nobody_reads_changes_no_status():
     program = (
-        "from coordinator.service.process_end import end_process;"
+        "from coordinator.service.process.process_exit import end_process;"
         "reading, writing = os.pipe(); os.close(reading); sys.stdout = os.fdopen(writing, 'w');"
         "print('to nobody'); end_process(0)"
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.values import AcquiredRange
+from coordinator.protocol.values import AcquiredRange
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor
 

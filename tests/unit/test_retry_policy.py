@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.config import GroupConfig
-from coordinator.retry_policy import LOTS, lot_of, not_before_ms, release_delay_ms
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.release_backoff import LOTS, lot_of, not_before_ms, release_delay_ms
 
 
 def policy(**values: object) -> GroupConfig:

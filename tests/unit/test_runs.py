@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.record_state import TERMINAL, RecordState
-from coordinator.runs import Run, RunMap, Segment
+from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.runs import Run, RunMap, Segment
 
 LAST = 30
 runs = st.builds(

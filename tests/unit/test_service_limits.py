@@ -14,16 +14,16 @@ import threading
 import pytest
 
 from coordinator.client.connection import Connection
-from coordinator.config import ServerConfig
-from coordinator.errors import CoordinatorOverloaded, GroupMaxSizeReached, MaxGroupsReached
-from coordinator.messages import Done, Heartbeat, JoinGroup
-from coordinator.service.doorkeeper import Doorkeeper, _of_grpc
-from coordinator.service.flight_server import FlightServer
-from coordinator.service.group_limits import GroupLimits
-from coordinator.service.log_lines import JsonLines, TextLines
-from coordinator.service.seldom import INTERVAL_S, SeldomLog
-from coordinator.share_group import ShareGroup
-from coordinator.wire import Endpoint, FindCoordinator
+from coordinator.config.resolved import ServerConfig
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import CoordinatorOverloaded, GroupMaxSizeReached, MaxGroupsReached
+from coordinator.protocol.messages import Done, Heartbeat, JoinGroup
+from coordinator.protocol.wire import Endpoint, FindCoordinator
+from coordinator.service.process.log_format import JsonLines, TextLines
+from coordinator.service.process.rate_limited_log import INTERVAL_S, SeldomLog
+from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.server.flight_server import FlightServer
+from coordinator.service.server.unauthenticated_connections import Doorkeeper, _of_grpc
 from tests.support.imports import ROOT
 
 PATIENCE_S = 10.0
@@ -84,9 +84,9 @@ def test_an_event_is_one_line_also_with_a_traceback():
 def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
     program = (
         "import logging, os\n"
-        "from coordinator.service.log_lines import log_lines\n"
-        "from coordinator.service.native_log import NativeLog\n"
-        "from coordinator.service.seldom import SeldomLog\n"
+        "from coordinator.service.process.log_format import log_lines\n"
+        "from coordinator.service.process.stderr_capture import NativeLog\n"
+        "from coordinator.service.process.rate_limited_log import SeldomLog\n"
         "native = NativeLog(SeldomLog(logging.getLogger('seldom')))\n"
         "with log_lines(native.stream, 'json'):\n"
         "    for _ in range(100):\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.errors import (
+from coordinator.protocol.errors import (
     BrokerNotReachable,
     ConfigOutOfBounds,
     CoordinatorNotAvailable,
@@ -16,11 +16,11 @@ from coordinator.errors import (
     StalePlan,
     StaleReceipts,
 )
-from coordinator.messages import DescribeGroup, OpenSink, OutcomesStaged, PartitionOutcomes, StageOutcomes
-from coordinator.service.engine import Engine
-from coordinator.service.shard import Shard
-from coordinator.service.sqlite_store import SqliteStore
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.runtime.event_loop import Engine
+from coordinator.service.runtime.runtime import Shard
+from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.fake_cluster import FakeCluster
 from tests.support.faulty_store import FaultyStore
 from tests.support.running_service import held

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from coordinator.commands import (
+from coordinator.core.commands import (
     AcquirePlan,
     CompletePlan,
     CreateGroup,
@@ -13,8 +13,10 @@ from coordinator.commands import (
     TakeUpPlan,
     TopicPartitions,
 )
-from coordinator.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
-from coordinator.messages import (
+from coordinator.core.records import RunsChanged, decode_record
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
+from coordinator.protocol.messages import (
     DescribeGroup,
     Heartbeat,
     JoinGroup,
@@ -22,12 +24,10 @@ from coordinator.messages import (
     PartitionOutcomes,
     StageOutcomes,
 )
-from coordinator.records import RunsChanged, decode_record
-from coordinator.service import shard
-from coordinator.service.shard import Shard, one
-from coordinator.service.sqlite_store import SqliteStore
-from coordinator.share_group import ShareGroup
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.runtime import runtime as shard
+from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import Died, FaultyStore
 
 RECORDS = 1_000

@@ -16,10 +16,10 @@ from coordinator.client.option_errors import (
     UnknownKafkaOption,
     UnknownOption,
 )
-from coordinator.errors import ConfigOutOfBounds, ShareGroupError, UnknownConfig
+from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownConfig
 from pyspark_sharegroup import DefaultSource
-from share_sink.batches import _Writes, sink_options
 from share_sink.errors import NoSinkOptions
+from share_sink.foreach_batch import _Writes, sink_options
 from share_sink.options import SinkOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from coordinator.outcome_rows import coalesce
+from coordinator.protocol.outcome_rows import coalesce
 from share_sink.columns import Columns
 from share_sink.errors import (
     IncompleteReceipt,

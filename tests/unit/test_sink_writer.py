@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coordinator.dead_letters.letter import Letter
-from coordinator.dead_letters.originals import Absent, Original, Why
-from coordinator.dead_letters.writer import Fate, Written
-from coordinator.errors import BrokerNotReachable
-from coordinator.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
+from coordinator.dead_letters.producer import Fate, Written
+from coordinator.dead_letters.record_format import Letter
+from coordinator.dead_letters.source_records import Absent, Original, Why
+from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
 from share_sink import letters, rejected, sink, writer
-from share_sink.archive import archive_dataset
+from share_sink.archive.batches import archive_dataset
 from share_sink.columns import Columns
 from share_sink.errors import MissingColumn, OverwriteRefused, UnknownOutcome
 from share_sink.options import SinkOptions

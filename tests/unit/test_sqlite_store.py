@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from coordinator.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
-from coordinator.service.sqlite_store import SqliteStore
-from coordinator.service.store import StoreDoubtful, StoreRefused
+from coordinator.protocol.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
+from coordinator.service.stores.sqlite_store import SqliteStore
+from coordinator.service.stores.store import StoreDoubtful, StoreRefused
 from tests.unit.store_contract import StoreContract
 
 
@@ -82,7 +82,7 @@ def test_a_link_to_the_file_is_the_same_store(path, reopen, tmp_path):
 
 def test_an_owner_that_was_killed_leaves_no_lock_and_loses_nothing(path, reopen):
     program = (
-        "import os, sys, signal, pathlib; from coordinator.service.sqlite_store import SqliteStore;"
+        "import os, sys, signal, pathlib; from coordinator.service.stores.sqlite_store import SqliteStore;"
         "store = SqliteStore(pathlib.Path(sys.argv[1])); store.append({'billing': [b'a', b'b']});"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

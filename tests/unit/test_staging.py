@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.record_state import RecordState
-from coordinator.runs import Run, Segment
-from coordinator.staging import (
+from coordinator.core.record_state import RecordState
+from coordinator.core.runs import Run, Segment
+from coordinator.core.staging import (
     GAP,
     StagedRun,
     Verdict,
@@ -22,7 +22,7 @@ from coordinator.staging import (
     undecided,
     with_gaps,
 )
-from coordinator.values import AcknowledgeType
+from coordinator.protocol.values import AcknowledgeType
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 OUTCOMES = (ACCEPT, RELEASE, REJECT)

@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.record_state import TERMINAL, RecordState
-from coordinator.runs import FRESH, Run
-from coordinator.share_partition import SharePartition
+from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.runs import FRESH, Run
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.values import TopicIdPartition
 from coordinator.state_log.combiner import apply_update, combine
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_values import (
@@ -20,7 +21,6 @@ from coordinator.state_log.record_values import (
     decode_update,
     encode_update,
 )
-from coordinator.values import TopicIdPartition
 from tests.kip932.test_worked_example import GOLDEN, Example, Written
 from tests.support.state_records import (
     INT32_MAX,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.errors import FencedMemberEpoch, StalePlan, StaleReceipts, UnknownMemberId
-from coordinator.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.errors import FencedMemberEpoch, StalePlan, StaleReceipts, UnknownMemberId
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
 
 

@@ -13,13 +13,18 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from coordinator.changes import moved
-from coordinator.commands import Decision, Expire, InitializePartitions, MoveLogStarts, PartitionStart
-from coordinator.commands.fetch import acquired_decision
-from coordinator.config import GroupConfig
-from coordinator.decide import decide
-from coordinator.errors import ShareGroupError, StateRecordUnreadable
-from coordinator.messages import (
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.changes import moved
+from coordinator.core.commands import Decision, Expire, InitializePartitions, MoveLogStarts, PartitionStart
+from coordinator.core.commands.acquire_records import acquired_decision
+from coordinator.core.decide import decide
+from coordinator.core.record_state import TERMINAL, Event, RecordState
+from coordinator.core.records import PartitionInitialized, RunsChanged
+from coordinator.core.runs import FRESH, Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.errors import ShareGroupError, StateRecordUnreadable
+from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcknowledgeReply,
@@ -29,11 +34,6 @@ from coordinator.messages import (
     PartitionAcks,
     PartitionBounds,
 )
-from coordinator.record_state import TERMINAL, Event, RecordState
-from coordinator.records import PartitionInitialized, RunsChanged
-from coordinator.runs import FRESH, Run, Segment
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 
 FAR = 2**62

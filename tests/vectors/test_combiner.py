@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.runs import RunMap
+from coordinator.core.runs import RunMap
 from coordinator.state_log import combiner
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.record_values import StateBatch

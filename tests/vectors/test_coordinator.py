@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.protocol.wire import derived_topic_id
 from coordinator.state_log import partition_log
 from coordinator.state_log.combiner import apply_update
 from coordinator.state_log.partition_log import PartitionLog, cold_partitions
@@ -27,7 +28,6 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
-from coordinator.wire import derived_topic_id
 from tests.support.state_records import fields_of, snapshot_of, state_after, update_of
 
 SCENARIOS = {s["name"]: s for s in json.loads(Path(__file__).with_name("coordinator.json").read_text("utf-8"))}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.commands import acknowledge, fetch, membership
-from coordinator.config import GroupConfig
-from coordinator.errors import ShareGroupError
-from coordinator.records import RunsChanged
-from coordinator.runs import Run, Segment
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.commands import acknowledge, fetch, membership
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run, Segment
+from coordinator.protocol.errors import ShareGroupError
 from tests.vectors.share_partition_adapter import Scenario
 
 SCENARIOS = {s["name"]: s for s in json.loads(Path(__file__).with_name("share_partition.json").read_text("utf-8"))}

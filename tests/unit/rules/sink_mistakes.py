@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator import changes, decide, runs, share_partition, staging
-from coordinator.changes import filed, moved
-from coordinator.commands import CompletePlan, Decision, complete, plans, stage
-from coordinator.config import GroupConfig
-from coordinator.members import AcquiredPlan
-from coordinator.messages import PartitionOutcomes, StageOutcomes
-from coordinator.record_state import Event, RecordState
-from coordinator.records import PlanStaged, ProgressKept, Record, RunsChanged
-from coordinator.runs import Run, Segment
-from coordinator.share_group import ShareGroup
-from coordinator.staging import Verdict
-from coordinator.values import AcknowledgeType, Disposition
+from coordinator.config.resolved import GroupConfig
+from coordinator.core import changes, decide, runs, share_partition, staging
+from coordinator.core.changes import filed, moved
+from coordinator.core.commands import CompletePlan, Decision, complete, plans, stage
+from coordinator.core.members import AcquiredPlan
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.records import PlanStaged, ProgressKept, Record, RunsChanged
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.staging import Verdict
+from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import AcknowledgeType, Disposition
 from tests.unit.rules import test_sink as promises
 
 Patch = pytest.MonkeyPatch

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from coordinator.client.session import MemberSession
-from coordinator.messages import LatestOffsets, NextPlan, OffsetsReply, UsePlan
-from coordinator.service import scripts
-from coordinator.service.scripts import Facts
-from coordinator.service.subscription import TopicPartitionId
+from coordinator.protocol.messages import LatestOffsets, NextPlan, OffsetsReply, UsePlan
+from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime.transactions import Facts
 from share_source import reader
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader

@@ -9,21 +9,21 @@ import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from coordinator import decide, share_group
 from coordinator.client.session import MemberSession
-from coordinator.commands import TakeUpPlan, acknowledge, acquire, membership, plans
-from coordinator.commands.plans import Reclaim
-from coordinator.errors import FencedMemberEpoch
-from coordinator.members import Member
-from coordinator.messages import JoinGroup
-from coordinator.record_state import RecordState
-from coordinator.records import MemberJoined, PartitionInitialized, PlanAcquired, PlanTakenUp
-from coordinator.runs import Run, Segment
-from coordinator.service import scripts
-from coordinator.service.dead_letter_office import DeadLetterOffice
-from coordinator.service.launch import Coordinator
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
+from coordinator.core import decide, share_group
+from coordinator.core.commands import TakeUpPlan, acknowledge, acquire, membership, plans
+from coordinator.core.commands.reclaim_plan import Reclaim
+from coordinator.core.members import Member
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import MemberJoined, PartitionInitialized, PlanAcquired, PlanTakenUp
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.errors import FencedMemberEpoch
+from coordinator.protocol.messages import JoinGroup
+from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
+from coordinator.service.on_demand import Coordinator
+from coordinator.service.runtime import transactions as scripts
 from share_source import reader
 from share_source.reader import ShareGroupStreamReader
 from tests.unit.rules import test_given_up_plans as given_up

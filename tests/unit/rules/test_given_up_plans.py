@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.errors import FencedMemberEpoch, ForeignPlan, StalePlan
+from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan
 from tests.unit.group_driver import SESSION_MS, GroupDriver, ranges
 from tests.unit.rules.test_plans import from_snapshot
 

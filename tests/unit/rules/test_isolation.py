@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.commands import Expire
-from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.core.commands import Expire
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_plans import used_plan
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from coordinator import losing, runs, share_group
-from coordinator.commands import acknowledge, acquire, fetch, membership, plans
-from coordinator.errors import ShareGroupError
-from coordinator.losing import failed_alone
-from coordinator.record_state import RecordState
-from coordinator.records import EvidenceCleared, PlanAcquired, PlanCompleted, PlanTakenUp
-from coordinator.runs import Run, Segment
-from coordinator.share_group import ShareGroup
-from coordinator.share_partition import SharePartition
+from coordinator.core import redelivery as losing
+from coordinator.core import runs, share_group
+from coordinator.core.commands import acknowledge, acquire, fetch, membership, plans
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import EvidenceCleared, PlanAcquired, PlanCompleted, PlanTakenUp
+from coordinator.core.redelivery import failed_alone
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.errors import ShareGroupError
 from tests.unit.rules import sink_mistakes, source_mistakes
 from tests.unit.rules import test_isolation as isolation
 from tests.unit.rules import test_plans as promises

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
-from coordinator.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks
-from coordinator.record_state import RecordState
-from coordinator.records import PlanAcquired, PlanTakenUp, decode_record, encode_record
-from coordinator.values import AcknowledgeType
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PlanAcquired, PlanTakenUp, decode_record, encode_record
+from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks
+from coordinator.protocol.values import AcknowledgeType
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.messages import JoinGroup, NextPlan
-from coordinator.record_state import RecordState
-from coordinator.records import PartitionInitialized, PlanAcquired, RunsChanged, SessionEnded, decode_record
-from coordinator.runs import Run
-from coordinator.service import scripts
-from coordinator.service.dead_letter_office import DeadLetterOffice
-from coordinator.service.launch import Coordinator
-from coordinator.service.subscription import TopicPartitionId
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PartitionInitialized, PlanAcquired, RunsChanged, SessionEnded, decode_record
+from coordinator.core.runs import Run
+from coordinator.protocol.messages import JoinGroup, NextPlan
+from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
+from coordinator.service.on_demand import Coordinator
+from coordinator.service.runtime import transactions as scripts
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.unit.rules.source_driver import facts, played
@@ -78,7 +78,7 @@ def office_of(group: GroupDriver) -> DeadLetterOffice:
 def why_it_left(group: GroupDriver) -> str:
     """What an on-demand coordinator that nobody asks anything gives for a reason: idle, if it may leave by itself."""
     coordinator: Any = Coordinator.__new__(Coordinator)
-    coordinator.config = SimpleNamespace(share_coordinator_idle_timeout_ms=1_000)
+    coordinator.config.resolved = SimpleNamespace(share_coordinator_idle_timeout_ms=1_000)
     coordinator.engine = SimpleNamespace(may_rest=lambda: group.group.may_rest(group.now_ms))
     coordinator.office = office_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)

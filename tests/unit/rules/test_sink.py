@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.commands import Gap, InitializePartitions, PartitionStart, TopicPartitions
-from coordinator.errors import BatchTakenUp, NothingDecided, SinkOutdated
-from coordinator.messages import NextPlan
-from coordinator.records import encode_records
-from coordinator.service import scripts
-from coordinator.values import Disposition
+from coordinator.core.commands import Gap, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.records import encode_records
+from coordinator.protocol.errors import BatchTakenUp, NothingDecided, SinkOutdated
+from coordinator.protocol.messages import NextPlan
+from coordinator.protocol.values import Disposition
+from coordinator.service.runtime import transactions as scripts
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, ranges
 from tests.unit.rules.source_driver import facts, played
 from tests.unit.rules.test_plans import used_plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from coordinator.errors import DataLoss, FencedMemberEpoch
-from coordinator.messages import JoinGroup, NextPlan, UsePlan
+from coordinator.protocol.errors import DataLoss, FencedMemberEpoch
+from coordinator.protocol.messages import JoinGroup, NextPlan, UsePlan
 from share_source.errors import TriggerOnceRefused
 from tests.unit.group_driver import SESSION_MS, GroupDriver
 from tests.unit.rules.source_driver import DriverClient, reading

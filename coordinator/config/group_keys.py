@@ -1,0 +1,400 @@
+"""The one table of configuration: group keys, which are stored with a share group and can change while it runs, and the
+coordinator's own.
+
+Rule: a key is known here or nowhere; ``tools/generate_config_docs.py`` writes conf/ and docs/options.md from it.
+Keys are Kafka's, verbatim, where Kafka has one; ours are marked. "Kafka" in a ``why`` is 4.3 with a broker's defaults,
+where a broker narrows the bounds for its tenants; a sharegroup coordinator serves its own groups and has no tenants.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from coordinator.config.duration import parse_duration_ms
+from coordinator.config.keys import ConfigKey
+from coordinator.config.server_keys import SERVER_KEYS
+from coordinator.protocol.addresses import parse_endpoints
+
+__all__ = ["COORDINATOR_KEYS", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
+
+ASSIGNMENT = "the assignment of partitions to members"
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+
+
+class OffsetReset(NamedTuple):
+    """Where a group begins in a partition that it has no start offset for. ``duration_ms``: only ``by_duration``."""
+
+    strategy: str
+    duration_ms: int = 0
+
+
+def offset_reset(text: str) -> OffsetReset | None:
+    """``latest``, ``earliest`` or ``by_duration:PnDTnHnMn.nS`` (KIP-932, KIP-1106), else None."""
+    strategy, _, duration = text.partition(":")
+    if strategy == "by_duration":
+        duration_ms = parse_duration_ms(duration)
+        return None if duration_ms is None else OffsetReset(strategy, duration_ms)
+    return OffsetReset(text) if text in ("latest", "earliest") else None
+
+
+def _is_store(text: str) -> bool:
+    return text in ("sqlite", "kafka") or (text.startswith("sqlite:") and len(text) > len("sqlite:"))
+
+
+_GROUP_ROWS = (
+    # --- sessions and locks
+    ConfigKey(
+        name="share.session.timeout.ms",
+        default=45_000,
+        low=1_000,
+        high=_HOUR_MS,
+        kip="KIP-932",
+        doc="A member that sends no heartbeat for this long has left; its records become available to the others. A "
+        "query that restarts within it keeps its batch.",
+        why="Kafka: 45,000 to 60,000. A query's locks live as long as its session: a job that restarts in ten minutes "
+        "needs a longer one to keep its batch, a test or a latency-bound job a shorter one.",
+    ),
+    ConfigKey(
+        name="share.heartbeat.interval.ms",
+        default=5_000,
+        low=100,
+        high=60_000,
+        kip="KIP-932",
+        doc="How often a member says that it is alive. Less than share.session.timeout.ms; when "
+        "not set, a third of it at most.",
+        why="Kafka: 5,000 to 15,000. Sessions may be shorter and longer here, and so the heartbeats.",
+    ),
+    ConfigKey(
+        name="share.record.lock.duration.ms",
+        default=30_000,
+        low=1_000,
+        high=_HOUR_MS,
+        kip="KIP-932",
+        doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews. A query's locks do not "
+        "end by it: they live as long as its session.",
+        why="Kafka: 15,000 to 60,000. There a lock holds back a bounded window, here only its own record.",
+    ),
+    ConfigKey(
+        name="share.max.lock.extension.ms",
+        default=30 * 60_000,
+        low=1_000,
+        high=_DAY_MS,
+        kip="KIP-1222",
+        ours=True,
+        doc="How long after its acquisition a ShareConsumer's lock can be renewed at most. Never applies to a query.",
+        why="Kafka lets a consumer that hangs in a renewing loop keep its records for ever.",
+    ),
+    ConfigKey(
+        name="share.renew.acknowledge.enable",
+        default=True,
+        kip="KIP-1222",
+        doc="Whether ShareConsumers may renew their locks (acknowledge type RENEW).",
+    ),
+    ConfigKey(
+        name="share.partition.max.record.locks",
+        default=1_000_000,
+        low=100,
+        high=100_000_000,
+        kip="KIP-1240",
+        doc="How many records of one partition can be acquired at the same time. A batch that a query comes back to is "
+        "its own whole, also when others have filled the partition meanwhile.",
+        why="Kafka: 2,000, at most 10,000. A batch of Spark is larger than that. Locks are ranges here, so that their "
+        "cost does not grow with the records, and only acquired records count, not the width of the window.",
+    ),
+    # --- deliveries
+    ConfigKey(
+        name="share.delivery.count.limit",
+        default=5,
+        low=2,
+        high=10,
+        kip="KIP-1240",
+        doc="How many tries a record has (failures and releases) before it is archived, or isolated in a query.",
+    ),
+    ConfigKey(
+        name="share.isolation.base",
+        default=100_000,
+        low=1,
+        high=10_000_000,
+        ours=True,
+        doc="Records that failed in half of their tries come in ever smaller slices, until the bad ones among them "
+        "are found: at most this many to the power of (tries left / (tries sliced + 1)). About the size of a batch.",
+        why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
+    ),
+    ConfigKey(
+        name="share.poison.solo.timeout.ms",
+        default=600_000,
+        low=0,
+        high=7 * _DAY_MS,
+        ours=True,
+        doc="A record set aside while nothing else is available, so that no other record's success can judge it, is on "
+        "trial once it has failed alone for this long. When not set, and without a dead letter queue: never.",
+        why="An outage looks like poison as long as nothing succeeds; this is how long it is taken for an outage.",
+    ),
+    ConfigKey(
+        name="share.release.backoff.ms",
+        default=0,
+        low=0,
+        high=_DAY_MS,
+        ours=True,
+        doc="How long a released record stays away before it is delivered again; 0: not at all.",
+        why="Kafka delivers a released record again at once.",
+    ),
+    ConfigKey(
+        name="share.release.backoff.multiplier",
+        default=2.0,
+        low=1.0,
+        high=10.0,
+        ours=True,
+        doc="By how much the release backoff grows with each release.",
+        why="Kafka has no backoff of releases.",
+    ),
+    ConfigKey(
+        name="share.release.backoff.max.ms",
+        default=300_000,
+        low=0,
+        high=_DAY_MS,
+        ours=True,
+        doc="The longest release backoff.",
+        why="Kafka has no backoff of releases.",
+    ),
+    ConfigKey(
+        name="share.release.backoff.jitter",
+        default=0.2,
+        low=0.0,
+        high=1.0,
+        ours=True,
+        doc="The part of a release backoff that is drawn at random, so that retries do not come in step.",
+        why="Kafka has no backoff of releases.",
+    ),
+    # --- what is delivered, and how
+    ConfigKey(
+        name="share.auto.offset.reset",
+        default="latest",
+        takes="latest, earliest or by_duration:PnDTnHnMn.nS (for example by_duration:PT1H), not negative",
+        is_valid=lambda text: offset_reset(text) is not None,
+        kip="KIP-932",
+        doc="Where a new group begins. startingOffsets of a query takes its place. Partitions added later begin at "
+        "their earliest offset.",
+    ),
+    ConfigKey(
+        name="share.isolation.level",
+        default="read_uncommitted",
+        choices=("read_uncommitted", "read_committed"),
+        kip="KIP-932",
+        doc="Whether records of open and aborted transactions are delivered.",
+    ),
+    ConfigKey(
+        name="share.acquire.mode",
+        default="batch_optimized",
+        choices=("batch_optimized", "record_limit"),
+        kip="KIP-1206",
+        doc="batch_optimized does not cut a returned run to meet the limit of records; record_limit never exceeds it.",
+        why="Kafka has it as a setting of each consumer; a query's is the group's.",
+    ),
+    ConfigKey(
+        name="share.acknowledgement.mode",
+        default="implicit",
+        choices=("implicit", "explicit"),
+        kip="KIP-932",
+        doc="What becomes of the records of a completed batch that no sink decided: implicit accepts them, explicit "
+        "releases them.",
+        why="Kafka has it as a setting of each consumer; a query's is the group's.",
+    ),
+    ConfigKey(
+        name="share.assignment.interval.ms",
+        default=1_000,
+        low=0,
+        high=_HOUR_MS,
+        room=ASSIGNMENT,
+        doc="The least time between two assignments of partitions to a group's members. (Queries read all partitions.)",
+        why="Kafka sets no upper bound.",
+    ),
+    # --- dead letters
+    ConfigKey(
+        name="errors.deadletterqueue.topic.name",
+        default="",
+        takes="a topic's name that does not begin with __",
+        is_valid=lambda text: not text or (_TOPIC.fullmatch(text) is not None and not text.startswith("__")),
+        kip="KIP-1191",
+        doc="The topic that archived records are written to; empty: none.",
+    ),
+    ConfigKey(
+        name="errors.deadletterqueue.copy.record.enable",
+        default=True,
+        kip="KIP-1191",
+        doc="Whether a dead letter holds the record's key, value and headers, or only headers that say where it was.",
+        why="Kafka: false. A dead letter without its record can't be redriven once the log has moved on.",
+    ),
+    ConfigKey(
+        name="errors.deadletterqueue.auto.create.topics.enable",
+        default=False,
+        kip="KIP-1191",
+        doc="Whether the dead letter topic is created when it is missing.",
+        why="Kafka has it as a setting of the broker.",
+    ),
+    ConfigKey(
+        name="errors.deadletterqueue.on.failure",
+        default="hold",
+        choices=("hold", "archive"),
+        ours=True,
+        doc="When a dead letter can't be written: hold keeps the record until it can, archive archives it without.",
+        why="Kafka archives without a dead letter, which loses the record.",
+    ),
+    ConfigKey(
+        name="errors.deadletterqueue.max.reject.ratio",
+        default=1.0,
+        low=0.0,
+        high=1.0,
+        ours=True,
+        doc="A query stops when its sinks reject more than this part of the group's last 10,000 records (judged from "
+        "100 on), before a bad deploy empties the topic into the dead letter queue; 1: never.",
+        why="Kafka has no breaker.",
+    ),
+)
+
+_COORDINATOR_ROWS = (
+    ConfigKey(
+        name="share.state.store",
+        default="kafka",
+        takes="kafka, sqlite or sqlite:PATH",
+        is_valid=_is_store,
+        ours=True,
+        doc="Where the groups' state is kept. kafka: in the topic share-group-state of the cluster itself. sqlite: a "
+        "file for each Kafka cluster in the user's state directory; sqlite:PATH: that file. Two hosts that use one "
+        "group with sqlite deliver everything twice.",
+        why="Kafka keeps it in a topic of its own, __share_group_state, which is never touched.",
+    ),
+    ConfigKey(
+        name="share.coordinator.endpoint",
+        default="",
+        takes="host:port, or several of them separated by commas",
+        is_valid=lambda text: not text or parse_endpoints(text) is not None,
+        ours=True,
+        doc="A standalone coordinator to use, or several of a fleet: each knows which one serves a group. Empty: one "
+        "is started on demand on the driver's host.",
+        why="Kafka's brokers are the coordinators.",
+    ),
+    ConfigKey(
+        name="share.coordinator.token.file",
+        default="",
+        ours=True,
+        doc="A file that holds the token of a standalone coordinator; only its user (and group) may read it. Empty: "
+        "the token is in the environment, in SHAREGROUP_COORDINATOR_TOKEN.",
+        why="Kafka's clients authenticate with SASL.",
+    ),
+    ConfigKey(
+        name="share.coordinator.ssl.ca.location",
+        default="",
+        ours=True,
+        doc="A PEM file of the certificates that a standalone coordinator's is trusted by; the name is librdkafka's. "
+        "Empty: TLS with the system's certificates, and none for a coordinator on loopback.",
+        why="Kafka has ssl.truststore.* for its own listeners.",
+    ),
+    ConfigKey(
+        name="share.coordinator.fleet.group.id",
+        default="sharegroup-coordinators",
+        takes="a Kafka consumer group's id",
+        is_valid=bool,
+        ours=True,
+        doc="The consumer group on the state topic that the standalone coordinators of a fleet join; Kafka assigns the "
+        "state partitions to them by it. The same for all of a fleet, and nobody else's.",
+        why="Kafka's coordinators are the leaders of the state topic's partitions.",
+    ),
+    ConfigKey(
+        name="share.coordinator.session.timeout.ms",
+        default=10_000,
+        low=6_000,
+        high=1_800_000,
+        ours=True,
+        doc="A coordinator of a fleet that Kafka's group has not heard of for so long stops answering, and another "
+        "takes its groups over. The brokers' group.min. and group.max.session.timeout.ms bound it.",
+        why="Kafka's coordinators are brokers, which have broker.session.timeout.ms (9,000).",
+    ),
+    ConfigKey(
+        name="share.coordinator.idle.timeout.ms",
+        default=300_000,
+        low=1_000,
+        high=_DAY_MS,
+        ours=True,
+        doc="A coordinator that was started on demand leaves after this time without members, if nothing is acquired.",
+        why="Kafka's coordinators live as long as their broker.",
+    ),
+    ConfigKey(
+        name="share.coordinator.metadata.refresh.ms",
+        default=10_000,
+        low=100,
+        high=_HOUR_MS,
+        ours=True,
+        doc="How often topics are looked at for new partitions, new topics of a pattern, topics deleted or made anew.",
+        why="Kafka's brokers are told; a client has to ask.",
+    ),
+    ConfigKey(
+        name="share.coordinator.watermark.refresh.ms",
+        default=20,
+        low=1,
+        high=60_000,
+        ours=True,
+        doc="How often the end offsets are asked for, in one call for all partitions, while a member waits.",
+        why="Kafka's brokers know them.",
+    ),
+    ConfigKey(
+        name="share.coordinator.broker.timeout.ms",
+        default=15_000,
+        low=1_000,
+        high=600_000,
+        ours=True,
+        doc="How long to try to reach the Kafka brokers before a query fails.",
+        why="Kafka's coordinators are the brokers.",
+    ),
+    ConfigKey(
+        name="share.coordinator.write.timeout.ms",
+        default=5_000,
+        low=1,
+        high=_HOUR_MS,
+        kip="KIP-932",
+        doc="How long a write to the state topic may take.",
+        why="Kafka sets no upper bound.",
+    ),
+    ConfigKey(
+        name="share.coordinator.snapshot.update.records.per.snapshot",
+        default=500,
+        low=0,
+        high=500,
+        kip="KIP-932",
+        doc="How many updates of a share partition are written between two snapshots.",
+    ),
+    ConfigKey(
+        name="share.coordinator.cold.partition.snapshot.interval.ms",
+        default=300_000,
+        low=1,
+        high=_DAY_MS,
+        kip="KIP-932",
+        doc="How often share partitions that do not change are written as snapshots again.",
+        why="Kafka sets no upper bound.",
+    ),
+    ConfigKey(
+        name="share.coordinator.state.topic.num.partitions",
+        default=50,
+        low=1,
+        high=10_000,
+        kip="KIP-932",
+        doc="Partitions of the state topic; can't change once it exists.",
+        why="Kafka sets no upper bound.",
+    ),
+    ConfigKey(
+        name="share.coordinator.state.topic.prune.interval.ms",
+        default=300_000,
+        low=1,
+        high=_DAY_MS,
+        kip="KIP-932",
+        doc="How often records of the state topic that nothing needs are deleted.",
+        why="Kafka sets no upper bound.",
+    ),
+)
+
+GROUP_KEYS: dict[str, ConfigKey] = {key.name: key for key in _GROUP_ROWS}
+COORDINATOR_KEYS: dict[str, ConfigKey] = {key.name: key for key in _COORDINATOR_ROWS}

@@ -1,0 +1,122 @@
+"""One row of a configuration table: its type, default and bounds, and how a text becomes its value.
+
+Rule: a text is taken as Kafka's ConfigDef takes it (trimmed; booleans in any case), and what is wrong with it is said
+by a named error that holds the key, the text and what it should be.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from coordinator.protocol.errors import ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
+
+Value = int | float | bool | str
+
+_TYPES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigKey:
+    """A key of a group or of the coordinator.
+
+    ``low``, ``high`` are inclusive. ``takes`` says what a text must look like, ``is_valid`` checks it. ``ours``: Kafka
+    has no such key. ``why``: why the default or the bounds are not Kafka's. ``room``: the part of sharegroup that
+    gives the key its meaning and is not built yet; until then only the default can be set.
+    """
+
+    name: str
+    default: Value
+    doc: str
+    kip: str = ""
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    takes: str = ""
+    is_valid: Callable[[str], bool] | None = None
+    ours: bool = False
+    why: str = ""
+    room: str = ""
+
+    @property
+    def type(self) -> type:
+        """Its default's."""
+        return type(self.default)
+
+    @property
+    def attribute(self) -> str:
+        """``share.session.timeout.ms`` -> ``share_session_timeout_ms``."""
+        return self.name.replace(".", "_")
+
+    @property
+    def bounds(self) -> str:
+        """In words, for errors and docs; empty if anything goes."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.takes:
+            return self.takes
+        if self.low is not None and self.high is not None:
+            return f"between {self.low} and {self.high}"
+        return ""
+
+    def parse(self, text: str) -> Value:
+        """The value of ``text``; ConfigTypeMismatch, ConfigOutOfBounds or ConfigNotAvailable."""
+        value = self._typed(text.strip())
+        self._check_bounds(value)
+        self._check_available(value)
+        return value
+
+    def _typed(self, text: str) -> Value:
+        try:
+            return _CONVERT[self.type](text)
+        except ValueError:
+            raise ConfigTypeMismatch(key=self.name, value=text, expected=_TYPES[self.type]) from None
+
+    def _check_bounds(self, value: Value) -> None:
+        if isinstance(value, str):
+            inside = value in self.choices if self.choices else self.is_valid is None or self.is_valid(value)
+        else:
+            # Written so that NaN is outside.
+            inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+        if not inside:
+            raise ConfigOutOfBounds(key=self.name, value=value, bounds=self.bounds)
+
+    def _check_available(self, value: Value) -> None:
+        if self.room and value != self.default:
+            raise ConfigNotAvailable(
+                key=self.name, value=show(value), room=self.room, default=show(self.default) or '""'
+            )
+
+
+def show(value: Value) -> str:
+    """A value as the text that it is written as."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _to_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _to_int(text: str) -> int:
+    if not text.removeprefix("-").isdecimal() or len(text) > 20:
+        raise ValueError(text)
+    return int(text)
+
+
+_CONVERT: dict[type, Callable[[str], Value]] = {int: _to_int, float: float, bool: _to_bool, str: str}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that looks most like ``name``."""
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)[0]
+
+
+def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value]:
+    """Values of all the table's keys, by attribute name; UnknownConfig for a key that is not in it."""
+    for name in texts:
+        if name not in table:
+            raise UnknownConfig(key=name, scope=scope, nearest=nearest(name, table))
+    return {key.attribute: key.parse(texts[key.name]) if key.name in texts else key.default for key in table.values()}

@@ -1,0 +1,154 @@
+"""Resolved configuration: what was set, checked against the table of ``config_table.py``, else the default.
+
+Rule: configuration is parsed once, at the edge; what is inside reads plain attributes. This is the module that others
+import; it passes on what they need of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, OffsetReset, offset_reset
+from coordinator.config.keys import ConfigKey, nearest, parse_all
+from coordinator.protocol.errors import ConfigConflict
+
+__all__ = [
+    "COORDINATOR_KEYS",
+    "GROUP_KEYS",
+    "NEVER_MS",
+    "SERVER_KEYS",
+    "ConfigKey",
+    "CoordinatorConfig",
+    "GroupConfig",
+    "OffsetReset",
+    "ServerConfig",
+    "nearest",
+    "offset_reset",
+]
+
+NEVER_MS = 2**62
+"""A time that does not come, as a number, so that code that compares needs no second case."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupConfig:
+    """A group's configuration, resolved: what was set, else the default. Attributes are the keys in snake case."""
+
+    share_session_timeout_ms: int
+    share_heartbeat_interval_ms: int
+    share_record_lock_duration_ms: int
+    share_max_lock_extension_ms: int
+    share_renew_acknowledge_enable: bool
+    share_partition_max_record_locks: int
+    share_delivery_count_limit: int
+    share_isolation_base: int
+    share_poison_solo_timeout_ms: int
+    share_release_backoff_ms: int
+    share_release_backoff_multiplier: float
+    share_release_backoff_max_ms: int
+    share_release_backoff_jitter: float
+    share_auto_offset_reset: str
+    share_isolation_level: str
+    share_acquire_mode: str
+    share_acknowledgement_mode: str
+    share_assignment_interval_ms: int
+    errors_deadletterqueue_topic_name: str
+    errors_deadletterqueue_copy_record_enable: bool
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_on_failure: str
+    errors_deadletterqueue_max_reject_ratio: float
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str] | None = None) -> GroupConfig:
+        """From key -> text; raises UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigNotAvailable,
+        ConfigConflict."""
+        texts = texts or {}
+        values: dict[str, Any] = parse_all(GROUP_KEYS, texts, "share group configuration")
+        if "share.heartbeat.interval.ms" not in texts:
+            third_ms = values["share_session_timeout_ms"] // 3
+            values["share_heartbeat_interval_ms"] = min(values["share_heartbeat_interval_ms"], third_ms)
+        _check_heartbeat(values)
+        if "share.poison.solo.timeout.ms" not in texts and not values["errors_deadletterqueue_topic_name"]:
+            values["share_poison_solo_timeout_ms"] = NEVER_MS
+        return cls(**values)
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether what no sink mentions is released, and not accepted."""
+        return self.share_acknowledgement_mode == "explicit"
+
+    @property
+    def offset_reset(self) -> OffsetReset:
+        """share.auto.offset.reset, taken apart."""
+        return offset_reset(self.share_auto_offset_reset) or OffsetReset("latest")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoordinatorConfig:
+    """The coordinator's own configuration, resolved."""
+
+    share_state_store: str
+    share_coordinator_endpoint: str
+    share_coordinator_token_file: str
+    share_coordinator_ssl_ca_location: str
+    share_coordinator_fleet_group_id: str
+    share_coordinator_session_timeout_ms: int
+    share_coordinator_idle_timeout_ms: int
+    share_coordinator_metadata_refresh_ms: int
+    share_coordinator_watermark_refresh_ms: int
+    share_coordinator_broker_timeout_ms: int
+    share_coordinator_write_timeout_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_prune_interval_ms: int
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str] | None = None) -> CoordinatorConfig:
+        """From key -> text; the errors are those of GroupConfig.parse."""
+        values: dict[str, Any] = parse_all(COORDINATOR_KEYS, texts or {}, "coordinator configuration")
+        if values["share_coordinator_endpoint"] and "share.state.store" in (texts or {}):
+            raise ConfigConflict(
+                key="share.state.store",
+                value=values["share_state_store"],
+                other="share.coordinator.endpoint",
+                other_value=values["share_coordinator_endpoint"],
+                rule="a standalone coordinator has its own store; remove one of them",
+            )
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Where a standalone coordinator listens, and the limits of any, resolved."""
+
+    share_coordinator_listener: str
+    share_coordinator_advertised_listener: str
+    share_coordinator_ssl_certificate_location: str
+    share_coordinator_ssl_key_location: str
+    group_share_max_size: int
+    group_share_max_groups: int
+    queued_max_requests: int
+    socket_request_max_bytes: int
+    max_connections: int
+    share_coordinator_authentication_timeout_ms: int
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str] | None = None) -> ServerConfig:
+        """From key -> text; the errors are those of GroupConfig.parse."""
+        values: dict[str, Any] = parse_all(SERVER_KEYS, texts or {}, "standalone coordinator configuration")
+        return cls(**values)
+
+
+def _check_heartbeat(values: Mapping[str, Any]) -> None:
+    heartbeat, session = values["share_heartbeat_interval_ms"], values["share_session_timeout_ms"]
+    if heartbeat >= session:
+        raise ConfigConflict(
+            key="share.heartbeat.interval.ms",
+            value=heartbeat,
+            other="share.session.timeout.ms",
+            other_value=session,
+            rule="the heartbeat interval must be shorter than the session timeout, best a third of it",
+        )

@@ -1,0 +1,101 @@
+"""The keys that only a standalone coordinator has: where it listens, what with, and its limits; part of the one table.
+
+Rule: as for config_table.py, which passes these on.
+"""
+
+from __future__ import annotations
+
+from coordinator.config.keys import ConfigKey
+from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
+
+DEFAULT_PORT = 9394
+_MIB = 1 << 20
+
+
+_SERVER_ROWS = (
+    ConfigKey(
+        name="share.coordinator.listener",
+        default=f"127.0.0.1:{DEFAULT_PORT}",
+        takes="host:port; port 0 is any free one",
+        is_valid=lambda text: parse_endpoint(text) is not None,
+        ours=True,
+        doc="Where it listens. Any address but loopback needs TLS.",
+        why="Kafka has listeners for its brokers.",
+    ),
+    ConfigKey(
+        name="share.coordinator.advertised.listener",
+        default="",
+        takes="host:port; empty: the listener's",
+        is_valid=lambda text: not text or (parse_endpoints(text) is not None and "," not in text),
+        ours=True,
+        doc="The address by which clients reach this coordinator, and that its certificate is for. Needed where it "
+        "listens on all addresses (0.0.0.0).",
+        why="Kafka has advertised.listeners for its brokers.",
+    ),
+    ConfigKey(
+        name="share.coordinator.ssl.certificate.location",
+        default="",
+        ours=True,
+        doc="A PEM file with the certificate, and those between it and the authority's. Read at the start.",
+        why="Kafka has ssl.keystore.* for its own listeners; the name is librdkafka's.",
+    ),
+    ConfigKey(
+        name="share.coordinator.ssl.key.location",
+        default="",
+        ours=True,
+        doc="A PEM file with the certificate's private key, without a password; only its user (and group) may read it.",
+        why="Kafka has ssl.keystore.* for its own listeners; the name is librdkafka's.",
+    ),
+    ConfigKey(
+        name="group.share.max.size",
+        default=1_000,
+        low=1,
+        high=100_000,
+        kip="KIP-932",
+        doc="How many members a group can have.",
+        why="Kafka: 200, at most 1,000. Its coordinator assigns partitions at each change; queries read all of them.",
+    ),
+    ConfigKey(
+        name="group.share.max.groups",
+        default=10_000,
+        low=1,
+        high=1_000_000,
+        kip="KIP-932",
+        doc="How many groups can be created. Those that exist are served.",
+        why="Kafka dropped its limit after 4.0.",
+    ),
+    ConfigKey(
+        name="queued.max.requests",
+        default=500,
+        low=1,
+        high=100_000,
+        doc="How many requests are at work at once; those above are refused by name, and clients ask again.",
+        why="Kafka stops reading from the network instead.",
+    ),
+    ConfigKey(
+        name="socket.request.max.bytes",
+        default=100 * _MIB,
+        low=64 * 1024,
+        high=1024 * _MIB,
+        doc="The largest request.",
+    ),
+    ConfigKey(
+        name="max.connections",
+        default=5_000,
+        low=1,
+        high=1_000_000,
+        doc="How many connections there can be. Above it those that have not shown the token are cut.",
+        why="Kafka sets no limit.",
+    ),
+    ConfigKey(
+        name="share.coordinator.authentication.timeout.ms",
+        default=10_000,
+        low=100,
+        high=600_000,
+        ours=True,
+        doc="A connection that has not shown the token within this time is cut.",
+        why="Kafka closes connections that are idle for connections.max.idle.ms (10 min), authenticated or not.",
+    ),
+)
+
+SERVER_KEYS: dict[str, ConfigKey] = {key.name: key for key in _SERVER_ROWS}

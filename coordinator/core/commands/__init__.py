@@ -1,0 +1,145 @@
+"""What the core can be asked: commands in, records and a reply out.
+
+Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are, except where the answer needs facts that only
+the broker knows: those the service looks up and hands over in the commands of this module. ``decide`` in
+:mod:`coordinator.core.decide` takes any of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from coordinator.protocol.messages import Message, PartitionBounds
+
+
+class TopicPartitions(Message, frozen=True, tag=False):
+    """A topic as the cluster has it now."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+
+
+class PartitionStart(Message, frozen=True, tag=False):
+    """An offset at which a share partition, or the log under it, begins."""
+
+    topic_id: str
+    partition: int
+    start_offset: int
+
+
+class CreateGroup(Message, frozen=True):
+    """Create the group if it does not exist. ``incarnation`` is unique among all groups that ever had this id.
+    ``topic_ids``: whether this cluster gives topic ids at all (stored: a later absence is an error)."""
+
+    incarnation: str
+    topic_ids: bool
+
+
+class AlterConfigs(Message, frozen=True):
+    """Set dynamic group configs (validated by the caller's edge and again here); a running lock keeps its deadline."""
+
+    configs: dict[str, str]
+
+
+class Gap(Message, frozen=True, tag=False):
+    """Offsets ``first..last`` of a share partition that the log does not hold."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+
+
+class InitializePartitions(Message, frozen=True):
+    """Give share partitions their first start offset (what the reset policy resolved to), before their first acquire.
+    A partition that has one already is left as it is."""
+
+    topics: tuple[TopicPartitions, ...]
+    starts: tuple[PartitionStart, ...]
+
+
+class CompletePlan(Message, frozen=True):
+    """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless.
+    ``processed`` false: the log holds none of its offsets, so that its completion says nothing of the processing.
+    ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released."""
+
+    member_id: str
+    member_epoch: int
+    number: str
+    processed: bool = True
+    gaps: tuple[Gap, ...] = ()
+
+
+class PlanDone(Message, frozen=True):
+    """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
+    that all of the plan was given back, with no try counted."""
+
+    undecided: bool = False
+
+
+class AcquirePlan(Message, frozen=True):
+    """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the number
+    in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused."""
+
+    member_id: str
+    member_epoch: int
+    start: str = ""
+    max_records: int | None = None
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+class TakeUpPlan(Message, frozen=True):
+    """UsePlan, with what the log holds of the plan's partitions now (one bound per partition that still exists and is
+    subscribed, for its current topic id). ``gone_topic_ids``: deleted (or created anew) topics,
+    ``unsubscribed_topic_ids``: no longer in the query's subscription; their ranges are archived, and released,
+    respectively. With
+    ``fail_on_data_loss`` a plan that lost offsets is not marked used: nobody will read it, so it is no delivery."""
+
+    member_id: str
+    member_epoch: int
+    number: str
+    bounds: tuple[PartitionBounds, ...] = ()
+    gone_topic_ids: frozenset[str] = frozenset()
+    unsubscribed_topic_ids: frozenset[str] = frozenset()
+    fail_on_data_loss: bool = True
+
+
+class MoveLogStarts(Message, frozen=True):
+    """The log start of these partitions moved (retention, delete-records)."""
+
+    starts: tuple[PartitionStart, ...]
+
+
+class LettersFiled(Message, frozen=True, tag=False):
+    """Offsets ``first..last``, given up at ``delivery_count``, whose dead letter is filed."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    delivery_count: int
+
+
+class FileLetters(Message, frozen=True):
+    """The dead letters of these records are written, or never will be: they are ARCHIVED."""
+
+    letters: tuple[LettersFiled, ...]
+
+
+class ArchiveGaps(Message, frozen=True):
+    """The log holds no records at these offsets (compaction, transaction markers): they are archived where they are
+    AVAILABLE, before they are delivered again."""
+
+    gaps: tuple[Gap, ...]
+
+
+class Expire(Message, frozen=True):
+    """Time has passed: end sessions and locks whose deadline is over."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a command comes to: records to append and replay, in order, and the reply once that is done."""
+
+    records: tuple[object, ...]
+    reply: object

@@ -1,0 +1,262 @@
+"""Acquire a query's next plan (design §2, acquire; §4.1).
+
+Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A record that was
+set aside is delivered alone: on trial as soon as the query has evidence that processing works, else only when nothing
+else is to be had. Decides only; :class:`~coordinator.core.records.PlanAcquired` and the runs make it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordinator.core.changes import Changes, Outcomes, acquired
+from coordinator.core.commands import AcquirePlan, Decision
+from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
+from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
+from coordinator.core.members import Member
+from coordinator.core.records import DataLost, PlanAcquired, PlanTakenUp, Record
+from coordinator.core.runs import FRESH, Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import LeftOut, PartitionPlan, Plan, PlanReply
+from coordinator.protocol.values import TopicIdPartition
+
+MAX_RANGES = 10_000
+Log = tuple[SharePartition, int]
+"""A share partition, and where its log ends now."""
+
+
+def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision:
+    """The member's next plan, or the one that it has and did not use yet. StalePlan for a start that was rolled back.
+
+    A plan not yet used is returned to the same process, as far as it still holds it, be it nothing; a later process
+    reclaims it (count + 1, no failure).
+    """
+    member = group.member(command.member_id, command.member_epoch)
+    start = group.number(command.start)
+    pending = member.pending
+    if pending is not None and (pending.used or start == pending.number):
+        raise stale(group, member, start, f"plan {group.number_text(pending.number)} was delivered and not completed")
+    if start != member.completed:
+        raise stale(group, member, start, f"the last completed plan is {group.number_text(member.completed) or 'none'}")
+    if pending is not None and (again := _pending_again(group, member, now_ms)) is not None:
+        return again
+    acquisition = Acquisition(group, command, now_ms)
+    acquisition.choose(member)
+    decision = acquisition.decision(member)
+    return (
+        decision if pending is None else Decision((*_settle(group, member, now_ms), *decision.records), decision.reply)
+    )
+
+
+def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
+    """What a plan that is given up, since nothing of it is left to read, still holds below the log start."""
+    assert member.newest is not None
+    reclaim = Reclaim(group, member, member.newest, now_ms)
+    reclaim.decide()
+    records = reclaim.records()
+    if reclaim.data_loss:
+        lost = tuple(reclaim.data_loss)
+        records.append(DataLost(number=member.newest.number, member_id=member.member_id, lost=lost))
+    return records
+
+
+def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision | None:
+    plan = member.newest
+    assert plan is not None
+    reclaim = Reclaim(group, member, plan, now_ms)
+    if not reclaim.later_process:
+        # Also when nothing of it is left: this may be the second copy of a request whose answer Spark has logged.
+        return Decision((), _plan_reply(group, plan.number, plan_as_held(group, plan), plan.trial))
+    reclaim.decide()
+    if not reclaim.kept:
+        return None
+    taken_up = PlanTakenUp(
+        number=plan.number,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        used=False,
+        untold=(*plan.untold, *reclaim.data_loss),
+    )
+    reply = _plan_reply(group, plan.number, reclaim.kept_plan(), plan.trial)
+    return Decision((*reclaim.records(), taken_up), reply)
+
+
+def _plan_reply(group: ShareGroup, number: int, partitions: tuple[PartitionPlan, ...], trial: bool) -> PlanReply:
+    return PlanReply(plan=Plan(number=group.number_text(number), partitions=partitions, trial=trial))
+
+
+@dataclass(slots=True)
+class Acquisition:
+    """One plan in the making: what was taken so far, and how much more may be."""
+
+    group: ShareGroup
+    command: AcquirePlan
+    now_ms: int
+    taken: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
+    counts: dict[TopicIdPartition, int] = field(default_factory=dict)
+    records: int = 0
+    ranges: int = 0
+    _isolating: bool = False
+    trial: bool = False
+
+    def choose(self, member: Member) -> None:
+        logs = self._rotated()
+        if member.evidence and self._take_set_aside(logs, on_trial=True):
+            return
+        if member.evidence and self.group.last_number % 2 and self._take_set_aside(logs, on_trial=False):
+            return  # every other plan: in a stream that never rests "when nothing else is there" would never come
+        self._take_returned(logs)
+        if not self._isolating:
+            self._take_fresh(logs)
+        if not self.taken:
+            self._take_set_aside(logs, on_trial=False)
+
+    def _rotated(self) -> list[Log]:
+        """The partitions, beginning with another one for each plan, so that none is always last."""
+        found = [
+            (partition, bounds.end)
+            for bounds in self.command.bounds
+            if (partition := self.group.partitions.get(TopicIdPartition(bounds.topic_id, bounds.partition)))
+        ]
+        at = self.group.last_number % len(found) if found else 0
+        return found[at:] + found[:at] if at else found
+
+    def _room(self, partition: SharePartition) -> int:
+        """Records that the partition's lock limit still lets be acquired."""
+        held = partition.acquired_count + self.counts.get(partition.key, 0)
+        return self.group.config.share_partition_max_record_locks - held
+
+    # --- records that came back
+
+    def _take_returned(self, logs: list[Log]) -> None:
+        limit = self.group.config.share_delivery_count_limit
+        keep_class: int | None = None
+        left = self.command.max_records
+        hard = self.group.config.share_acquire_mode == "record_limit"
+        for partition, end in logs:
+            for first, last, run in self._returned(partition, end):
+                if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
+                    return
+                if (room := self._room(partition)) <= 0:
+                    break
+                run_class = isolation_class(run.failures, limit)
+                if keep_class is None:
+                    keep_class = run_class
+                    self._isolating = bool(keep_class)
+                    cut = slice_size(run.failures + 1, limit, self.group.config.share_isolation_base)
+                    if cut is not None:
+                        left, hard = cut if left is None else min(cut, left), True
+                if run_class != keep_class:
+                    continue
+                most = min(room, left) if hard and left is not None else room
+                taken = self._take(partition, Segment(first, min(last, first + most - 1), run))
+                left = None if left is None else left - taken
+
+    def _returned(self, partition: SharePartition, end: int) -> Iterator[Segment]:
+        """Runs that may be acquired now, in offset order, within ``[log start, end)``."""
+        runs = partition.runs
+        if not runs.ready and not runs.delayed:
+            return
+        due = sorted(first for at_ms, first in runs.delayed.irange(None, (self.now_ms, 2**63))) if runs.delayed else []
+        merged = sorted([*runs.ready, *due]) if due else runs.ready
+        for first in merged:
+            segment = runs.starting_at(first)
+            assert segment is not None
+            first = max(first, partition.start_offset)
+            last = min(segment.last, end - 1)
+            if first <= last:
+                yield Segment(first, last, segment.run)
+
+    # --- fresh records
+
+    def _take_fresh(self, logs: list[Log]) -> None:
+        """A share of what is left of the limit from each partition, in proportion to what it has, as Spark's does."""
+        backlog = []
+        for partition, end in logs:
+            size = min(end - partition.end_offset, self._room(partition))
+            if size > 0:
+                backlog.append((partition, size))
+        total = sum(size for _, size in backlog)
+        left = total if self.command.max_records is None else min(total, self.command.max_records - self.records)
+        quota = left
+        for partition, size in backlog:
+            if left <= 0 or self.ranges >= MAX_RANGES:
+                return
+            share = min(left, -(-quota * size // total))
+            first = partition.end_offset
+            left -= self._take(partition, Segment(first, first + share - 1, FRESH))
+
+    # --- records that are delivered alone
+
+    def _take_set_aside(self, logs: list[Log], *, on_trial: bool) -> bool:
+        """The least recently tried record that was set aside, alone. Not on trial it waits for its backoff."""
+        candidates = []
+        for partition, end in logs:
+            for tried_ms, first in partition.runs.set_aside:
+                segment = partition.runs.starting_at(first)
+                assert segment is not None
+                failed_alone, backoff_ms = bool(segment.run.set_aside_ms), segment.run.not_before_ms or 0
+                # A wait longer than any backoff is a clock's that went back.
+                waits = not failed_alone if on_trial else 0 < backoff_ms - self.now_ms <= SOLO_BACKOFF_MAX_MS
+                if not waits and first < end and self._room(partition) > 0:
+                    candidates.append((tried_ms, partition.key, segment))
+                    break
+        if not candidates:
+            return False
+        _, key, segment = min(candidates, key=lambda c: c[0])
+        self.trial = on_trial or self._failed_alone_long_enough(segment.run)
+        self._take(self.group.partitions[key], segment._replace(last=segment.first))
+        return True
+
+    def _failed_alone_long_enough(self, run: Run) -> bool:
+        """Without evidence a record goes on trial only where a dead letter queue keeps it."""
+        if not self.group.config.errors_deadletterqueue_topic_name or not run.set_aside_ms:
+            return False
+        return self.now_ms - run.set_aside_ms >= self.group.config.share_poison_solo_timeout_ms
+
+    # --- the outcome
+
+    def _take(self, partition: SharePartition, segment: Segment) -> int:
+        count = segment.last - segment.first + 1
+        self.taken.setdefault(partition.key, []).append(segment)
+        self.counts[partition.key] = self.counts.get(partition.key, 0) + count
+        self.records += count
+        self.ranges += 1
+        return count
+
+    def decision(self, member: Member) -> Decision:
+        if not self.taken:
+            return Decision((), PlanReply())
+        number = self.group.last_number + 1
+        changes, held = Changes(), {}
+        acquired_run = Outcomes(lambda run: acquired(run, number, self.now_ms))
+        for key, segments in self.taken.items():
+            segments.sort(key=lambda s: s.first)
+            held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
+            for first, last, run in held[key]:
+                changes.put(key, first, last, run)
+        plan = PlanAcquired(
+            number=number,
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+            acquired_ms=self.now_ms,
+            trial=self.trial,
+            ranges=tuple(
+                (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments))
+                for key, segments in held.items()
+            ),
+            untold=self._untold(),
+        )
+        reply = _plan_reply(self.group, number, plan_of(self.group, held.items()), self.trial)
+        return Decision((plan, *changes.records()), reply)
+
+    def _untold(self) -> tuple[LeftOut, ...]:
+        """What the logs of the topics that this query asks for lost before anybody held it."""
+        if not self.group.untold:
+            return ()
+        topics = {
+            self.group.topic_names[b.topic_id] for b in self.command.bounds if b.topic_id in self.group.topic_names
+        }
+        return tuple(lost for lost in self.group.untold if lost.topic in topics)

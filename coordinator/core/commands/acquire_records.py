@@ -1,0 +1,152 @@
+"""A ShareConsumer acquires (KIP-932, ShareFetch; KIP-1206, the two acquire modes).
+
+Kafka's rule for records that keep failing holds here, with the AVAILABLE run in the place of the cached batch: from the
+threshold on a run is halved at each delivery, and a record on its last attempt is alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator.core.changes import Changes, Outcomes, acquired
+from coordinator.core.commands import Decision
+from coordinator.core.commands.reclaim_plan import plan_of
+from coordinator.core.isolation import isolation_threshold
+from coordinator.core.records import PlanAcquired
+from coordinator.core.runs import FRESH, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import AcquiredReply, AcquireRecords, PartitionBounds
+from coordinator.protocol.values import TopicIdPartition
+
+
+def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> Decision:
+    """Up to ``max_records`` records, each partition's returned ones first, under a lock of
+    share.record.lock.duration.ms from now."""
+    member = group.member(command.member_id, command.member_epoch)
+    taken: dict[TopicIdPartition, list[Segment]] = {}
+    left = command.max_records
+    for bounds in command.bounds:
+        partition = group.partitions.get(TopicIdPartition(bounds.topic_id, bounds.partition))
+        if partition is None or left <= 0:
+            continue
+        fetch = PartitionFetch(group, partition, bounds, left, now_ms)
+        fetch.take()
+        if fetch.taken:
+            taken[partition.key] = fetch.taken
+            left -= fetch.records
+    if not taken:
+        return Decision((), AcquiredReply())
+    return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
+
+
+def acquired_decision(
+    group: ShareGroup, member_id: str, member_epoch: int, taken: dict[TopicIdPartition, list[Segment]], now_ms: int
+) -> Decision:
+    """The member acquires these segments, under one number and one lock deadline."""
+    number = group.last_number + 1
+    deadline_ms = now_ms + group.config.share_record_lock_duration_ms
+    changes, held = Changes(), {}
+    acquired_run = Outcomes(lambda run: acquired(run, number, now_ms, deadline_ms))
+    for key, segments in taken.items():
+        held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
+        for first, last, run in held[key]:
+            changes.put(key, first, last, run)
+    plan = PlanAcquired(
+        number=number,
+        member_id=member_id,
+        member_epoch=member_epoch,
+        acquired_ms=now_ms,
+        ranges=tuple(
+            (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments)) for key, segments in held.items()
+        ),
+    )
+    reply = AcquiredReply(number=group.number_text(number), partitions=plan_of(group, held.items()))
+    return Decision((plan, *changes.records()), reply)
+
+
+@dataclass(slots=True)
+class PartitionFetch:
+    """What one partition gives to one fetch."""
+
+    group: ShareGroup
+    partition: SharePartition
+    bounds: PartitionBounds
+    max_records: int
+    now_ms: int
+    taken: list[Segment] = field(default_factory=list)
+    records: int = 0
+
+    @property
+    def _room(self) -> int:
+        held = self.partition.acquired_count + self.records
+        return self.group.config.share_partition_max_record_locks - held
+
+    def take(self) -> None:
+        if self._take_returned():
+            self._take_fresh()
+        if not self.taken:
+            self._take_set_aside()
+
+    def _take_returned(self) -> bool:
+        """False when the fetch ends here: the limit is met, or a run was throttled."""
+        returned = self._returned()
+        if not returned:
+            return True
+        limit = self.group.config.share_delivery_count_limit
+        threshold = isolation_threshold(limit)
+        soft = self.group.config.share_acquire_mode == "batch_optimized"
+        left, room = self.max_records, self._room
+        for segment in returned:
+            if left <= 0 or room <= 0:
+                return False
+            first, last, run = segment
+            throttled = run.tries >= threshold
+            if throttled and self.taken:
+                return False
+            most = room if soft else min(left, room)
+            if throttled:
+                alone = limit > 2 and run.tries >= limit - 1
+                most = min(most, 1 if alone else max(1, (last - first + 1) >> (run.tries - threshold + 1)))
+            if last - first >= most:
+                segment = Segment(first, first + most - 1, run)
+            records = self._take(segment)
+            left, room = left - records, room - records
+            if throttled:
+                return False
+        return True
+
+    def _returned(self) -> list[Segment]:
+        runs, found = self.partition.runs, []
+        due = [first for _, first in runs.delayed.irange(None, (self.now_ms, 2**63))] if runs.delayed else []
+        start_offset, end = self.partition.start_offset, self.bounds.end
+        for first in sorted([*runs.ready, *due]) if due else runs.ready:
+            segment = runs.starting_at(first)
+            assert segment is not None
+            if first < start_offset or segment.last >= end:
+                segment = Segment(max(first, start_offset), min(segment.last, end - 1), segment.run)
+            if segment.first <= segment.last:
+                found.append(segment)
+                if len(found) > self.max_records:
+                    break
+        return found
+
+    def _take_fresh(self) -> None:
+        first = self.partition.end_offset
+        size = min(self.bounds.end - first, self._room, self.max_records - self.records)
+        if size > 0:
+            self._take(Segment(first, first + size - 1, FRESH))
+
+    def _take_set_aside(self) -> None:
+        for _, first in self.partition.runs.set_aside:
+            segment = self.partition.runs.starting_at(first)
+            assert segment is not None
+            if (segment.run.not_before_ms or 0) <= self.now_ms and first < self.bounds.end and self._room > 0:
+                self._take(segment._replace(last=first))
+                return
+
+    def _take(self, segment: Segment) -> int:
+        self.taken.append(segment)
+        records = segment.last - segment.first + 1
+        self.records += records
+        return records

@@ -1,0 +1,155 @@
+"""Complete a query's plan (design §4.5): Spark has committed the batch, and what sinks staged takes effect.
+
+Of what still carries the plan's number, the last attempt's outcomes count; of the rest implicit mode accepts, explicit
+releases. A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted.
+What would be released below the log start is archived, and told to the query that acquires next: it can't come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from coordinator.core.changes import Changes, archived, count_records, filed, moved, split_at
+from coordinator.core.commands import CompletePlan, Decision, Gap, PlanDone
+from coordinator.core.commands.reclaim_plan import newest_plan
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.records import PlanCompleted, Record
+from coordinator.core.redelivery import data_lost, released
+from coordinator.core.release_backoff import not_before_ms
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.core.staging import GAP, StagedRun, Verdict, pieces, with_gaps
+from coordinator.protocol.values import AcknowledgeType, Disposition, TopicIdPartition
+
+Lost = tuple[TopicIdPartition, Segment]
+
+
+def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
+    """Spark has committed the plan's batch: what still carries its number is decided, an hour later too. Twice is
+    harmless. StalePlan for any other than the newest."""
+    member = group.member(command.member_id, command.member_epoch)
+    number = group.number(command.number)
+    if number == member.completed:
+        return Decision((), PlanDone())
+    plan = newest_plan(group, member, number)
+    if nobody_decides(group, member) and command.processed and any(group.carrying(plan)):
+        return _given_back(group, plan)
+    completion = _Completion(group, plan, command.gaps, now_ms)
+    records = completion.records()
+    done = PlanCompleted(
+        number=number, member_id=member.member_id, records=completion.decided if command.processed else 0
+    )
+    return Decision((*records, done), PlanDone())
+
+
+def nobody_decides(group: ShareGroup, member: Member) -> bool:
+    """In explicit mode: no sink has staged anything for this member yet."""
+    return group.config.is_explicit and not member.decides
+
+
+def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision:
+    """All of it, as if it had not been delivered: a query without a sink must not burn its topic's deliveries."""
+    changes = Changes()
+    lost: list[Lost] = []
+    for partition, segments in group.carrying(plan):
+        for first, last, run in _cut_at_log_start(partition, segments):
+            after = moved(run, Event.CUT, acquisition=None)
+            if last < partition.log_start:
+                after = moved(run, Event.LOG_START)
+                lost.append(_lost(partition, first, last, run))
+            changes.put(partition.key, first, last, after)
+    done = PlanCompleted(number=plan.number, member_id=plan.member_id, records=0)
+    return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
+
+
+def _cut_at_log_start(partition: SharePartition, segments: list[Segment]) -> list[Segment]:
+    return [part for segment in segments for part in split_at(segment, partition.log_start)]
+
+
+def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
+    """Offsets that the log took from a plan which gives them back: nobody holds them any more."""
+    return partition.key, Segment(first, last, run._replace(acquisition=None))
+
+
+class _Completion:
+    """One plan's outcomes. ``decided``: records that were accepted or rejected, which says that processing works."""
+
+    def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[Gap, ...], now_ms: int) -> None:
+        self._group = group
+        self._plan = plan
+        self._now_ms = now_ms
+        self._explicit = group.config.is_explicit
+        self._gaps: dict[TopicIdPartition, list[StagedRun]] = {}
+        for gap in gaps:
+            key = TopicIdPartition(gap.topic_id, gap.partition)
+            self._gaps.setdefault(key, []).append((gap.first, gap.last, GAP))
+        self._lost: list[Lost] = []
+        self.decided = 0
+
+    def records(self) -> list[Record]:
+        changes = Changes()
+        for partition, segments in self._group.carrying(self._plan):
+            said = with_gaps(self._gaps.get(partition.key, []), self._plan.staged.get(partition.key, []))
+            if said or self._explicit:
+                self._put_decided(changes, partition, segments, said)
+            else:
+                for first, last, run in segments:
+                    changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
+                self.decided += count_records(segments)
+        return [*changes.records(), *data_lost(self._group, self._lost)]
+
+    def _put_decided(
+        self, changes: Changes, partition: SharePartition, segments: list[Segment], said: list[StagedRun]
+    ) -> None:
+        decisions: dict[tuple[Run, Verdict | None], tuple[AcknowledgeType, Callable[[int], Run]]] = {}
+        for first, last, run, verdict in pieces(_cut_at_log_start(partition, segments), said):
+            found = decisions.get((run, verdict))
+            if found is None:
+                found = decisions[run, verdict] = self._decision(run, verdict)
+            outcome, after = found
+            if outcome == AcknowledgeType.RELEASE and last < partition.log_start:
+                self._lost.append(_lost(partition, first, last, run))
+                changes.put(partition.key, first, last, moved(run, Event.LOG_START))
+                continue
+            changes.put(partition.key, first, last, after(first))
+            if outcome in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
+                self.decided += last - first + 1
+
+    def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
+        """The outcome, and what a run becomes that begins at an offset."""
+        outcome = self._outcome(run, verdict)
+        if outcome == AcknowledgeType.RELEASE:
+            own = verdict is not None and verdict.outcome == AcknowledgeType.RELEASE
+            at_ms = verdict.not_before_ms if verdict is not None and own else None
+            if at_ms is None and self._group.config.share_release_backoff_ms:
+                return outcome, partial(self._backing_off, run)
+            after = released(run, self._group.config, at_ms)
+        elif outcome == AcknowledgeType.ACCEPT:
+            after = moved(run, Event.COMPLETE)
+        elif outcome == AcknowledgeType.REJECT:
+            after = self._rejected(run, verdict)
+        else:
+            after = moved(run, Event.GAP if run.state == RecordState.ACQUIRED else Event.MISSING)
+        return outcome, lambda first: after
+
+    def _outcome(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        silence = AcknowledgeType.RELEASE if self._explicit else AcknowledgeType.ACCEPT
+        if verdict is None:
+            return silence
+        if verdict is GAP:
+            return AcknowledgeType.GAP
+        if verdict.delivery_count == run.delivery_count:
+            return AcknowledgeType(verdict.settled)
+        return silence if verdict.settled == silence else AcknowledgeType.RELEASE
+
+    def _backing_off(self, run: Run, first: int) -> Run:
+        at_ms = not_before_ms(self._group.config, run.releases + 1, first, self._now_ms)
+        return released(run, self._group.config, at_ms)
+
+    def _rejected(self, run: Run, verdict: Verdict | None) -> Run:
+        assert verdict is not None
+        after = archived(run, Event.REJECT, self._group.config, Disposition.REJECTED, verdict.reason)
+        return filed(after) if verdict.letter and after.state == RecordState.ARCHIVING else after

@@ -1,0 +1,183 @@
+"""Members come, stay and go (design §3): join, heartbeat, leave; and the group itself: create, configs."""
+
+from __future__ import annotations
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.changes import Changes, Outcomes, moved, split_at
+from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.records import (
+    ConfigsAltered,
+    DeadlinesPassed,
+    EvidenceCleared,
+    GroupCreated,
+    MemberJoined,
+    Record,
+    SessionEnded,
+    SessionRenewed,
+)
+from coordinator.core.redelivery import consumer_lost_lock, data_lost, is_news, query_lost_lock, released
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, UnknownMemberId
+from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
+from coordinator.protocol.values import TopicIdPartition
+
+FENCED_PROCESSES_KEPT = 16
+
+
+def create_group(group: ShareGroup, command: CreateGroup, now_ms: int) -> Decision:
+    """Nothing, if the group exists already."""
+    if group.exists:
+        return Decision((), Done())
+    return Decision((GroupCreated(incarnation=command.incarnation, topic_ids=command.topic_ids),), Done())
+
+
+def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Decision:
+    """Set configs; what runs already keeps the deadline that it has. Named errors for a bad key or value."""
+    configs = {**group.configs, **command.configs}
+    GroupConfig.parse(configs)
+    return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
+
+
+def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision:
+    """See :class:`~coordinator.protocol.messages.JoinGroup`: the epoch is durable before the answer, and outlives the
+    session."""
+    if not group.exists:
+        raise GroupIdNotFound(group_id=group.group_id)
+    member = group.members.get(command.member_id)
+    records: list[Record] = []
+    if member is not None and _same_process(group, member, command):
+        epoch = member.member_epoch
+    else:
+        epoch = 1 if member is None else member.member_epoch + 1
+        records.append(_joined(command, epoch, member))
+    deadline_ms = now_ms + group.config.share_session_timeout_ms
+    records.append(SessionRenewed(member_id=command.member_id, deadline_ms=deadline_ms))
+    return Decision(tuple(records), _joined_reply(group, epoch))
+
+
+def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool:
+    """Whether the process that holds the member's epoch asks again. FencedMemberEpoch for one that lost it."""
+    if command.process_id == member.process_id and command.member_epoch in (None, member.member_epoch):
+        return True
+    if command.member_epoch is not None or command.process_id in member.fenced_processes:
+        raise FencedMemberEpoch(
+            member_id=member.member_id,
+            group_id=group.group_id,
+            current_epoch=member.member_epoch,
+            member_epoch=command.member_epoch if command.member_epoch is not None else "older",
+        )
+    return False
+
+
+def _joined(command: JoinGroup, epoch: int, before: Member | None) -> MemberJoined:
+    fenced = () if before is None else (*before.fenced_processes, before.process_id)[-FENCED_PROCESSES_KEPT:]
+    return MemberJoined(
+        member_id=command.member_id,
+        member_epoch=epoch,
+        process_id=command.process_id,
+        fenced_processes=fenced,
+        query=command.query,
+        topics=command.topics,
+        topic_pattern=command.topic_pattern,
+        assign=command.assign,
+        starting_offsets=command.starting_offsets,
+        client_id=command.client_id,
+        client_host=command.client_host,
+    )
+
+
+def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
+    return Joined(
+        member_epoch=epoch,
+        incarnation=group.incarnation,
+        session_timeout_ms=group.config.share_session_timeout_ms,
+        heartbeat_interval_ms=group.config.share_heartbeat_interval_ms,
+        isolation_level=group.config.share_isolation_level,
+    )
+
+
+def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision:
+    """The session, and so a query's locks, live on for share.session.timeout.ms from now. The answer says how soon the
+    next heartbeat must come, which may have been altered since the member joined."""
+    member = group.member(command.member_id, command.member_epoch)
+    deadline_ms = now_ms + group.config.share_session_timeout_ms
+    renewed = SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms)
+    return Decision((renewed,), _joined_reply(group, member.member_epoch))
+
+
+def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision:
+    """End the session now. A ShareConsumer gives its records back; a query's are lost as by a timeout."""
+    member = group.members.get(command.member_id)
+    if member is None:
+        raise UnknownMemberId(member_id=command.member_id, group_id=group.group_id)
+    group.check_epoch(member, command.member_epoch)
+    return Decision(tuple(_end_session(group, member, now_ms, left=True)), Done())
+
+
+def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
+    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now."""
+    records: list[Record] = []
+    ended: set[str] = set()
+    for member in group.members.values():
+        if member.session_deadline_ms is not None and member.session_deadline_ms < now_ms:
+            ended.add(member.member_id)
+            records.extend(_end_session(group, member, now_ms, left=False))
+    due = group.due_numbers(now_ms)
+    changes = Changes()
+    lost_lock = Outcomes(lambda run: consumer_lost_lock(run, group.config))
+    for number in sorted(due):
+        plan = group.plans.get(number)
+        if plan is None or plan.query or plan.member_id in ended:
+            continue
+        for partition, (first, last, run) in _held(group, plan):
+            if run.deadline_ms is not None and run.deadline_ms < now_ms:
+                lost = _below_log_start(partition, last, run) or lost_lock(run)
+                changes.put(partition.key, first, last, lost)
+    records.extend(changes.records())
+    if due:
+        records.append(DeadlinesPassed(now_ms=now_ms))
+    return Decision(tuple(records), Done())
+
+
+def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
+    changes = Changes()
+    lost: list[tuple[TopicIdPartition, Segment]] = []
+    evidence_is_old = trial_failed = False
+    for plan in [p for p in group.plans.values() if p.member_id == member.member_id]:
+        for partition, (first, last, run) in _held(group, plan):
+            if (gone := _below_log_start(partition, last, run)) is not None:
+                after = gone
+                if plan.query:
+                    lost.append((partition.key, Segment(first, last, run)))
+            elif plan.query:
+                after = query_lost_lock(run, plan, group.config, now_ms)
+                evidence_is_old = evidence_is_old or is_news(run, after)
+                trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
+            else:
+                after = released(run, group.config) if left else consumer_lost_lock(run, group.config)
+            changes.put(partition.key, first, last, after)
+    records: list[Record] = [*changes.records(), *data_lost(group, lost)]
+    if evidence_is_old:
+        records.append(EvidenceCleared())
+    if trial_failed:
+        records.append(EvidenceCleared(member_id=member.member_id))
+    return [*records, SessionEnded(member_id=member.member_id)]
+
+
+def _held(group: ShareGroup, plan: AcquiredPlan) -> list[tuple[SharePartition, Segment]]:
+    return [
+        (partition, part)
+        for partition, segments in group.carrying(plan)
+        for segment in segments
+        if segment.run.state == RecordState.ACQUIRED
+        for part in split_at(segment, partition.log_start)
+    ]
+
+
+def _below_log_start(partition: SharePartition, last: int, run: Run) -> Run | None:
+    """ARCHIVED, whatever its count, for records that the log no longer holds (``kafka-engine-facts.md`` 27)."""
+    return moved(run, Event.LOG_START) if last < partition.log_start else None

@@ -1,0 +1,62 @@
+"""Share partitions begin, and the log moves under them (KIP-932, "Initialization of share partitions", retention)."""
+
+from __future__ import annotations
+
+from coordinator.core.changes import Changes, moved
+from coordinator.core.commands import ArchiveGaps, Decision, InitializePartitions, MoveLogStarts
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, TopicRegistered
+from coordinator.core.redelivery import data_lost
+from coordinator.core.runs import FRESH, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import Done
+from coordinator.protocol.values import TopicIdPartition
+
+
+def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision:
+    """Append the start offsets that the reset policy resolved to, before anything is acquired there."""
+    records: list[Record] = [
+        TopicRegistered(topic=t.topic, topic_id=t.topic_id)
+        for t in command.topics
+        if group.topics.get(t.topic) != t.topic_id
+    ]
+    records += [
+        PartitionInitialized(topic_id=s.topic_id, partition=s.partition, start_offset=s.start_offset)
+        for s in command.starts
+        if not group.initialized(s.topic_id, s.partition)
+    ]
+    return Decision(tuple(records), Done())
+
+
+def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision:
+    """The start offset moves at once; AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it
+    is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up; what
+    nobody held, to the query that acquires next (a group without queries passes over it, as in Kafka)."""
+    records: list[Record] = []
+    for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
+        partition = group.partitions.get(TopicIdPartition(topic_id, index))
+        if partition is None or log_start <= max(partition.start_offset, partition.log_start):
+            continue
+        changes = Changes()
+        lost: list[tuple[TopicIdPartition, Segment]] = []
+        for segment in partition.runs.between(partition.start_offset, log_start - 1):
+            if segment.run.state == RecordState.AVAILABLE:
+                lost.append((partition.key, segment))
+                changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.LOG_START))
+        if partition.end_offset < log_start:
+            lost.append((partition.key, Segment(partition.end_offset, log_start - 1, FRESH)))
+        records += [*changes.records(), *data_lost(group, lost)]
+        records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
+    return Decision(tuple(records), Done())
+
+
+def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision:
+    """What is AVAILABLE and not in the log is archived; what somebody holds is his to decide."""
+    changes = Changes()
+    for topic_id, index, first, last in ((g.topic_id, g.partition, g.first, g.last) for g in command.gaps):
+        partition = group.partitions.get(TopicIdPartition(topic_id, index))
+        for segment in partition.runs.between(first, last) if partition is not None else ():
+            if segment.run.state == RecordState.AVAILABLE:
+                assert partition is not None
+                changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.MISSING))
+    return Decision(tuple(changes.records()), Done())

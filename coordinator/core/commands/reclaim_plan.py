@@ -1,0 +1,276 @@
+"""A query's plan after it was acquired: take it up in ``partitions()``, reclaim it in a later process.
+
+Whoever comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its number (design §2); a plan
+that is completed, or not the member's newest, is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from coordinator.core.changes import Changes, moved, split_at
+from coordinator.core.commands import Decision, TakeUpPlan
+from coordinator.core.isolation import isolation_class, slice_size
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.records import EvidenceCleared, PlanTakenUp, Record
+from coordinator.core.redelivery import at_limit, failed_alone, is_news, set_aside, trial_failed
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import StalePlan
+from coordinator.protocol.messages import LeftOut, PartitionPlan, Plan, PlanReply
+from coordinator.protocol.values import AcquiredRange, TopicIdPartition
+
+
+def newest_plan(group: ShareGroup, member: Member, number: int) -> AcquiredPlan:
+    """The member's newest plan, which must be ``number`` and not completed; else StalePlan."""
+    plan = member.newest
+    if plan is None or plan.number != number:
+        newest = group.number_text(plan.number) if plan is not None else "none"
+        raise stale(group, member, number, f"it is not this query's newest plan (that is {newest})")
+    if member.completed == number:
+        raise stale(group, member, number, "it is completed")
+    return plan
+
+
+def stale(group: ShareGroup, member: Member, number: int, reason: str) -> StalePlan:
+    """The error that refuses this plan or start, by name."""
+    return StalePlan(number=group.number_text(number) or "(initial)", member_id=member.member_id, reason=reason)
+
+
+def take_up_plan(group: ShareGroup, command: TakeUpPlan, now_ms: int) -> Decision:
+    """``partitions(end)``: durably mark the plan used before anyone reads it; reclaim it first if this process did not
+    acquire it. Asked again in the same epoch it changes nothing. StalePlan for any other than the newest, or one that
+    was given up for it and is in Spark's log none the less, if nobody used either."""
+    member = group.member(command.member_id, command.member_epoch)
+    number = group.number(command.number)
+    if member.gave_up(number):
+        return _take_up_empty(group, command, member, number, now_ms)
+    plan = newest_plan(group, member, number)
+    if plan.used and plan.member_epoch == member.member_epoch:
+        return Decision((), _reply(group, plan, plan_as_held(group, plan), plan.left_out, plan.data_loss))
+    reclaim = _reclaim(group, command, member, plan, now_ms)
+    reclaim.unsubscribed = command.unsubscribed_topic_ids
+    reclaim.decide()
+    data_loss = (*(plan.data_loss if _told_now(plan, member) else ()), *plan.untold, *reclaim.data_loss)
+    failing = bool(data_loss) and command.fail_on_data_loss
+    taken_up = PlanTakenUp(
+        number=plan.number,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        used=not failing,
+        data_loss=data_loss,
+        left_out=tuple(reclaim.left_out),
+    )
+    records = (*reclaim.records(), taken_up)
+    return Decision(records, _reply(group, plan, reclaim.kept_plan(), tuple(reclaim.left_out), data_loss))
+
+
+def _take_up_empty(group: ShareGroup, command: TakeUpPlan, member: Member, number: int, now_ms: int) -> Decision:
+    """A driver that had been stopped logged this plan after its successor had acquired the newest one, and Spark goes
+    on from its log. Nothing of this plan is left, and nobody read the newest one: this one is the newest again, empty,
+    and what the other one held goes back to the group, its count unchanged."""
+    assert member.newest is not None
+    back = _reclaim(group, command, member, member.newest, now_ms)
+    back.unsubscribed = frozenset(topic_id for topic_id, _, _ in member.newest.ranges)
+    back.decide()
+    data_loss = (*member.newest.untold, *back.data_loss)
+    taken_up = PlanTakenUp(
+        number=number,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        used=not (data_loss and command.fail_on_data_loss),
+        data_loss=data_loss,
+    )
+    reply = PlanReply(plan=Plan(number=command.number, partitions=()), data_loss=data_loss)
+    return Decision((*back.records(), taken_up), reply)
+
+
+def _reclaim(group: ShareGroup, command: TakeUpPlan, member: Member, plan: AcquiredPlan, now_ms: int) -> Reclaim:
+    log_starts = {TopicIdPartition(b.topic_id, b.partition): b.log_start for b in command.bounds}
+    return Reclaim(group, member, plan, now_ms, log_starts=log_starts, gone=command.gone_topic_ids)
+
+
+def _told_now(plan: AcquiredPlan, member: Member) -> bool:
+    return plan.member_epoch == member.member_epoch and not plan.used
+
+
+def _reply(
+    group: ShareGroup,
+    plan: AcquiredPlan,
+    partitions: tuple[PartitionPlan, ...],
+    left_out: tuple[LeftOut, ...] = (),
+    data_loss: tuple[LeftOut, ...] = (),
+) -> PlanReply:
+    named = Plan(number=group.number_text(plan.number), partitions=partitions, trial=plan.trial)
+    return PlanReply(plan=named, left_out=left_out, data_loss=data_loss)
+
+
+def plan_as_held(group: ShareGroup, plan: AcquiredPlan) -> tuple[PartitionPlan, ...]:
+    """The plan's ranges as they carry its number now, with their delivery counts."""
+    return plan_of(group, ((partition.key, segments) for partition, segments in group.carrying(plan)))
+
+
+def plan_of(group: ShareGroup, held: Iterable[tuple[TopicIdPartition, Iterable[Segment]]]) -> tuple[PartitionPlan, ...]:
+    """Segments as what a plan says of its partitions; neighbours of equal count are one range."""
+    return tuple(
+        PartitionPlan(
+            topic=group.topic_names[key.topic_id],
+            topic_id=key.topic_id,
+            partition=key.partition,
+            ranges=tuple(_merged(segments)),
+        )
+        for key, segments in held
+    )
+
+
+def _merged(segments: Iterable[Segment]) -> list[AcquiredRange]:
+    ranges: list[AcquiredRange] = []
+    for first, last, run in segments:
+        if ranges and ranges[-1].last == first - 1 and ranges[-1].delivery_count == run.delivery_count:
+            ranges[-1] = ranges[-1]._replace(last=last)
+        else:
+            ranges.append(AcquiredRange(first, last, run.delivery_count))
+    return ranges
+
+
+@dataclass(slots=True)
+class Reclaim:
+    """One coming back to a plan: what is kept, and what its batch goes on without.
+
+    In the process that acquired the plan nothing that it still holds changes. A later process acquires it again: count
+    + 1, and a failure if the delivery before had begun (``used``) and was not counted at a lost lock already.
+    """
+
+    group: ShareGroup
+    member: Member
+    plan: AcquiredPlan
+    now_ms: int
+    log_starts: dict[TopicIdPartition, int] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    unsubscribed: frozenset[str] = frozenset()
+    changes: Changes = field(default_factory=Changes)
+    candidates: list[tuple[TopicIdPartition, Segment]] = field(default_factory=list)
+    kept: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
+    data_loss: list[LeftOut] = field(default_factory=list)
+    evidence_is_old: bool = False
+    trial_failed: bool = False
+
+    @property
+    def later_process(self) -> bool:
+        return self.plan.member_epoch != self.member.member_epoch
+
+    def decide(self) -> None:
+        for topic_id, index, ranges in self.plan.ranges:
+            key = TopicIdPartition(topic_id, index)
+            partition = self.group.partitions[key]
+            log_start = max(partition.log_start, self.log_starts.get(key, 0))
+            segments = partition.carrying(self.plan.number, ranges)
+            self._say_lost(key, ranges, [(s.first, s.last) for s in segments])
+            for segment in segments:
+                for part in split_at(segment, log_start):
+                    self._sort_out(key, part, log_start)
+        self._cut()
+
+    def _say_lost(self, key: TopicIdPartition, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
+        """Ranges that no longer carry the number: another member took them, or they were decided."""
+        topic = self.group.topic_names[key.topic_id]
+        archived = [(o.first, o.last) for o in self.plan.untold if (o.topic, o.partition) == (topic, key.partition)]
+        at = iter(sorted([*held, *archived]))
+        known = next(at, None)
+        for first, last in ranges:
+            while first <= last:
+                while known is not None and known[1] < first:
+                    known = next(at, None)
+                if known is not None and known[0] <= first:
+                    first = known[1] + 1
+                    continue
+                end = last if known is None else min(last, known[0] - 1)
+                self.left_out.append(self._left_out(key, first, end, "lost"))
+                first = end + 1
+
+    def _sort_out(self, key: TopicIdPartition, segment: Segment, log_start: int) -> None:
+        first, last, run = segment
+        if key.topic_id in self.gone or last < log_start:
+            self.data_loss.append(self._left_out(key, first, last, "data_loss"))
+            self.changes.put(key, first, last, moved(run, Event.LOG_START))
+        elif key.topic_id in self.unsubscribed:
+            self._leave_out(key, segment, moved(run, Event.CUT, acquisition=None), "unsubscribed")
+        elif self.later_process:
+            self._come_back(key, segment)
+        elif run.state == RecordState.ACQUIRED:
+            self.kept.setdefault(key, []).append(segment)
+        else:
+            self.candidates.append((key, segment))
+
+    def _come_back(self, key: TopicIdPartition, segment: Segment) -> None:
+        run, used = segment.run, self.plan.used
+        config = self.group.config
+        failed = run._replace(failures=run.failures + (used and run.state == RecordState.ACQUIRED))
+        if used and self.plan.trial:
+            self.trial_failed = True
+            self._leave_out(key, segment, trial_failed(failed, config), "archived")
+        elif used and run.set_aside_ms is not None:
+            self._set_aside(key, segment, failed_alone(failed, config, self.now_ms))
+        elif used and at_limit(failed, config):
+            self._set_aside(key, segment, set_aside(failed, self.plan, self.now_ms))
+        else:
+            self.candidates.append((key, segment._replace(run=failed)))
+
+    def _set_aside(self, key: TopicIdPartition, segment: Segment, after: Run) -> None:
+        self.evidence_is_old = self.evidence_is_old or is_news(segment.run, after)
+        self._leave_out(key, segment, after, "set_aside")
+
+    def _cut(self) -> None:
+        """The cut comes first: only what is kept is counted; the rest returns with its count unchanged."""
+        if not self.candidates:
+            return
+        config = self.group.config
+        limit = config.share_delivery_count_limit
+        failures = self.candidates[0][1].run.failures
+        keep_class = isolation_class(failures, limit)
+        left = slice_size(failures + 1, limit, config.share_isolation_base)
+        for key, segment in self.candidates:
+            first, last, run = segment
+            if isolation_class(run.failures, limit) != keep_class or left == 0:
+                self._return(key, segment)
+                continue
+            end = last if left is None else min(last, first + left - 1)
+            self._reacquire(key, Segment(first, end, run))
+            if end < last:
+                self._return(key, Segment(end + 1, last, run))
+            if left is not None:
+                left -= end - first + 1
+
+    def _reacquire(self, key: TopicIdPartition, segment: Segment) -> None:
+        run = moved(segment.run, Event.RECLAIM, delivery_count=segment.run.delivery_count + 1, not_before_ms=None)
+        self.changes.put(key, segment.first, segment.last, run)
+        self.kept.setdefault(key, []).append(segment._replace(run=run))
+
+    def _return(self, key: TopicIdPartition, segment: Segment) -> None:
+        self._leave_out(key, segment, moved(segment.run, Event.CUT, acquisition=None), "cut")
+
+    def _leave_out(self, key: TopicIdPartition, segment: Segment, run: Run, reason: str) -> None:
+        self.changes.put(key, segment.first, segment.last, run)
+        self.left_out.append(self._left_out(key, segment.first, segment.last, reason))
+
+    def _left_out(self, key: TopicIdPartition, first: int, last: int, reason: str) -> LeftOut:
+        topic = self.group.topic_names[key.topic_id]
+        return LeftOut(topic=topic, partition=key.partition, first=first, last=last, reason=reason)
+
+    def kept_plan(self) -> tuple[PartitionPlan, ...]:
+        return plan_of(self.group, ((key, sorted(held, key=_first)) for key, held in self.kept.items()))
+
+    def records(self) -> list[Record]:
+        records: list[Record] = [*self.changes.records()]
+        if self.evidence_is_old:
+            records.append(EvidenceCleared())
+        if self.trial_failed:
+            records.append(EvidenceCleared(member_id=self.member.member_id))
+        return records
+
+
+def _first(segment: Segment) -> int:
+    return segment.first

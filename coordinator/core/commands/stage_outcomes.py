@@ -1,0 +1,245 @@
+"""A sink stages what the rows of a batch said (design §5): durable now, in effect when their plan completes.
+
+The rows' receipts say which plan: a run is staged on the live plan that carries its offset at its delivery count. Rows
+of an earlier attempt of such a plan say that their driver was replaced, and must not commit what it wrote: it is
+refused. All else is stale: counted, left out, and no reason to fail, unless the sink asks for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from coordinator.core.changes import Changes, filed
+from coordinator.core.commands import Decision, FileLetters
+from coordinator.core.members import AcquiredPlan
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PlanStaged
+from coordinator.core.runs import FRESH, Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.core.staging import StagedRun, Verdict, against_silence
+from coordinator.protocol.errors import (
+    BatchTakenUp,
+    GroupIdNotFound,
+    InvalidRequest,
+    NoPlanToDecide,
+    SinkOutdated,
+    StaleReceipts,
+    TooManyRejects,
+)
+from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun, TopicIdPartition
+
+SAMPLE = 5
+LONGEST_REASON = 500
+"""Characters of a row's reason that are kept until the coordinator writes its letter."""
+_OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
+JUDGED_FROM = 100
+"""So many decided records tell something about a ratio."""
+
+
+def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> Decision:
+    """See :class:`~coordinator.protocol.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide, BatchTakenUp,
+    StaleReceipts, TooManyRejects; then nothing is staged."""
+    if not group.exists:
+        raise GroupIdNotFound(group_id=group.group_id)
+    _check_pins(group, command)
+    _check_order(command)
+    plans = _deciding(group)
+    if not plans and command.partitions:
+        raise NoPlanToDecide(group_id=group.group_id)
+    found = _Matching(group, command.query_id, now_ms)
+    for outcomes in command.partitions:
+        found.match(outcomes)
+    if found.stale and command.fail_on_stale:
+        raise StaleReceipts(group_id=group.group_id, count=found.stale, sample=", ".join(found.sample))
+    _check_ratio(group, found)
+    reply = OutcomesStaged(staged=found.staged, stale=found.stale, stale_sample=tuple(found.sample))
+    staged = list(found.records())
+    return Decision((*staged, *_silent(group, plans, command.query_id, {each.number for each in staged})), reply)
+
+
+def _check_pins(group: ShareGroup, command: StageOutcomes) -> None:
+    """Receipts of another incarnation, or of a topic's predecessor, may look like ours."""
+    if command.incarnation and command.incarnation != group.incarnation:
+        raise SinkOutdated(group_id=group.group_id, what="the group was deleted and created anew")
+    for topic, topic_id in command.topic_ids.items():
+        if group.topics.get(topic, topic_id) != topic_id:
+            raise SinkOutdated(group_id=group.group_id, what=f"the topic {topic} was deleted and created anew")
+
+
+def _check_order(command: StageOutcomes) -> None:
+    """Each record once, and ascending: what is staged is looked through in order."""
+    if len({(p.topic, p.partition) for p in command.partitions}) < len(command.partitions):
+        raise InvalidRequest(what="a partition is named twice in one request")
+    for outcomes in command.partitions:
+        reached = -1
+        for run in outcomes.runs:
+            if not reached < run.first <= run.last or run.outcome not in _OUTCOMES:
+                raise InvalidRequest(what=f"outcome {run.outcome:d} of {run.first}-{run.last}, after {reached}")
+            reached = run.last
+
+
+def _deciding(group: ShareGroup) -> list[AcquiredPlan]:
+    """The plans that a batch is being made of now."""
+    pending = (member.pending for member in group.members.values() if member.query)
+    return [plan for plan in pending if plan is not None and plan.used]
+
+
+def _silent(
+    group: ShareGroup, plans: Iterable[AcquiredPlan], query_id: str, staged: Collection[int]
+) -> Iterator[PlanStaged]:
+    """That a sink spoke, though it had nothing to say of these plans: in explicit mode a query without a sink fails,
+    and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id does; one
+    that is not known yet is of any query of which none is known."""
+    if not group.config.is_explicit:
+        return
+    members = group.members.values()
+    its = {member.member_id for member in members if query_id and member.query_id == query_id}
+    if not its and not staged:
+        its = {member.member_id for member in members if not (query_id and member.query_id)}
+    for plan in plans:
+        heard = group.members[plan.member_id].decides and plan.reclaims in plan.spoke
+        if plan.member_id in its and plan.number not in staged and not heard:
+            yield PlanStaged(number=plan.number, member_id=plan.member_id, attempt=plan.reclaims)
+
+
+def _check_ratio(group: ShareGroup, found: _Matching) -> None:
+    most = group.config.errors_deadletterqueue_max_reject_ratio
+    decided, rejected = group.decided + found.staged, group.rejected + found.rejected
+    if most < 1 and found.rejected and decided >= JUDGED_FROM and rejected > most * decided:
+        raise TooManyRejects(group_id=group.group_id, rejected=rejected, decided=decided, ratio=most)
+
+
+@dataclass(slots=True)
+class _Matching:
+    """Outcomes by the plan that carries them."""
+
+    group: ShareGroup
+    query_id: str
+    now_ms: int
+    staged: int = 0
+    rejected: int = 0
+    stale: int = 0
+    sample: list[str] = field(default_factory=list)
+    _by_plan: dict[int, dict[TopicIdPartition, list[StagedRun]]] = field(default_factory=dict)
+    _verdicts: dict[tuple[object, ...], Verdict] = field(default_factory=dict)
+
+    def match(self, outcomes: PartitionOutcomes) -> None:
+        """Those of one partition, which are mostly of one run: that is looked up once."""
+        topic_id = self.group.topics.get(outcomes.topic)
+        partition = None
+        if topic_id is not None:
+            partition = self.group.partitions.get(TopicIdPartition(topic_id, outcomes.partition))
+        if partition is None:
+            for run in outcomes.runs:
+                self._say_stale(outcomes, run, run.first, run.last)
+            return
+        first, last, held = 0, -1, FRESH
+        into: list[StagedRun] | None = None
+        for run in outcomes.runs:
+            if not first <= run.first <= last:
+                whole = partition.runs.at(run.first)
+                first, last, held = whole or (run.first, run.first - 1, FRESH)
+                into = None if whole is None else self._staged_on(partition, held)
+            if run.last <= last and into is not None and run.delivery_count == held.delivery_count:
+                self._stage(into, run, run.first, run.last)
+            else:
+                self._match_parts(partition, outcomes, run)
+
+    def _match_parts(self, partition: SharePartition, outcomes: PartitionOutcomes, run: OutcomeRun) -> None:
+        at = run.first
+        for first, last, held in partition.runs.between(run.first, run.last):
+            into = self._staged_on(partition, held)
+            if into is not None and held.delivery_count != run.delivery_count:
+                self._check_attempt(outcomes, run, held)
+                into = None
+            if into is None:
+                continue
+            if at < first:
+                self._say_stale(outcomes, run, at, first - 1)
+            self._stage(into, run, first, last)
+            at = last + 1
+        if at <= run.last:
+            self._say_stale(outcomes, run, at, run.last)
+
+    def _check_attempt(self, outcomes: PartitionOutcomes, run: OutcomeRun, held: Run) -> None:
+        """A row of an attempt before the plan's last one comes from a driver that was thought to be gone. What it has
+        written, and commits if nobody stops it, is not what would be staged by then: BatchTakenUp."""
+        assert held.acquisition is not None
+        plan = self.group.plans[held.acquisition]
+        if held.delivery_count - plan.reclaims <= run.delivery_count < held.delivery_count:
+            raise BatchTakenUp(group_id=self.group.group_id, row=_receipt(outcomes, run, run.first))
+
+    def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
+        """What is staged on the plan that carries the run; None if none does that a sink may decide about."""
+        plan = self.group.plans.get(run.acquisition) if run.acquisition is not None else None
+        if plan is None or not plan.query or not plan.used or plan is not self.group.members[plan.member_id].pending:
+            return None
+        return self._by_plan.setdefault(plan.number, {}).setdefault(partition.key, [])
+
+    def _stage(self, into: list[StagedRun], run: OutcomeRun, first: int, last: int) -> None:
+        said = run[2:]
+        verdict = self._verdicts.get(said)
+        if verdict is None:
+            verdict = self._verdicts[said] = self._verdict(run)
+        into.append((first, last, verdict))
+        self.staged += last - first + 1
+        if run.outcome == AcknowledgeType.REJECT:
+            self.rejected += last - first + 1
+
+    def _verdict(self, run: OutcomeRun) -> Verdict:
+        delay = run.delay_ms if run.outcome == AcknowledgeType.RELEASE else None
+        not_before_ms = None if delay is None else self.now_ms + delay
+        return Verdict(run.delivery_count, int(run.outcome), not_before_ms, run.letter, run.reason[:LONGEST_REASON])
+
+    def _say_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
+        self.stale += last - first + 1
+        if len(self.sample) < SAMPLE:
+            self.sample.append(_receipt(outcomes, run, first))
+
+    def records(self) -> Iterator[PlanStaged]:
+        """One a plan; the window of the reject ratio counts with the first."""
+        rows, rejected = self.staged, self.rejected
+        for number, staged in self._by_plan.items():
+            plan = self.group.plans[number]
+            partitions = tuple(
+                (key.topic_id, key.partition, tuple(_after_silence(plan, key, runs)))
+                for key, runs in staged.items()
+                if runs
+            )
+            if not partitions:
+                continue
+            yield PlanStaged(
+                number=number,
+                member_id=plan.member_id,
+                partitions=partitions,
+                decided=rows,
+                rejected=rejected,
+                attempt=plan.reclaims if self.group.config.is_explicit else None,
+                query_id=self.query_id if self.query_id != self.group.members[plan.member_id].query_id else "",
+            )
+            rows = rejected = 0
+
+
+def _after_silence(plan: AcquiredPlan, key: TopicIdPartition, runs: list[StagedRun]) -> list[StagedRun]:
+    spoke = plan.spoke_before
+    return runs if spoke is None else against_silence(plan.staged.get(key, []), runs, plan.reclaims, spoke)
+
+
+def _receipt(outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
+    return f"{outcomes.topic}-{outcomes.partition}@{offset} ({run.delivery_count})"
+
+
+def file_letters(group: ShareGroup, command: FileLetters, now_ms: int) -> Decision:
+    """Records whose dead letter is written, or never will be, are ARCHIVED; those that are no longer ARCHIVING at this
+    delivery count are left as they are."""
+    changes = Changes()
+    for letters in command.letters:
+        partition = group.partitions.get(TopicIdPartition(letters.topic_id, letters.partition))
+        for first, last, run in partition.runs.between(letters.first, letters.last) if partition is not None else ():
+            if run.state == RecordState.ARCHIVING and run.delivery_count == letters.delivery_count:
+                assert partition is not None
+                changes.put(partition.key, first, last, filed(run))
+    return Decision(tuple(changes.records()), Done())

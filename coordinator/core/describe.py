@@ -1,0 +1,78 @@
+"""A group as people see it: share partitions with start offset and lag, members, runs in flight."""
+
+from __future__ import annotations
+
+from coordinator.core.members import Member
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import DescribeGroup, GroupDescription, MemberDescription, PartitionDescription
+
+
+def describe_group(group: ShareGroup, command: DescribeGroup) -> GroupDescription:
+    """``ends`` (by topic id and partition) are what the service knows of the log; a lag is None where it doesn't."""
+    ends = {(b.topic_id, b.partition): b.end for b in command.bounds}
+    current = set(group.topics.values())
+    return GroupDescription(
+        group_id=group.group_id,
+        state=_state(group),
+        incarnation=group.incarnation,
+        partitions=tuple(
+            _partition(group, partition, ends.get((key.topic_id, key.partition)))
+            for key, partition in sorted(group.partitions.items())
+            if key.topic_id in current
+        ),
+        members=tuple(_member(group, member) for member in group.members.values()),
+        configs=dict(group.configs),
+    )
+
+
+def _state(group: ShareGroup) -> str:
+    if not group.exists:
+        return "DEAD"
+    return "STABLE" if any(member.active for member in group.members.values()) else "EMPTY"
+
+
+def _member(group: ShareGroup, member: Member) -> MemberDescription:
+    return MemberDescription(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        active=member.active,
+        newest_plan=group.number_text(member.newest.number) if member.newest is not None else "",
+        topics=member.topics,
+    )
+
+
+def _partition(group: ShareGroup, partition: SharePartition, end: int | None) -> PartitionDescription:
+    return PartitionDescription(
+        topic=group.topic_names[partition.key.topic_id],
+        topic_id=partition.key.topic_id,
+        partition=partition.key.partition,
+        start_offset=partition.start_offset,
+        end_offset=partition.end_offset,
+        lag=None if end is None else partition.lag(end),
+        acquired=partition.acquired_count,
+        archiving=partition.archiving_count,
+        archived_total=partition.archived_total,
+        runs=tuple(
+            {
+                "first": first,
+                "last": last,
+                "state": run.state.name,
+                "delivery_count": run.delivery_count,
+                "failures": run.failures,
+                "releases": run.releases,
+                "plan": group.number_text(run.acquisition or 0),
+                "member": _holder(group, run.acquisition),
+                "set_aside": run.set_aside_ms is not None,
+                "not_before_ms": run.not_before_ms,
+                "disposition": run.disposition.name.lower() if run.disposition else "",
+                "reason": run.reason,
+            }
+            for first, last, run in partition.runs
+        ),
+    )
+
+
+def _holder(group: ShareGroup, acquisition: int | None) -> str:
+    plan = group.plans.get(acquisition) if acquisition is not None else None
+    return "" if plan is None else plan.member_id

@@ -1,0 +1,92 @@
+"""Members of a share group and the plans that they acquired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator.core.staging import StagedRun
+from coordinator.protocol.messages import LeftOut
+from coordinator.protocol.values import TopicIdPartition
+
+PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
+
+
+@dataclass(slots=True)
+class AcquiredPlan:
+    """An acquisition. It is kept while a run carries its number, and as its query's newest plan beyond that.
+
+    ``ranges``: what it still holds; taking it up leaves out what it lost. ``member_epoch``: the epoch that acquired it,
+    or came back to it last. ``used``: that delivery has begun. ``vouches``: it began after the group last set a record
+    aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was taken up;
+    ``untold``: lost while nobody read it, to be told when it is taken up next. ``gave_up``: the plans that were
+    given up for it, one after the other, since nothing of them was left to read (the last hundred). ``staged``: what
+    sinks said of its records; it takes effect when the plan is completed. ``reclaims``: how often a later process came
+    back to it, each time with all counts raised by one; it numbers the attempts at its batch. ``spoke``: the last two
+    attempts in which a sink staged something where silence is a release, as these numbers.
+    """
+
+    number: int
+    member_id: str
+    member_epoch: int
+    acquired_ms: int
+    ranges: PlanRanges
+    query: bool
+    trial: bool = False
+    used: bool = False
+    vouches: bool = False
+    data_loss: tuple[LeftOut, ...] = ()
+    untold: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    gave_up: tuple[int, ...] = ()
+    reclaims: int = 0
+    spoke: tuple[int, ...] = ()
+    staged: dict[TopicIdPartition, list[StagedRun]] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """How many records its last delivery held."""
+        return sum(last - first + 1 for _, _, ranges in self.ranges for first, last in ranges)
+
+    @property
+    def spoke_before(self) -> int | None:
+        """The last attempt before this one in which a sink staged something."""
+        return max((attempt for attempt in self.spoke if attempt < self.reclaims), default=None)
+
+
+@dataclass(slots=True)
+class Member:
+    """A Spark query or a ShareConsumer. All but ``session_deadline_ms`` (None: no live session) is durable.
+    ``decides``: a sink has staged outcomes for it. ``query_id``: Spark's, as the sink named it that staged last with
+    rows of this member (empty: none has)."""
+
+    member_id: str
+    member_epoch: int
+    process_id: str
+    query: bool
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    starting_offsets: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    fenced_processes: tuple[str, ...] = ()
+    newest: AcquiredPlan | None = None
+    completed: int = 0
+    evidence: bool = False
+    decides: bool = False
+    query_id: str = ""
+    session_deadline_ms: int | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.session_deadline_ms is not None
+
+    @property
+    def pending(self) -> AcquiredPlan | None:
+        """The newest plan, as long as it is not completed."""
+        return self.newest if self.newest is not None and self.newest.number != self.completed else None
+
+    def gave_up(self, number: int) -> bool:
+        """Whether this plan was given up for the newest one, and no process ever began to read either of them."""
+        plan = self.pending
+        return plan is not None and number in plan.gave_up and not (plan.used or plan.data_loss)

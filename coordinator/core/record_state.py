@@ -1,0 +1,99 @@
+"""The record's state machine: everything that moves a record's state stands on this page.
+
+A record of a share partition is AVAILABLE until a member acquires it. While ACQUIRED, one member holds it, under a lock
+that lives for a while (a ShareConsumer's) or as long as its member's session (a query's). It leaves ACQUIRED by an
+outcome (accept, release, reject, gap), by losing its lock, or by isolation, which returns records of a batch that keeps
+failing. ACKNOWLEDGED and ARCHIVED are terminal. A record that is given up is ARCHIVING until its dead letter is filed:
+written, or, without a dead letter queue, found not to be wanted, which is in the same step (KIP-1191). IN_PROGRESS is
+reserved.
+
+A run that lost its lock keeps its acquisition number: the member that comes back to its plan may still complete it,
+with whatever outcome, or archive it from AVAILABLE, which is why those moves start there too; whoever lost the number
+can't.
+
+Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+from coordinator.protocol.errors import InvalidRecordState
+
+
+class RecordState(IntEnum):
+    """Delivery states with the bytes that KIP-932 and KIP-1191 give them."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    ARCHIVED = 4
+    IN_PROGRESS = 5
+
+
+class Event(Enum):
+    """What can happen to a record."""
+
+    ACQUIRE = "acquire"
+    ACCEPT = "accept"
+    RELEASE = "release"
+    REJECT = "reject"
+    GAP = "gap"
+    RENEW = "renew"
+    LOSE_LOCK = "lose lock"
+    LIMIT = "delivery limit"
+    RECLAIM = "reclaim"
+    CUT = "cut"
+    SET_ASIDE = "set aside"
+    FAIL_TRIAL = "fail trial"
+    COMPLETE = "complete"
+    LOG_START = "log start moved"
+    MISSING = "not in the log"
+    FILE = "letter filed"
+
+
+S, E = RecordState, Event
+
+TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
+    # a member takes it
+    (S.AVAILABLE, E.ACQUIRE): S.ACQUIRED,
+    # its holder decides
+    (S.ACQUIRED, E.ACCEPT): S.ACKNOWLEDGED,
+    (S.ACQUIRED, E.RELEASE): S.AVAILABLE,
+    (S.ACQUIRED, E.REJECT): S.ARCHIVING,
+    (S.ACQUIRED, E.GAP): S.ARCHIVED,
+    (S.ACQUIRED, E.RENEW): S.ACQUIRED,
+    # its holder is gone
+    (S.ACQUIRED, E.LOSE_LOCK): S.AVAILABLE,
+    (S.ACQUIRED, E.LIMIT): S.ARCHIVING,
+    # a query comes back to its plan, within its session or after it
+    (S.ACQUIRED, E.RECLAIM): S.ACQUIRED,
+    (S.AVAILABLE, E.RECLAIM): S.ACQUIRED,
+    (S.ACQUIRED, E.CUT): S.AVAILABLE,
+    (S.AVAILABLE, E.CUT): S.AVAILABLE,
+    (S.ACQUIRED, E.SET_ASIDE): S.AVAILABLE,
+    (S.AVAILABLE, E.SET_ASIDE): S.AVAILABLE,
+    (S.ACQUIRED, E.FAIL_TRIAL): S.ARCHIVING,
+    (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVING,
+    (S.ACQUIRED, E.COMPLETE): S.ACKNOWLEDGED,
+    (S.AVAILABLE, E.COMPLETE): S.ACKNOWLEDGED,
+    (S.AVAILABLE, E.RELEASE): S.AVAILABLE,
+    (S.AVAILABLE, E.REJECT): S.ARCHIVING,
+    # its dead letter
+    (S.ARCHIVING, E.FILE): S.ARCHIVED,
+    # the log never had it, or moved away under it
+    (S.AVAILABLE, E.MISSING): S.ARCHIVED,
+    (S.AVAILABLE, E.LOG_START): S.ARCHIVED,
+    (S.ACQUIRED, E.LOG_START): S.ARCHIVED,
+}
+
+TERMINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
+
+
+def move(state: RecordState, event: Event) -> RecordState:
+    """The state after ``event``; InvalidRecordState if a record in ``state`` can't have it happen."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise InvalidRecordState(what=f"a record in state {RecordState(state).name} can't {event.value}") from None

@@ -1,0 +1,109 @@
+"""What becomes of records when a delivery ends without an outcome: a lost lock, a replay, a failed trial.
+
+A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
+for a failure alone: at the limit it is set aside, to be delivered alone (design §2, "Poison isolation"). What is given
+up is ARCHIVING until its dead letter is filed, or ARCHIVED at once in a group that has no dead letter queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.changes import archived, moved
+from coordinator.core.isolation import solo_backoff_ms
+from coordinator.core.members import AcquiredPlan
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.records import DataLost
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import LeftOut
+from coordinator.protocol.values import Disposition, TopicIdPartition
+
+
+def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
+    """A ShareConsumer's lock ran out: one failed delivery; its number stays, in case its holder comes back."""
+    failed = run._replace(failures=run.failures + 1, deadline_ms=None)
+    if failed.tries >= config.share_delivery_count_limit:
+        return archived(failed, Event.LIMIT, config, Disposition.EXPIRED)
+    return moved(failed, Event.LOSE_LOCK)
+
+
+def released(run: Run, config: GroupConfig, not_before_ms: int | None = None) -> Run:
+    """Given back by its holder: a try, no failure; nobody may come back to it. With ``not_before_ms`` it is not
+    acquired again earlier. One whose lock was lost meanwhile had its try counted then."""
+    if run.state == RecordState.AVAILABLE:
+        return moved(run, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms or run.not_before_ms)
+    given = run._replace(releases=run.releases + 1, deadline_ms=None)
+    if given.tries >= config.share_delivery_count_limit:
+        return archived(given, Event.LIMIT, config, Disposition.DELIVERY_LIMIT)
+    return moved(given, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms)
+
+
+def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:
+    """A query's session ended in mid-batch. The number stays unless the record is set aside now. A trial is judged when
+    its query comes back: the batch may have been committed. But a second trial that ends so has failed: two queries
+    that stay away for longer than a session would else hand a bad record to and fro for ever."""
+    failed = run._replace(failures=run.failures + plan.used)
+    if run.set_aside_ms is None and at_limit(failed, config):
+        return set_aside(failed, plan, now_ms)
+    if run.set_aside_ms is not None and plan.used:
+        if not plan.trial:
+            return failed_alone(failed, config, now_ms)
+        if run.lost_trials:
+            return trial_failed(failed, config)
+        failed = failed._replace(lost_trials=1)
+    return moved(failed, Event.LOSE_LOCK)
+
+
+def trial_failed(run: Run, config: GroupConfig) -> Run:
+    """It failed alone, and others did not: it is given up."""
+    return archived(run, Event.FAIL_TRIAL, config, Disposition.DELIVERY_LIMIT)
+
+
+def set_aside(run: Run, plan: AcquiredPlan, now_ms: int) -> Run:
+    """Out of its batch, to be delivered alone from now on. A record that failed among others may be a good one, and
+    has yet to fail alone before it may go on trial."""
+    return moved(run, Event.SET_ASIDE, acquisition=None, set_aside_ms=now_ms if plan.records == 1 else 0)
+
+
+def is_news(before: Run, after: Run) -> bool:
+    """Whether the group sets this record aside now, or sees it fail alone for the first time: what completed before is
+    no evidence any more, since an outage may have begun."""
+    return after.set_aside_ms is not None and (before.set_aside_ms is None or before.set_aside_ms < after.set_aside_ms)
+
+
+def at_limit(run: Run, config: GroupConfig) -> bool:
+    """Its tries are used up, and a failure is among them."""
+    return run.failures > 0 and run.tries >= config.share_delivery_count_limit
+
+
+def failed_alone(run: Run, config: GroupConfig, now_ms: int) -> Run:
+    """A record that was set aside failed alone, not on trial: it stays aside, with backoff."""
+    return moved(
+        run,
+        Event.SET_ASIDE,
+        acquisition=None,
+        set_aside_ms=run.set_aside_ms or now_ms,
+        last_tried_ms=now_ms,
+        not_before_ms=now_ms + solo_backoff_ms(run.failures, config.share_delivery_count_limit),
+    )
+
+
+def data_lost(group: ShareGroup, segments: Iterable[tuple[TopicIdPartition, Segment]]) -> list[DataLost]:
+    """What pending plans of queries lose with records that are archived because the log no longer holds them, and what
+    the group does with those that nobody held (number 0), where it has queries to tell it."""
+    by_number: dict[int, list[LeftOut]] = {}
+    for key, (first, last, run) in segments:
+        plan = group.plans.get(run.acquisition) if run.acquisition is not None else None
+        pending = plan is not None and plan is group.members[plan.member_id].pending
+        out = LeftOut(
+            topic=group.topic_names[key.topic_id], partition=key.partition, first=first, last=last, reason="data_loss"
+        )
+        by_number.setdefault(plan.number if plan is not None and pending else 0, []).append(out)
+    if not any(member.query for member in group.members.values()):
+        by_number.pop(0, None)
+    return [
+        DataLost(number=number, member_id=group.plans[number].member_id if number else "", lost=tuple(lost))
+        for number, lost in by_number.items()
+    ]

@@ -1,0 +1,250 @@
+"""Runs: offset ranges of a share partition whose records are all alike, in order, disjoint, and merged.
+
+One representation serves whole batches and single offsets: :meth:`RunMap.replace` splits at the edges, replaces what
+lies between, and merges equal neighbours. The counts and indexes beside the map are kept by the two methods that every
+change goes through, so they can't drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from sortedcontainers import SortedDict, SortedList
+
+from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.protocol.values import Disposition
+
+
+class Run(NamedTuple):
+    """What is known of each record of a run; its offsets are the map's.
+
+    delivery_count: acquisitions so far. failures, releases: see design §2, *tries*. acquisition: the number of the plan
+    that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a ShareConsumer's lock;
+    None for a query's, which lives as long as its session. not_before_ms: not acquired earlier. set_aside_ms: None, or
+    when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered alone. lost_trials:
+    trials that ended in a lost lock and were not judged then. disposition, reason: what the dead letter of an ARCHIVING
+    one says.
+    """
+
+    state: RecordState
+    delivery_count: int = 0
+    failures: int = 0
+    releases: int = 0
+    acquisition: int | None = None
+    deadline_ms: int | None = None
+    not_before_ms: int | None = None
+    set_aside_ms: int | None = None
+    last_tried_ms: int | None = None
+    lost_trials: int = 0
+    disposition: Disposition = Disposition.NONE
+    reason: str = ""
+
+    @property
+    def tries(self) -> int:
+        """What limits compare: deliveries that failed plus releases, never the delivery count."""
+        return self.failures + self.releases
+
+
+FRESH = Run(RecordState.AVAILABLE)
+"""A record that was never acquired. It has no run in a map."""
+
+
+class Segment(NamedTuple):
+    """Offsets ``first`` to ``last`` inclusive, and the run that they are (a part of)."""
+
+    first: int
+    last: int
+    run: Run
+
+
+class RunMap:
+    """The runs of one share partition by first offset.
+
+    ``counts``: records by state. ``carried``: records by acquisition number. ``ready``: first offsets of AVAILABLE runs
+    that may be acquired at once; ``delayed``: (not before, first) of those that may be later; ``set_aside``:
+    (last tried, first) of those that are delivered alone; ``archiving``: first offsets of runs whose dead letters are
+    to be written. ``changed_numbers``: numbers that came or went since the group last looked (it drops plans that
+    nobody carries).
+    """
+
+    __slots__ = (
+        "_firsts",
+        "_runs",
+        "archiving",
+        "carried",
+        "changed_numbers",
+        "counts",
+        "delayed",
+        "ready",
+        "set_aside",
+    )
+
+    def __init__(self) -> None:
+        self._runs: SortedDict[int, tuple[int, Run]] = SortedDict()
+        self._firsts = self._runs.keys()
+        self.counts: list[int] = [0] * len(RecordState)
+        self.carried: dict[int, int] = {}
+        self.changed_numbers: set[int] = set()
+        self.ready: SortedList[int] = SortedList()
+        self.delayed: SortedList[tuple[int, int]] = SortedList()
+        self.set_aside: SortedList[tuple[int, int]] = SortedList()
+        self.archiving: SortedList[int] = SortedList()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Segment]:
+        for first, (last, run) in self._runs.items():
+            yield Segment(first, last, run)
+
+    def starting_at(self, first: int) -> Segment | None:
+        """The run that starts exactly at ``first``."""
+        entry = self._runs.get(first)
+        return None if entry is None else Segment(first, *entry)
+
+    def first(self) -> Segment | None:
+        """The lowest run."""
+        for first, entry in self._runs.items():
+            return Segment(first, *entry)
+        return None
+
+    def at(self, offset: int) -> Segment | None:
+        """The run that this offset is in, whole."""
+        entry = self._runs.get(offset)
+        if entry is not None:
+            return Segment(offset, *entry)
+        index = self._runs.bisect_left(offset) - 1
+        if index < 0:
+            return None
+        first = self._firsts[index]
+        last, run = self._runs[first]
+        return Segment(first, last, run) if last >= offset else None
+
+    def between(self, first: int, last: int) -> Iterator[Segment]:
+        """The runs in ``first..last``, the outer ones clipped to it."""
+        if (whole := self.at(first)) is not None:
+            yield Segment(first, min(whole.last, last), whole.run)
+            if whole.last >= last:
+                return
+        runs = self._runs
+        for start in runs.irange(first + 1, last):
+            end, run = runs[start]
+            yield Segment(start, min(end, last), run)
+
+    def put(self, first: int, last: int, run: Run) -> None:
+        """Make ``first..last`` one run, whatever was there, merged with equal neighbours."""
+        self.replace([(first, last, run)])
+
+    def replace(self, pieces: Sequence[tuple[int, int, Run]]) -> None:
+        """Put adjacent pieces, ascending, in place of whatever was there; equal neighbours are merged."""
+        runs = self._runs
+        first, last, edge = pieces[0][0], pieces[-1][1], pieces[-1][2]
+        entry = runs.get(first)
+        if entry is not None and entry[0] >= last:
+            touched = [first]
+        else:
+            touched = [] if not runs or self._firsts[-1] < first else list(runs.irange(first, last))
+        head, tail = None, None
+        if (index := runs.bisect_left(first) - 1) >= 0:
+            start = self._firsts[index]
+            end, before = runs[start]
+            if end >= first or (end == first - 1 and before == pieces[0][2]):
+                touched.insert(0, start)
+                head = (start, first - 1, before)
+        if touched:
+            end, old = runs[touched[-1]]
+            if end > last:
+                tail = (last + 1, end, old)
+        if tail is None and (entry := runs.get(last + 1)) is not None and entry[1] == edge:
+            touched.append(last + 1)
+            tail = (last + 1, *entry)
+        merged = pieces if len(pieces) == 1 and head is tail is None else _merged(pieces, head, tail)
+        new = {start: (end, run) for start, end, run in merged}
+        for start in touched:
+            self._uncount(start, *runs[start])
+            if start not in new:
+                del runs[start]
+        if len(new) == 1:
+            runs[merged[0][0]] = merged[0][1:]
+        else:
+            runs.update(new)
+        self._count(merged)
+
+    def drop(self, first: int) -> None:
+        """Forget the run that starts at ``first``."""
+        last, run = self._runs.pop(first)
+        self._uncount(first, last, run)
+
+    def drop_terminal(self, offset: int) -> int:
+        """Forget the terminal runs that follow on each other from ``offset`` on; the offset behind them."""
+        at = self._runs.bisect_left(offset)
+        dropped = 0
+        for first in self._runs.islice(at):
+            last, run = self._runs[first]
+            if first != offset or run.state not in TERMINAL:
+                break
+            self._uncount(first, last, run)
+            offset, dropped = last + 1, dropped + 1
+        if dropped:
+            del self._firsts[at : at + dropped]
+        return offset
+
+    def _count(self, pieces: Iterable[tuple[int, int, Run]]) -> None:
+        ready = []
+        for first, last, run in pieces:
+            records = last - first + 1
+            self.counts[run.state] += records
+            if run.acquisition is not None:
+                held = self.carried.get(run.acquisition, 0)
+                self.carried[run.acquisition] = held + records
+                if not held:
+                    self.changed_numbers.add(run.acquisition)
+            if run.state == RecordState.AVAILABLE:
+                if run.set_aside_ms is not None:
+                    self.set_aside.add((run.last_tried_ms or 0, first))
+                elif run.not_before_ms is not None:
+                    self.delayed.add((run.not_before_ms, first))
+                else:
+                    ready.append(first)
+            elif run.state == RecordState.ARCHIVING:
+                self.archiving.add(first)
+        if ready:
+            self.ready.update(ready)
+
+    def _uncount(self, first: int, last: int, run: Run) -> None:
+        records = last - first + 1
+        self.counts[run.state] -= records
+        if run.acquisition is not None:
+            left = self.carried[run.acquisition] - records
+            if left:
+                self.carried[run.acquisition] = left
+            else:
+                del self.carried[run.acquisition]
+                self.changed_numbers.add(run.acquisition)
+        if run.state == RecordState.AVAILABLE:
+            if run.set_aside_ms is not None:
+                self.set_aside.remove((run.last_tried_ms or 0, first))
+            elif run.not_before_ms is not None:
+                self.delayed.remove((run.not_before_ms, first))
+            else:
+                self.ready.remove(first)
+        elif run.state == RecordState.ARCHIVING:
+            self.archiving.remove(first)
+
+    def terminal_count(self) -> int:
+        """Records of the map in a terminal state."""
+        return sum(self.counts[state] for state in TERMINAL)
+
+
+def _merged(
+    pieces: Iterable[tuple[int, int, Run]], head: tuple[int, int, Run] | None, tail: tuple[int, int, Run] | None
+) -> list[tuple[int, int, Run]]:
+    """All in one list, adjacent as they are, with equal neighbours as one."""
+    merged = [] if head is None else [head]
+    for piece in pieces if tail is None else (*pieces, tail):
+        if merged and merged[-1][2] == piece[2]:
+            merged[-1] = (merged[-1][0], piece[1], piece[2])
+        else:
+            merged.append(piece)
+    return merged

@@ -1,0 +1,139 @@
+"""Staged outcomes: what sinks said of a plan's records, kept until the plan completes (design §5).
+
+An attempt is a delivery, known by its delivery count. Rule: the last attempt's outcome counts, and what it did not
+mention is an outcome too (implicit: accepted, explicit: released); an older attempt's outcome can only veto: where two
+disagree the record is released. So does an older attempt's silence where that was a release: what that attempt wrote
+does not hold the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from coordinator.core.runs import Segment
+from coordinator.protocol.values import AcknowledgeType
+
+
+class Verdict(NamedTuple):
+    """What was said of a record at ``delivery_count``. outcome: an AcknowledgeType. not_before_ms: a release's own
+    delay, as a time. letter: its dead letter is written. disagrees: an attempt before said something else, or passed it
+    over where that is a release."""
+
+    delivery_count: int
+    outcome: int
+    not_before_ms: int | None = None
+    letter: bool = False
+    reason: str = ""
+    disagrees: bool = False
+
+    @property
+    def settled(self) -> int:
+        """The outcome that takes effect if this attempt is the last."""
+        return AcknowledgeType.RELEASE if self.disagrees else self.outcome
+
+
+StagedRun = tuple[int, int, Verdict]
+"""Offsets first to last, and what was said of them."""
+
+GAP = Verdict(0, AcknowledgeType.GAP)
+"""Nobody decided it, since the log holds no such record."""
+
+
+def later(before: Verdict, now: Verdict) -> Verdict:
+    """What is known after ``now`` was said of a record of which ``before`` was known. A letter that an earlier attempt
+    wrote is written."""
+    disagrees = before.disagrees or now.disagrees or before.outcome != now.outcome
+    letter = now.letter or (before.letter and before.outcome == now.outcome)
+    if disagrees == now.disagrees and letter == now.letter:
+        return now
+    return now._replace(disagrees=disagrees, letter=letter)
+
+
+def overlaid(
+    below: list[StagedRun], above: list[StagedRun], both: Callable[[Verdict, Verdict], Verdict]
+) -> list[StagedRun]:
+    """Two lists, each ascending and disjoint, as one; ``both`` decides where they overlap."""
+    if not below or not above:
+        return above or below
+    if below[-1][1] < above[0][0]:
+        return below + above
+    found: list[StagedRun] = []
+    lower, upper = iter(below), iter(above)
+    low, up = next(lower, None), next(upper, None)
+    while low is not None and up is not None:
+        if low[1] < up[0]:
+            found.append(low)
+            low = next(lower, None)
+        elif up[1] < low[0]:
+            found.append(up)
+            up = next(upper, None)
+        elif low[0] < up[0]:
+            found.append((low[0], up[0] - 1, low[2]))
+            low = (up[0], low[1], low[2])
+        elif up[0] < low[0]:
+            found.append((up[0], low[0] - 1, up[2]))
+            up = (low[0], up[1], up[2])
+        else:
+            last = min(low[1], up[1])
+            found.append((low[0], last, both(low[2], up[2])))
+            low = (last + 1, low[1], low[2]) if last < low[1] else next(lower, None)
+            up = (last + 1, up[1], up[2]) if last < up[1] else next(upper, None)
+    for rest, others in ((low, lower), (up, upper)):
+        if rest is not None:
+            found.append(rest)
+            found.extend(others)
+    return found
+
+
+def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun]:
+    """What is staged of a partition after one more staging."""
+    return overlaid(before, now, later)
+
+
+def with_gaps(gaps: list[StagedRun], staged: list[StagedRun]) -> list[StagedRun]:
+    """What was staged, and, of what was not, the offsets that the log does not hold."""
+    return overlaid(gaps, staged, lambda gap, said: said)
+
+
+Held = TypeVar("Held")
+
+
+def pieces(
+    segments: Iterable[tuple[int, int, Held]], staged: list[StagedRun]
+) -> Iterator[tuple[int, int, Held, Verdict | None]]:
+    """The segments, ascending, cut where what was said of them changes; None where nothing was."""
+    said = iter(staged)
+    at = next(said, None)
+    for first, last, run in segments:
+        while at is not None and at[1] < first:
+            at = next(said, None)
+        while at is not None and at[0] <= last:
+            if first < at[0]:
+                yield first, at[0] - 1, run, None
+                first = at[0]
+            end = min(last, at[1])
+            yield first, end, run, at[2]
+            first = end + 1
+            if at[1] > last:
+                break
+            at = next(said, None)
+        if first <= last:
+            yield first, last, run, None
+
+
+def against_silence(before: list[StagedRun], now: list[StagedRun], attempt: int, spoke: int) -> list[StagedRun]:
+    """What is said in an attempt now, when sinks ``spoke`` in an earlier one where silence is a release: whatever that
+    one passed over, since the record was last named, it released."""
+    found = []
+    for first, last, verdict, said in pieces(now, before):
+        named = -1 if said is None else attempt - (verdict.delivery_count - said.delivery_count)
+        if named < spoke and verdict.outcome != AcknowledgeType.RELEASE:
+            verdict = verdict._replace(disagrees=True)
+        found.append((first, last, verdict))
+    return found
+
+
+def undecided(segments: Iterable[Segment], staged: list[StagedRun]) -> Iterator[tuple[int, int]]:
+    """Offsets of which no sink said anything, at any delivery."""
+    return ((first, last) for first, last, _, said in pieces(segments, staged) if said is None)

@@ -1,0 +1,116 @@
+"""The dead letter of a record: its headers, what it copies of the record, and its partition (KIP-1191).
+
+Rule: a letter says where its record was and why it is here, in the headers that Kafka's own dead letter queue writes,
+as UTF-8 text. Ours differs in three: a disposition header (KIP-1317's idea), the record's own headers, which a redrive
+would lose without, and a reason of the sink's in the place of Kafka's message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from coordinator.protocol.values import Disposition
+
+Header = tuple[str, "bytes | None"]
+
+PREFIX = "__dlq.errors."
+TOPIC = PREFIX + "topic"
+PARTITION = PREFIX + "partition"
+OFFSET = PREFIX + "offset"
+GROUP = PREFIX + "group"
+DELIVERY_COUNT = PREFIX + "delivery.count"
+MESSAGE = PREFIX + "message"
+DISPOSITION = PREFIX + "disposition"
+
+REJECTED_MESSAGE = "Offset rejected by client."
+LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
+LONGEST_MESSAGE_BYTES = 8 * 1024
+"""A longer reason is cut: with one of any length no letter might fit, the one without its record neither."""
+
+
+class Origin(NamedTuple):
+    """Where a dead letter's record was, who gave up on it, and how often it had been delivered. It tells letters of one
+    record apart from those of others: what is written twice has one origin."""
+
+    topic: str
+    partition: int
+    offset: int
+    group_id: str
+    delivery_count: int
+
+
+class Letter(NamedTuple):
+    """A dead letter as it is written."""
+
+    origin: Origin
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+    def headers_only(self) -> Letter:
+        """Only where the record was and why it is here: what is left to write when the whole can't be."""
+        return Letter(self.origin, None, None, tuple(h for h in self.headers if h[0].startswith(PREFIX)))
+
+    @property
+    def is_headers_only(self) -> bool:
+        return self == self.headers_only()
+
+
+def letter(
+    origin: Origin,
+    disposition: Disposition,
+    *,
+    message: str = "",
+    key: bytes | None = None,
+    value: bytes | None = None,
+    headers: Iterable[Header] | None = None,
+    copy: bool = True,
+) -> Letter:
+    """The dead letter of a record. ``message``: the reason that a sink gave; empty: Kafka's. ``headers``: the record's,
+    kept in order before ours; those of an earlier dead letter are dropped. ``copy`` False
+    (errors.deadletterqueue.copy.record.enable): our headers only, as Kafka writes it by default."""
+    said = message or (REJECTED_MESSAGE if disposition is Disposition.REJECTED else LIMIT_MESSAGE)
+    ours: tuple[Header, ...] = (
+        (TOPIC, _text(origin.topic)),
+        (PARTITION, _text(origin.partition)),
+        (OFFSET, _text(origin.offset)),
+        (GROUP, _text(origin.group_id)),
+        (DELIVERY_COUNT, _text(origin.delivery_count)),
+        (MESSAGE, _cut(_text(said))),
+        (DISPOSITION, _text(disposition.name.lower())),
+    )
+    if not copy:
+        return Letter(origin, None, None, ours)
+    kept = tuple(header for header in headers or () if not header[0].startswith(PREFIX))
+    return Letter(origin, key, value, kept + ours)
+
+
+def letter_partition(source_partition: int, partitions: int) -> int:
+    """The partition of a dead letter topic with so many (KIP-1191): letters of a partition stay in one, in order."""
+    return source_partition % partitions
+
+
+def origin_of(headers: Sequence[Header] | None) -> Origin | None:
+    """What the headers of a dead letter say; None if they are none's. Kafka leaves the count out where it has none: 0.
+    Where a name stands twice the last one counts."""
+    found = {name: value.decode(errors="replace") for name, value in headers or () if value is not None}
+    try:
+        return Origin(
+            found[TOPIC],
+            int(found[PARTITION]),
+            int(found[OFFSET]),
+            found[GROUP],
+            int(found.get(DELIVERY_COUNT, "0")),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _text(value: object) -> bytes:
+    return str(value).encode(errors="replace")
+
+
+def _cut(text: bytes) -> bytes:
+    """At a character's end."""
+    return text if len(text) <= LONGEST_MESSAGE_BYTES else text[:LONGEST_MESSAGE_BYTES].decode(errors="ignore").encode()

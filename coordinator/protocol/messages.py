@@ -1,0 +1,373 @@
+"""Requests and replies, as they cross the RPC seam and as the core's commands take them.
+
+All are frozen msgspec structs, tagged with their class name. ``member_epoch`` is checked on every request of a member.
+A plan's ``number`` is text, ``INCARNATION.n``: group-wide, never falling, and matching nothing in another incarnation
+of the group. Offsets are inclusive.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from coordinator.protocol.values import AcquiredRange, OutcomeRun
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Base of all that crosses the seam."""
+
+
+# --- values inside of messages
+
+
+class PartitionPlan(Message, frozen=True, tag=False):
+    """What a plan holds of one share partition; ``ranges`` ascending and disjoint."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    ranges: tuple[AcquiredRange, ...]
+
+
+class Plan(Message, frozen=True, tag=False):
+    """An acquisition of a query's member: the batch that it reads next. ``number`` is empty for "nothing acquired"."""
+
+    number: str = ""
+    partitions: tuple[PartitionPlan, ...] = ()
+    trial: bool = False
+
+
+class LeftOut(Message, frozen=True, tag=False):
+    """Offsets of a replayed plan that its batch goes on without, and why.
+
+    reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
+    returned them), ``set_aside``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    reason: str
+
+
+class PartitionBounds(Message, frozen=True, tag=False):
+    """What the log holds of a partition now: records ``[log_start, end)``; ``end`` is the high watermark, or the last
+    stable offset under ``read_committed``."""
+
+    topic_id: str
+    partition: int
+    log_start: int
+    end: int
+
+
+class AckBatch(Message, frozen=True, tag=False):
+    """Acknowledge offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), each as ``types``
+    says: one type for all of them, or one per offset (KIP-932, AcknowledgementBatches)."""
+
+    first: int
+    last: int
+    delivery_count: int
+    types: tuple[int, ...]
+
+
+class PartitionAcks(Message, frozen=True, tag=False):
+    """Acknowledgements of one share partition; in one request each offset at most once."""
+
+    topic_id: str
+    partition: int
+    batches: tuple[AckBatch, ...]
+
+
+class PartitionOutcomes(Message, frozen=True, tag=False):
+    """What a sink decided of one partition's records; ``runs`` ascending and disjoint."""
+
+    topic: str
+    partition: int
+    runs: tuple[OutcomeRun, ...]
+
+
+# --- requests of members, over RPC
+
+
+class JoinGroup(Message, frozen=True):
+    """Become a member, or come back as one.
+
+    ``member_epoch`` None: a new process; the member's epoch is bumped (appended first) and the process before is
+    fenced, but asking again with the same ``process_id`` answers the same epoch. A number: this process had a session
+    and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
+    ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
+    ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set.
+    ``starting_offsets`` is for partitions that have no start offset yet: None takes share.auto.offset.reset.
+    """
+
+    group_id: str
+    member_id: str
+    process_id: str
+    member_epoch: int | None = None
+    query: bool = True
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    configs: dict[str, str] = {}
+    starting_offsets: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class Heartbeat(Message, frozen=True):
+    """Keep the session (and so a query's locks) alive. UnknownMemberId if it has ended: join again."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+class LeaveGroup(Message, frozen=True):
+    """End the session now: as its timeout would, but at once."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+class NextPlan(Message, frozen=True):
+    """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
+
+    ``start`` is the number of the plan in Spark's start offset, empty for the initial offset. ``max_records`` None: no
+    limit. ``wait_ms``: how long to wait for records when there are none. ``until``: acquire only below
+    these offsets, topic -> partition -> end, which were there when an AvailableNow run began.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    start: str = ""
+    max_records: int | None = None
+    wait_ms: int = 100
+    until: dict[str, dict[str, int]] | None = None
+
+
+class UsePlan(Message, frozen=True):
+    """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
+    (reclaimed: count + 1). Idempotent for one member epoch and plan."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    number: str
+    fail_on_data_loss: bool = True
+
+
+class LatestOffsets(Message, frozen=True):
+    """``reportLatestOffset()`` and the bounds of an AvailableNow run: each subscribed partition's end offset."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+class DescribeGroup(Message, frozen=True):
+    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs. The service fills
+    ``bounds`` in, for the lag."""
+
+    group_id: str
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+# --- requests of ShareConsumers
+
+
+class AcquireRecords(Message, frozen=True):
+    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes. The
+    service fills ``bounds`` in: of the subscribed partitions."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    max_records: int
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+class Acknowledge(Message, frozen=True):
+    """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    partitions: tuple[PartitionAcks, ...]
+
+
+class AcknowledgeRows(Message, frozen=True):
+    """Acknowledge, with the records as Arrow rows beside it: for many records with outcomes of their own."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+# --- requests of sinks
+
+
+class OpenSink(Message, frozen=True):
+    """A query's sink begins: set group configs, and learn what its staging is pinned to. What can be wrong with the
+    dead letter queue is found here."""
+
+    group_id: str
+    configs: dict[str, str] = {}
+
+
+class StageOutcomes(Message, frozen=True):
+    """Stage what the rows of a batch said, durably, on the plans that carry them (design §5): it takes effect when the
+    plan completes. Rows whose receipt matches no live plan are stale: they are counted, and with ``fail_on_stale``
+    the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that the sink was opened with; empty:
+    not pinned. ``query_id`` is Spark's, empty where no query writes. ``rows`` is how many the batch had.
+    ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that the coordinator
+    writes the original."""
+
+    group_id: str
+    incarnation: str = ""
+    topic_ids: dict[str, str] = {}
+    query_id: str = ""
+    batch_id: int = -1
+    rows: int = 0
+    lost_replacements: int = 0
+    fail_on_stale: bool = False
+    partitions: tuple[PartitionOutcomes, ...] = ()
+
+
+# --- replies
+
+
+class SinkOpened(Message, frozen=True):
+    """What the sink works with. ``topic_ids`` by name, of the group's topics. ``acknowledgement_mode`` is what becomes
+    of rows that it does not mention; ``dead_letter_topic`` empty: none is wanted; ``dead_letter_partitions``: how many
+    that topic has; ``copy_record``: whether a letter holds the record."""
+
+    incarnation: str = ""
+    topic_ids: dict[str, str] = {}
+    acknowledgement_mode: str = "implicit"
+    dead_letter_topic: str = ""
+    dead_letter_partitions: int = 0
+    copy_record: bool = True
+
+
+class OutcomesStaged(Message, frozen=True):
+    """How many of the rows' records were staged, and how many were stale; some of those as
+    ``topic-partition@offset (delivery count)``."""
+
+    staged: int = 0
+    stale: int = 0
+    stale_sample: tuple[str, ...] = ()
+
+
+class Done(Message, frozen=True):
+    """It is durable."""
+
+
+class Joined(Message, frozen=True):
+    """The session has begun; heartbeat at least every ``heartbeat_interval_ms``."""
+
+    member_epoch: int
+    incarnation: str
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    isolation_level: str = "read_uncommitted"
+
+
+class PlanReply(Message, frozen=True):
+    """Answer to NextPlan and UsePlan. An empty ``plan.number`` says that there is nothing to acquire.
+
+    ``data_loss``: offsets of the plan that the log no longer holds, archived by this very request (told again to the
+    same member epoch if asked again): a reader with failOnDataLoss fails for it once. ``isolation_level``: the group's
+    at a UsePlan, which may have changed since the member joined.
+    """
+
+    plan: Plan = Plan()
+    left_out: tuple[LeftOut, ...] = ()
+    data_loss: tuple[LeftOut, ...] = ()
+    isolation_level: str = ""
+
+
+class OffsetsReply(Message, frozen=True):
+    """topic -> partition (as text, JSON's way) -> end offset."""
+
+    ends: dict[str, dict[str, int]]
+
+
+class AcquiredReply(Message, frozen=True):
+    """What a ShareConsumer holds now, under one number; empty: nothing was to be had."""
+
+    number: str = ""
+    partitions: tuple[PartitionPlan, ...] = ()
+
+
+class AcknowledgeReply(Message, frozen=True):
+    """Errors by partition; a partition that is not named was applied whole."""
+
+    errors: dict[str, str] = {}
+
+
+class PartitionDescription(Message, frozen=True, tag=False):
+    """A share partition as kafka-share-groups.sh shows it; ``lag`` None where the log's end is not known.
+    ``archiving``: records whose dead letters are not written yet."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    lag: int | None
+    acquired: int
+    archived_total: int
+    archiving: int = 0
+    runs: tuple[dict[str, int | str | bool | None], ...] = ()
+
+
+class MemberDescription(Message, frozen=True, tag=False):
+    """A member; ``active``: its session lives."""
+
+    member_id: str
+    member_epoch: int
+    active: bool
+    newest_plan: str = ""
+    topics: tuple[str, ...] = ()
+
+
+class GroupDescription(Message, frozen=True):
+    """A group; state is EMPTY, STABLE or DEAD (KIP-932)."""
+
+    group_id: str
+    state: str
+    incarnation: str
+    partitions: tuple[PartitionDescription, ...] = ()
+    members: tuple[MemberDescription, ...] = ()
+    configs: dict[str, str] = {}
+
+
+Request: TypeAlias = (
+    JoinGroup
+    | Heartbeat
+    | LeaveGroup
+    | NextPlan
+    | UsePlan
+    | LatestOffsets
+    | DescribeGroup
+    | AcquireRecords
+    | Acknowledge
+    | AcknowledgeRows
+    | OpenSink
+    | StageOutcomes
+)
+Reply: TypeAlias = (
+    Done
+    | Joined
+    | PlanReply
+    | OffsetsReply
+    | AcquiredReply
+    | AcknowledgeReply
+    | GroupDescription
+    | SinkOpened
+    | OutcomesStaged
+)

@@ -1,0 +1,235 @@
+"""The outcomes of a sink's rows as Arrow tables of runs: what executors make, the driver merges and the service stages.
+
+Pure, and without Python per row: columns are compared with themselves, shifted by one. Beside the core, since it needs
+pyarrow; it knows the coordinator's values, messages and errors only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.protocol.errors import InvalidRequest
+from coordinator.protocol.messages import PartitionOutcomes
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+
+SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("first", pa.int64(), nullable=False),
+        pa.field("last", pa.int64(), nullable=False),
+        pa.field("delivery_count", pa.int32(), nullable=False),
+        pa.field("outcome", pa.int8(), nullable=False),
+        pa.field("delay_ms", pa.int64()),
+        pa.field("letter", pa.bool_(), nullable=False),
+        pa.field("reason", pa.string()),
+    ]
+)
+"""A run and its outcome, as OutcomeRun has them: 1 ACCEPT, 2 RELEASE, 3 REJECT. delay_ms null: the group's backoff."""
+
+_NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
+_NONE = -1
+_OUTCOMES: list[Any] = [None, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runs:
+    """The columns as numbers. ``topic`` and ``reason`` are places in dictionaries; -1: no delay, no reason."""
+
+    topic: Ints
+    partition: Ints
+    first: Ints
+    last: Ints
+    delivery_count: Ints
+    outcome: Ints
+    delay_ms: Ints
+    letter: Ints
+    reason: Ints
+
+    def take(self, which: Any) -> _Runs:
+        return _Runs(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+    def __len__(self) -> int:
+        return int(self.first.shape[0])
+
+    @property
+    def same_place(self) -> npt.NDArray[np.bool_]:
+        """Whether a run, from the second on, is of the same topic and partition as the one before."""
+        return _unchanged(self.topic) & _unchanged(self.partition)
+
+
+def coalesce(table: pa.Table) -> pa.Table:
+    """The same outcomes (a table of SCHEMA, in any order) as ascending, disjoint runs by topic and partition, equal
+    neighbours joined.
+
+    Of rows of one record, those of its newest delivery count. If these disagree on the outcome, the record is
+    released: it comes again, and neither of them is lost. If they agree, the longest delay holds, one letter is
+    enough, and one of the reasons is kept.
+    """
+    if not table.num_rows:
+        return SCHEMA.empty_table()
+    runs, topics, reasons = _numbers(table)
+    runs = _sorted(runs)
+    if np.any(runs.same_place & (runs.first[1:] <= runs.last[:-1])):
+        runs = _disjoint(runs)
+    return _table(_joined(runs), topics, reasons)
+
+
+def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
+    """A sink's rows as it sent them, by topic and partition, coalesced. InvalidRequest for another schema, for nulls,
+    and for values that no outcome has."""
+    _check(table)
+    table = coalesce(table)
+    if not table.num_rows:
+        return ()
+    runs, topics, _ = _numbers(table)
+    columns = (
+        runs.first.tolist(),
+        runs.last.tolist(),
+        runs.delivery_count.tolist(),
+        [_OUTCOMES[outcome] for outcome in runs.outcome.tolist()],
+        table["delay_ms"].to_pylist(),
+        table["letter"].to_pylist(),
+        pc.fill_null(table["reason"], "").to_pylist(),
+    )
+    outcomes = list(map(OutcomeRun, *columns))
+    starts = [0, *(np.flatnonzero(~runs.same_place) + 1).tolist()]
+    return tuple(
+        PartitionOutcomes(
+            topic=topics[int(runs.topic[start])].as_py(),
+            partition=int(runs.partition[start]),
+            runs=tuple(outcomes[start:end]),
+        )
+        for start, end in zip(starts, [*starts[1:], len(outcomes)], strict=True)
+    )
+
+
+def _check(table: pa.Table) -> None:
+    if not table.schema.equals(SCHEMA):
+        raise InvalidRequest(what=f"outcomes need the columns {', '.join(SCHEMA.names)}.")
+    nulls = [field.name for field in SCHEMA if not field.nullable and table[field.name].null_count]
+    if nulls:
+        raise InvalidRequest(what=f"outcomes have nulls in {', '.join(nulls)}.")
+    wrong = pc.or_(pc.less(table["outcome"], 1), pc.greater(table["outcome"], 3))
+    wrong = pc.or_(wrong, pc.greater(table["first"], table["last"]))
+    wrong = pc.or_(wrong, pc.fill_null(pc.less(table["delay_ms"], 0), False))
+    if pc.any(wrong).as_py():
+        raise InvalidRequest(
+            what="an outcome is none of 1, 2, 3, its last offset lies before its first, or its delay is negative."
+        )
+
+
+def _numbers(table: pa.Table) -> tuple[_Runs, Any, Any]:
+    """With the dictionaries of topics and reasons."""
+    topics = table["topic"].combine_chunks().dictionary_encode()
+    reasons = table["reason"].combine_chunks().dictionary_encode()
+    return (
+        _Runs(
+            topic=_ints(topics.indices),
+            delay_ms=_ints(pc.fill_null(table["delay_ms"], _NONE)),
+            letter=_ints(table["letter"].cast(pa.int8())),
+            reason=_ints(pc.fill_null(reasons.indices, _NONE)),
+            **{name: _ints(table[name]) for name in _NUMBERS},
+        ),
+        topics.dictionary,
+        reasons.dictionary,
+    )
+
+
+def _ints(column: Any) -> Ints:
+    return np.asarray(column)
+
+
+def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
+    columns: dict[str, Any] = {
+        "topic": topics.take(pa.array(runs.topic)),
+        "delay_ms": pa.array(runs.delay_ms, mask=runs.delay_ms == _NONE),
+        "letter": pa.array(runs.letter).cast(pa.bool_()),
+        "reason": reasons.take(pa.array(runs.reason, mask=runs.reason == _NONE)),
+    }
+    columns |= {name: pa.array(getattr(runs, name), SCHEMA.field(name).type) for name in _NUMBERS}
+    return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+
+
+def _sorted(runs: _Runs) -> _Runs:
+    """By topic, partition and first offset. Rows mostly come so: a look is cheaper than a sort."""
+    topic, partition, first = (np.diff(each) for each in (runs.topic, runs.partition, runs.first))
+    ascending = (topic > 0) | ((topic == 0) & ((partition > 0) | ((partition == 0) & (first >= 0))))
+    if np.all(ascending):
+        return runs
+    return runs.take(np.lexsort((runs.first, runs.partition, runs.topic)))
+
+
+def _joined(runs: _Runs) -> _Runs:
+    """Runs that follow each other and are equal but for their offsets, as one."""
+    goes_on = runs.same_place & (runs.first[1:] == runs.last[:-1] + 1)
+    for name in ("delivery_count", "outcome", "delay_ms", "letter", "reason"):
+        goes_on &= _unchanged(getattr(runs, name))
+    begins = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    ends = np.concatenate((begins[1:], [len(runs)])) - 1
+    return _replaced(runs.take(begins), last=runs.last[ends])
+
+
+def _disjoint(runs: _Runs) -> _Runs:
+    """Overlapping runs, cut at all their edges; of pieces of the same offsets, what coalesce says."""
+    place = np.cumsum(np.concatenate(([0], ~runs.same_place)))
+    edges, begin, end = _edges(place, runs.first, runs.last + 1)
+    pieces = end - begin
+    which = np.repeat(np.arange(len(runs)), pieces)
+    piece = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    order = np.lexsort((-runs.delivery_count[which].astype(np.int64), piece))
+    which, piece = which[order], piece[order]
+    newest = _newest(runs.delivery_count[which], piece)
+    which, piece = which[newest], piece[newest]
+    starts = np.flatnonzero(np.concatenate(([True], piece[1:] != piece[:-1])))
+    cut = _replaced(runs.take(which[starts]), first=edges[piece[starts]], last=edges[piece[starts] + 1] - 1)
+    return _agreed(cut, runs.take(which), starts)
+
+
+def _edges(place: Ints, first: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """The distinct offsets at which something begins or ends, ascending by place; and of each run the indices of its
+    first and of its end among them."""
+    places, points = np.concatenate((place, place)), np.concatenate((first, end))
+    order = np.lexsort((points, places))
+    places, points = places[order], points[order]
+    new = np.concatenate(([True], (np.diff(places) != 0) | (np.diff(points) != 0)))
+    index = np.empty(len(order), np.int64)
+    index[order] = np.cumsum(new) - 1
+    return points[new], index[: len(first)], index[len(first) :]
+
+
+def _newest(delivery_count: Ints, piece: Ints) -> npt.NDArray[np.bool_]:
+    """Which are of their piece's highest delivery count, by which they are sorted, descending."""
+    starts = np.concatenate(([True], piece[1:] != piece[:-1]))
+    highest = delivery_count[np.flatnonzero(starts)][np.cumsum(starts) - 1]
+    return np.asarray(delivery_count == highest)
+
+
+def _agreed(cut: _Runs, said: _Runs, starts: Ints) -> _Runs:
+    """One outcome for each piece: ``said`` from its start on, up to the next one's."""
+    least, most = np.minimum.reduceat(said.outcome, starts), np.maximum.reduceat(said.outcome, starts)
+    agree = least == most
+    letter = np.where(agree, np.maximum.reduceat(said.letter, starts), 0)
+    return _replaced(
+        cut,
+        outcome=np.where(agree, least, np.int8(AcknowledgeType.RELEASE)),
+        delay_ms=np.where(agree, np.maximum.reduceat(said.delay_ms, starts), _NONE),
+        letter=letter,
+        reason=np.where(agree & (letter == 0), np.maximum.reduceat(said.reason, starts), _NONE),
+    )
+
+
+def _replaced(runs: _Runs, **columns: Any) -> _Runs:
+    return _Runs(**{field.name: columns.get(field.name, getattr(runs, field.name)) for field in fields(runs)})
+
+
+def _unchanged(column: Ints) -> npt.NDArray[np.bool_]:
+    return np.asarray(column[1:] == column[:-1])

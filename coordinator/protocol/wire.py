@@ -1,0 +1,136 @@
+"""What crosses between processes: requests and replies as tagged JSON, errors by name, endpoint and launch files.
+
+A request is one Flight action: its type is the message's class name, its body the message. The answer is one body: the
+reply, or :class:`Failed`. Pure: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Any, TypeAlias, get_args
+
+import msgspec
+
+from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
+from coordinator.protocol.messages import Message, Reply, Request
+
+PROTOCOL = 1
+"""Rises when an older side could not understand a newer one."""
+
+
+class Health(Message, frozen=True):
+    """Asks whether the coordinator serves."""
+
+
+class Healthy(Message, frozen=True):
+    """It does; ``pid`` says which process this is."""
+
+    pid: int
+    protocol: int
+    version: str = ""
+    ready: bool = True
+    """Whether it takes requests of groups: it has its part of them, and is not about to leave."""
+
+
+class FindCoordinator(Message, frozen=True):
+    """Asks any coordinator which one serves the group."""
+
+    group_id: str
+
+
+class CoordinatorFound(Message, frozen=True):
+    """``endpoint`` is its ``host:port``."""
+
+    endpoint: str
+
+
+class Failed(Message, frozen=True):
+    """A ShareGroupError on its way: class name, fields, and the text for a side that does not know the class."""
+
+    error: str
+    fields: dict[str, Any]
+    text: str
+
+
+class Endpoint(Message, frozen=True, tag=False):
+    """Where a coordinator that was started on demand is found: the content of its endpoint file (mode 0600)."""
+
+    host: str
+    port: int
+    token: str
+    pid: int
+    protocol: int = PROTOCOL
+    version: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.host}:{self.port} pid={self.pid}>"
+
+
+class LaunchSettings(Message, frozen=True, tag=False):
+    """What a coordinator on demand is told on its standard input; never on its command line or in its environment,
+    since ``kafka_config`` holds secrets. A standalone one, whose file says it, has no endpoint file and no log file."""
+
+    bootstrap_servers: str
+    kafka_config: dict[str, str]
+    state_store: str
+    configs: dict[str, str]
+    cluster_id: str = ""
+    endpoint_path: str = ""
+    log_path: str = ""
+
+    def __repr__(self) -> str:
+        return f"<LaunchSettings {self.bootstrap_servers} {self.state_store}>"
+
+
+class Started(Message, frozen=True):
+    """The coordinator process serves, and its endpoint file is written."""
+
+
+_TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
+
+_requests: dict[str, type[Any]] = {cls.__name__: cls for cls in (*get_args(Request), Health, FindCoordinator)}
+_Answer: TypeAlias = Reply | Healthy | CoordinatorFound | Failed | Started
+_answers: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Answer)
+
+
+def encode(message: Any) -> bytes:
+    """A message as JSON."""
+    return msgspec.json.encode(message, enc_hook=str)
+
+
+def encode_error(error: ShareGroupError) -> bytes:
+    """An error as the answer to a request."""
+    return encode(Failed(error=type(error).__name__, fields=error.fields, text=str(error)))
+
+
+def decode_request(name: str, body: bytes) -> Any:
+    """The request; InvalidRequest for what is none."""
+    cls = _requests.get(name)
+    if cls is None:
+        raise InvalidRequest(what=f"This coordinator knows no request {name[:80]!r}.")
+    try:
+        return msgspec.json.decode(body, type=cls)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(what=f"{name} can't be understood: {error}") from error
+
+
+def tag_of(beginning: bytes) -> str:
+    """The name of the message that begins so; empty if it can't be seen."""
+    found = _TAG.match(beginning)
+    return found.group(1).decode() if found else ""
+
+
+def decode_answer(body: bytes) -> Any:
+    """The reply; a Failed is raised as the error that it carries."""
+    answer = _answers.decode(body)
+    if isinstance(answer, Failed):
+        raise error_from_wire(answer.error, answer.fields, answer.text)
+    return answer
+
+
+def derived_topic_id(topic: str) -> str:
+    """An id of 22 characters for a topic of a cluster that gives none: the same for the same name."""
+    digest = hashlib.sha256(topic.encode()).digest()[:16]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")

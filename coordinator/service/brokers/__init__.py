@@ -1,0 +1,1 @@
+"""What the coordinator asks the brokers: topics, offsets, which offsets the log holds."""

@@ -1,0 +1,331 @@
+"""The Kafka cluster, as far as the coordinator asks it: topics with ids and partitions, and offsets. Blocking calls.
+
+Rule: what goes wrong is a named error that says which addresses were tried, and never a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there
+    AclOperation,
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
+
+from coordinator.dead_letters.source_records import Absent, Originals, Why
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
+
+T = TypeVar("T")
+Where = tuple[str, int]
+"""A topic's name and a partition."""
+
+EARLIEST = -2
+LATEST = -1
+SILENT_MS = 6_000
+AFTER_ALL = -1
+"""The broker's answer for a timestamp that is later than every record's."""
+
+FIRST_ATTEMPT_S = 3.0
+"""So long is waited for an answer at first, twice as long at each next attempt."""
+MAX_RETRY_PAUSE_S = 0.5
+READ_BYTES = 1 << 16
+"""At a time, where records are read only to see whether they are there."""
+READ_TIMEOUT_S = 3.0
+NO_CONTROLLER = -1
+"""What a cluster says while it elects one."""
+
+_ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # which librdkafka answers by itself, from its last listing
+_OLD_LEADER = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+"""librdkafka goes by what it knows of the leaders, and asks anew only by itself, at some time."""
+_NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
+"""Perhaps of one broker of several: some questions go to the one that the last listing named as the controller, any of
+them in KRaft, and wait for it, be it gone; the next listing names another."""
+_PASSING = _OLD_LEADER | frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._WAIT_COORD,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # nothing is asked of the group: it needs no ACL
+    }
+)
+
+
+class TopicInfo(NamedTuple):
+    """A topic now. ``topic_id`` is empty on a cluster that gives none."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+class Cluster(Protocol):
+    """What the service asks a cluster; tests put a fake in its place."""
+
+    addresses: str
+
+    def gives_topic_ids(self) -> bool:
+        """Whether topics have ids here."""
+
+    def topic_names(self) -> list[str]:
+        """All topics that are not internal."""
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of the topics that exist."""
+
+    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+        """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or
+        for a timestamp in ms the first record at or after it (the end if there is none)."""
+
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+        """The first ``most`` offsets in ``first..last`` at which the log holds a record. Read from the log: it is the
+        only one that knows of compaction, markers and aborted batches."""
+
+    def absent(self, where: Where, offsets: Sequence[int], *, read_committed: bool) -> list[int]:
+        """Those of the ascending offsets at which the log has no record, though it reaches over them."""
+
+    def may_write(self, topic: str) -> bool:
+        """Whether the principal may write to a topic that exists; True where the cluster does not say."""
+
+    def create_topic(self, name: str) -> None:
+        """With the cluster's defaults; nothing happens if it is there. BrokerRefused."""
+
+
+class KafkaCluster:
+    """A real cluster, through librdkafka's admin client."""
+
+    def __init__(self, bootstrap_servers: str, kafka_config: Mapping[str, str], timeout_ms: int) -> None:
+        self.addresses = bootstrap_servers
+        self._timeout_ms = timeout_ms
+        self._gives_ids: bool | None = None
+        # log_level: librdkafka would write to stderr; what goes wrong is raised here.
+        # socket.timeout.ms: a broker that hangs is left aside after that, and another one is asked.
+        config: dict[str, Any] = {
+            "log_level": "0",
+            "client.id": "sharegroup",
+            "socket.timeout.ms": str(min(SILENT_MS, timeout_ms)),
+            **kafka_config,
+        }
+        config["bootstrap.servers"] = bootstrap_servers
+        self._config = config
+        self._admin = new_client(AdminClient, config)
+
+    def __repr__(self) -> str:
+        return f"<KafkaCluster {self.addresses}>"
+
+    def cluster_id(self) -> str:
+        """The cluster's own id; its addresses where it has none."""
+        found = self._retried("tell its id", lambda left_s: self._admin.list_topics(timeout=left_s))
+        return str(found.cluster_id or self.addresses)
+
+    def gives_topic_ids(self) -> bool:
+        """A cluster whose controller is none of its brokers (librdkafka's mock cluster) answers no question for ids.
+        Looked at more than once, as a real one may be electing; the answer is kept, in groups for good."""
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        looks = 0
+        while self._gives_ids is None:
+            metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+            looks += 1
+            electing = metadata.controller_id == NO_CONTROLLER and time.monotonic() < deadline
+            if metadata.controller_id in metadata.brokers:
+                self._gives_ids = True
+            elif looks >= 3 and not electing:
+                self._gives_ids = False
+            else:
+                time.sleep(min(0.1 * (looks - 1), MAX_RETRY_PAUSE_S))
+        return self._gives_ids
+
+    def topic_names(self) -> list[str]:
+        metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+        return sorted(name for name in metadata.topics if not name.startswith("__"))
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        if self.gives_topic_ids():
+            return self._retried("describe topics", lambda left_s: self._described(wanted, left_s))
+        metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+        found = [metadata.topics[name] for name in wanted if name in metadata.topics]
+        return {str(t.topic): TopicInfo(str(t.topic), "", len(t.partitions)) for t in found if t.partitions}
+
+    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        found = self._retried("list offsets", lambda left_s: self._listed(wanted, at, level, left_s))
+        if after_all := [where for where, offset in found.items() if offset == AFTER_ALL]:
+            found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
+        return found
+
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+        deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
+        reader = Consumer(
+            {
+                **self._config,
+                "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
+                "enable.auto.commit": "false",
+                "enable.partition.eof": "true",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+                "fetch.message.max.bytes": READ_BYTES,
+                "queued.max.messages.kbytes": READ_BYTES // 1024,
+            }
+        )
+        try:
+            reader.assign([TopicPartition(*where, first)])
+            found: list[int] = []
+            while len(found) < most and (offset := self._read(reader, deadline)) is not None and offset <= last:
+                found.append(offset)
+            return found
+        finally:
+            reader.close()
+
+    def absent(self, where: Where, offsets: Sequence[int], *, read_committed: bool) -> list[int]:
+        originals = Originals(self.addresses, self._config, read_committed=read_committed)
+        try:
+            answers = originals.read(*where, offsets)
+            return [answer.offset for answer in answers if isinstance(answer, Absent) and answer.why == Why.NEVER]
+        finally:
+            originals.close()
+
+    def may_write(self, topic: str) -> bool:
+        if not self.gives_topic_ids():
+            return True
+        asked = TopicCollection([topic])
+        answer = self._retried(
+            "describe topics",
+            lambda left_s: _unless_absent(
+                self._admin.describe_topics(asked, include_authorized_operations=True, request_timeout=left_s)[topic]
+            ),
+        )
+        allowed = None if answer is None else answer.authorized_operations
+        return allowed is None or AclOperation.WRITE in allowed
+
+    def create_topic(self, name: str) -> None:
+        if not self.gives_topic_ids():  # nobody to ask; but there, being asked for it creates a topic
+            self._retried("create a topic", lambda left_s: self._admin.list_topics(name, timeout=left_s))
+            return
+        new = NewTopic(name, num_partitions=-1, replication_factor=-1)
+        self._retried("create a topic", lambda left_s: self._create(new, left_s))
+
+    # --- inside
+
+    def _create(self, new: Any, left_s: float) -> None:
+        try:
+            self._admin.create_topics([new], operation_timeout=left_s)[new.topic].result(left_s)
+        except KafkaException as raised:
+            if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _read(self, reader: Consumer, deadline: float) -> int | None:
+        """The next record's offset; None at the log's end."""
+        while (left_s := deadline - time.monotonic()) > 0:
+            message = reader.poll(min(left_s, 0.5))
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                return message.offset()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return None
+            if error is not None and error.code() not in _PASSING:
+                raise BrokerRefused(addresses=self.addresses, what="read records", reason=error.name())
+        raise BrokerNotReachable(
+            addresses=self.addresses, timeout_ms=int(READ_TIMEOUT_S * 1000), reason="no record came"
+        )
+
+    def _described(self, names: list[str], left_s: float) -> dict[str, TopicInfo]:
+        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=left_s)
+        found = {}
+        for name, answer in answers.items():
+            described = _unless_absent(answer)
+            if described is not None:
+                found[name] = TopicInfo(name, _kafka_s(described.topic_id), len(described.partitions))
+        return found
+
+    def _listed(self, wanted: list[Where], at: int, level: Any, left_s: float) -> dict[Where, int]:
+        found = self._asked(wanted, at, level, left_s)
+        if absent := [where for where in wanted if where not in found]:
+            # librdkafka remembers that a topic was not there for as long as it is asked for it; a listing tells it.
+            self._admin.list_topics(timeout=left_s)
+            found.update(self._asked(absent, at, level, left_s))
+        return found
+
+    def _asked(self, wanted: list[Where], at: int, level: Any, left_s: float) -> dict[Where, int]:
+        request = {TopicPartition(topic, partition): _spec(at) for topic, partition in wanted}
+        answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=left_s)
+        found = {}
+        for asked, answer in answers.items():
+            result = _unless_absent(answer)
+            if result is not None:
+                found[asked.topic, asked.partition] = _answered(int(result.offset), at)
+        return found
+
+    def _retried(self, what: str, attempt: Callable[[float], T]) -> T:
+        """Try until it is answered or the broker timeout is over; only errors that pass are tried again."""
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        pause_s, attempt_s = 0.02, FIRST_ATTEMPT_S
+        while True:
+            left_s = min(max(deadline - time.monotonic(), 0.1), attempt_s)
+            try:
+                return attempt(left_s)
+            except KafkaException as raised:
+                error = raised.args[0]
+                if error.code() not in _PASSING:
+                    raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name()) from None
+                if time.monotonic() + pause_s >= deadline:
+                    raise BrokerNotReachable(
+                        addresses=self.addresses, timeout_ms=self._timeout_ms, reason=error.name()
+                    ) from None
+                if error.code() in _OLD_LEADER or error.code() in _NO_ANSWER:
+                    with contextlib.suppress(KafkaException):
+                        self._admin.list_topics(timeout=left_s)
+            time.sleep(pause_s)
+            pause_s, attempt_s = min(2 * pause_s, MAX_RETRY_PAUSE_S), 2 * attempt_s
+
+
+def _kafka_s(topic_id: Any) -> str:
+    """The id as Kafka's own tools write it: librdkafka has + and / in it where they have - and _."""
+    return str(topic_id).translate(str.maketrans("+/", "-_"))
+
+
+def _answered(offset: int, at: int) -> int:
+    """The offset. A broker that does not answer in time is no error to librdkafka: it gives -1001 then."""
+    if offset < 0 and not (offset == AFTER_ALL and at >= 0):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return offset
+
+
+def _spec(at: int) -> Any:
+    specs: Any = OffsetSpec
+    if at == EARLIEST:
+        return specs.earliest()
+    return specs.latest() if at == LATEST else specs.for_timestamp(at)
+
+
+def _unless_absent(answer: Any) -> Any:
+    """The answer's result; None for a topic or partition that does not exist."""
+    try:
+        return answer.result()
+    except KafkaException as error:
+        if error.args[0].code() in _ABSENT:
+            return None
+        raise

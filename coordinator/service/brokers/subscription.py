@@ -1,0 +1,132 @@
+"""What a member subscribes to, resolved against the cluster; and where a group begins in what it never had.
+
+Pure but for the cluster that is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from coordinator.config.resolved import offset_reset
+from coordinator.core.members import Member
+from coordinator.protocol.errors import (
+    InvalidRequest,
+    InvalidStartingOffsets,
+    TopicIdsMissing,
+    UnknownPartition,
+    UnknownTopic,
+)
+from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.wire import derived_topic_id
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo, Where
+
+
+class TopicPartitionId(NamedTuple):
+    """A subscribed partition: by name for the cluster, by id for the group."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def where(self) -> Where:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subscription:
+    """One of topics, pattern (matched against the whole name) and assign."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assign: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, owner: Member | JoinGroup) -> Subscription:
+        assign = tuple((topic, tuple(partitions)) for topic, partitions in sorted((owner.assign or {}).items()))
+        return cls(topics=tuple(owner.topics), pattern=owner.topic_pattern, assign=assign)
+
+    def has(self, topic: str) -> bool:
+        """Whether the topic belongs to it, if it exists."""
+        if self.pattern is not None:
+            return self._pattern.fullmatch(topic) is not None
+        return topic in self.topics or topic in dict(self.assign)
+
+    def find(self, cluster: Cluster) -> dict[str, TopicInfo]:
+        """Its topics that exist now."""
+        if self.pattern is not None:
+            return cluster.topics(name for name in cluster.topic_names() if self.has(name))
+        return cluster.topics(self.topics or dict(self.assign))
+
+    def check(self, found: Mapping[str, TopicInfo], cluster: Cluster) -> None:
+        """UnknownTopic, UnknownPartition for one that is named and does not exist."""
+        for topic in (*self.topics, *dict(self.assign)):
+            if topic not in found:
+                raise UnknownTopic(topic=topic, addresses=cluster.addresses)
+        for topic, partitions in self.assign:
+            for partition in partitions:
+                if not 0 <= partition < found[topic].partitions:
+                    raise UnknownPartition(topic=topic, partition=partition, partitions=found[topic].partitions)
+
+    def partitions(self, found: Iterable[TopicInfo], group_id: str, *, topic_ids: bool) -> list[TopicPartitionId]:
+        """The subscribed partitions, with the ids that the group knows them by (TopicIdsMissing)."""
+        assign = dict(self.assign)
+        return [
+            TopicPartitionId(topic.name, id_of(topic, group_id, topic_ids=topic_ids), partition)
+            for topic in found
+            for partition in range(topic.partitions)
+            if not assign or partition in assign[topic.name]
+        ]
+
+    @property
+    def _pattern(self) -> re.Pattern[str]:
+        try:
+            return re.compile(self.pattern or "")
+        except re.error as error:
+            raise InvalidRequest(what=f"subscribePattern={self.pattern} is no regular expression: {error}") from error
+
+
+def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:
+    """The topic's id in a group; derived from the name in one whose cluster gave none when it was created."""
+    if not topic_ids:
+        return derived_topic_id(topic.name)
+    if not topic.topic_id:
+        raise TopicIdsMissing(group_id=group_id, topic=topic.name)
+    return topic.topic_id
+
+
+def starting_offsets(
+    cluster: Cluster, text: str, partitions: Iterable[Where], now_ms: int, *, read_committed: bool
+) -> dict[Where, int]:
+    """Where to begin: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's JSON of offsets by partition."""
+    wanted = list(partitions)
+    reset = offset_reset(text.strip())
+    if reset is None:
+        return _named_offsets(cluster, text, wanted, read_committed=read_committed)
+    at = {"earliest": EARLIEST, "latest": LATEST}.get(reset.strategy, now_ms - reset.duration_ms)
+    return cluster.offsets(wanted, at, read_committed=read_committed)
+
+
+def _named_offsets(cluster: Cluster, text: str, wanted: list[Where], *, read_committed: bool) -> dict[Where, int]:
+    try:
+        named = msgspec.json.decode(text.encode(), type=dict[str, dict[str, int]])
+        given = {(topic, int(partition)): at for topic, by in named.items() for partition, at in by.items()}
+    except ValueError as error:
+        raise InvalidStartingOffsets(value=text, reason=str(error)) from error
+    if missing := [f"{topic}-{partition}" for topic, partition in wanted if (topic, partition) not in given]:
+        raise InvalidStartingOffsets(value=text, reason=f"no offset is given for {', '.join(missing)}")
+    earliest = cluster.offsets(wanted, EARLIEST)
+    latest = cluster.offsets(wanted, LATEST, read_committed=read_committed)
+    return {where: _within(given[where], earliest[where], latest[where], text) for where in wanted if where in latest}
+
+
+def _within(offset: int, earliest: int, latest: int, text: str) -> int:
+    if offset < EARLIEST:
+        raise InvalidStartingOffsets(value=text, reason=f"{offset} is no offset")
+    named = {EARLIEST: earliest, LATEST: latest}.get(offset, offset)
+    return min(max(named, earliest), latest)

@@ -1,0 +1,136 @@
+"""The records of a group that wait for their dead letters, as the office sees them: scripts that look and that file.
+
+Rule: no I/O in here. A look is a part of the backlog in a fixed order, so that one pass comes to every record once,
+whatever stays behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.commands import FileLetters, LettersFiled
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.values import Disposition, TopicIdPartition
+from coordinator.service.brokers.offset_ranges import ranges_of
+from coordinator.service.runtime.runtime import Script, Steps
+
+MOST_RUNS = 10_000
+MOST_RECORDS = 20_000
+
+Place = tuple[TopicIdPartition, int]
+"""A share partition, and an offset in it."""
+BEGINNING: Place = (TopicIdPartition("", -1), -1)
+
+
+class Due(NamedTuple):
+    """Records ``first..last`` of a share partition that were given up alike."""
+
+    topic: str
+    key: TopicIdPartition
+    first: int
+    last: int
+    delivery_count: int
+    disposition: Disposition
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backlog:
+    """What waits, in order of share partition and offset; ``reached`` is where the next look begins, None at the end.
+    ``own_topics``: what the group has records of."""
+
+    incarnation: str
+    config: GroupConfig
+    topic_ids: bool
+    own_topics: frozenset[str]
+    due: tuple[Due, ...]
+    reached: Place | None
+
+
+def look(begin: Place, wanted: Callable[[int], bool]) -> Script[Backlog | None]:
+    """What waits from ``begin`` on in partitions whose index is ``wanted``; None if there is no such group."""
+
+    def script(group: ShareGroup) -> Steps[Backlog | None]:
+        yield from ()  # a script is a generator, also one that commands nothing
+        if not group.exists:
+            return None
+        due, reached = _part(_waiting(group, begin, wanted))
+        return Backlog(
+            incarnation=group.incarnation,
+            config=group.config,
+            topic_ids=group.topic_ids,
+            own_topics=frozenset(group.topics),
+            due=due,
+            reached=reached,
+        )
+
+    return script
+
+
+def file(incarnation: str, letters: Iterable[LettersFiled]) -> Script[None]:
+    """They are ARCHIVED; nothing happens in another incarnation of the group."""
+    command = FileLetters(letters=tuple(letters))
+
+    def script(group: ShareGroup) -> Steps[None]:
+        if group.incarnation == incarnation and command.letters:
+            yield command
+
+    return script
+
+
+def coalesced(records: Iterable[tuple[Due, int]]) -> list[LettersFiled]:
+    """Records in ranges, in the order that they come in."""
+    alike = (((due.key, due.delivery_count), offset) for due, offset in records)
+    return [
+        LettersFiled(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            first=first,
+            last=last,
+            delivery_count=delivery_count,
+        )
+        for (key, delivery_count), first, last in ranges_of(alike)
+    ]
+
+
+def _waiting(group: ShareGroup, begin: Place, wanted: Callable[[int], bool]) -> Iterator[Due]:
+    key, offset = begin
+    for partition in sorted(group.partitions.values(), key=lambda p: p.key):
+        if partition.key >= key and partition.archiving_count and wanted(partition.key.partition):
+            topic = group.topic_names[partition.key.topic_id]
+            yield from _of(topic, partition, offset if partition.key == key else -1)
+
+
+def _of(topic: str, partition: SharePartition, offset: int) -> Iterator[Due]:
+    runs = partition.runs
+    inside = runs.at(offset)
+    for first in runs.archiving.irange(offset if inside is None else inside.first):
+        segment = runs.starting_at(first)
+        assert segment is not None
+        run = segment.run
+        yield Due(
+            topic,
+            partition.key,
+            max(first, offset),
+            segment.last,
+            run.delivery_count,
+            run.disposition,
+            run.reason,
+        )
+
+
+def _part(waiting: Iterator[Due]) -> tuple[tuple[Due, ...], Place | None]:
+    """As much as one look takes."""
+    taken: list[Due] = []
+    left = MOST_RECORDS
+    for due in waiting:
+        last = min(due.last, due.first + left - 1)
+        taken.append(due._replace(last=last))
+        left -= last - due.first + 1
+        if not left or len(taken) == MOST_RUNS:
+            return tuple(taken), (due.key, last + 1)
+    return tuple(taken), None

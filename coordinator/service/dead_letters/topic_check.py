@@ -1,0 +1,65 @@
+"""The dead letter topic, looked at before the first dead letter: what is wrong with it is found when a query or a sink
+starts, not when a record has nowhere to go."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Container
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.protocol.errors import (
+    BrokerRefused,
+    DeadLetterTopicMissing,
+    DeadLetterTopicNotAuthorized,
+    DeadLetterTopicSubscribed,
+)
+from coordinator.service.brokers.cluster import Cluster
+
+CREATED_WITHIN_S = 10.0
+_POLL_S = 0.1
+_DENIED = frozenset(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"))
+
+_log = logging.getLogger(__name__)
+
+
+def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, own_topics: Container[str]) -> int:
+    """How many partitions the topic has that errors.deadletterqueue.topic.name names; it is created where
+    errors.deadletterqueue.auto.create.topics.enable says so. ``own_topics``: what the group subscribes to.
+    DeadLetterTopicSubscribed, DeadLetterTopicMissing, DeadLetterTopicNotAuthorized; those of the cluster."""
+    name = config.errors_deadletterqueue_topic_name
+    if name in own_topics:
+        raise DeadLetterTopicSubscribed(topic=name)
+    partitions = partitions_of(cluster, name)
+    if not partitions and config.errors_deadletterqueue_auto_create_topics_enable:
+        partitions = _created(cluster, name)
+    if not partitions:
+        raise DeadLetterTopicMissing(topic=name, addresses=cluster.addresses)
+    if not cluster.may_write(name):
+        raise DeadLetterTopicNotAuthorized(what="write to", topic=name)
+    return partitions
+
+
+def partitions_of(cluster: Cluster, name: str) -> int:
+    """How many the topic has now; 0 if it does not exist. DeadLetterTopicNotAuthorized."""
+    try:
+        found = cluster.topics([name]).get(name)
+    except BrokerRefused as refused:
+        raise _named(refused, "describe", name) from None
+    return 0 if found is None else found.partitions
+
+
+def _created(cluster: Cluster, name: str) -> int:
+    try:
+        cluster.create_topic(name)
+    except BrokerRefused as refused:
+        raise _named(refused, "create", name) from None
+    _log.info("dead letter topic created: %s", name)
+    deadline = time.monotonic() + CREATED_WITHIN_S
+    while not (partitions := partitions_of(cluster, name)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return partitions
+
+
+def _named(refused: BrokerRefused, what: str, topic: str) -> BrokerRefused | DeadLetterTopicNotAuthorized:
+    return DeadLetterTopicNotAuthorized(what=what, topic=topic) if refused.fields["reason"] in _DENIED else refused

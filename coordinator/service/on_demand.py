@@ -1,0 +1,229 @@
+"""A coordinator's parts, started and ended in order; and the process that is started on demand: becomes the owner of
+its state, serves, leaves when it is idle. (standalone.py has the other kind.)
+
+Rule: its settings come by standard input, since they hold secrets, and no secret is logged. It may be killed at any
+time: what it answered is in the store, and an endpoint file that it left behind is found out by whoever asks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import secrets
+import signal
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from coordinator.config.resolved import CoordinatorConfig, ServerConfig
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.wire import Endpoint, LaunchSettings, encode
+from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
+from coordinator.service.open_state import KafkaState, OnChange, SqliteState
+from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.server.flight_server import FlightServer
+from coordinator.service.server.listener import LOOPBACK, Listener
+
+LONGEST_LOOK_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+def package_version() -> str:
+    """Of the installed package; empty from a bare checkout."""
+    try:
+        return metadata.version("sharegroup")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def log_to(path: str) -> None:
+    """One line an event; the file is the user's alone."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    os.chmod(path, 0o600)
+    handler.setFormatter(logging.Formatter(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+
+
+def open_state(
+    settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster, on_change: OnChange, advertised: str
+) -> SqliteState | KafkaState:
+    """The groups' state as ``share.state.store`` says, owned by this process. ``advertised``: the host:port of one of a
+    fleet, empty for a coordinator on demand. Raises the named errors of the stores."""
+    kind, _, path = settings.state_store.partition(":")
+    if kind == "sqlite":
+        return SqliteState(path, config, on_change)
+    place = "" if advertised else place_of(Path(settings.endpoint_path).parent)
+    return KafkaState(cluster, settings.kafka_config, config, on_change, place=place, advertised=advertised)
+
+
+def place_of(runtime_dir: Path) -> str:
+    """What the coordinators of this runtime directory, one after the other, have in common, and no others do: hosts in
+    containers may have one name. A random word in a file of its own."""
+    path = runtime_dir / "place"
+    with contextlib.suppress(FileExistsError):
+        number, temporary = tempfile.mkstemp(dir=runtime_dir, prefix=".place-")
+        with os.fdopen(number, "w", encoding="ascii") as file:
+            file.write(uuid.uuid4().hex)
+        try:
+            os.link(temporary, path)  # whole, and only if there is none
+        finally:
+            os.unlink(temporary)
+    return path.read_text(encoding="ascii")
+
+
+class Coordinator:
+    """All parts of a coordinator, started; :meth:`close` ends them in order."""
+
+    def __init__(
+        self,
+        settings: LaunchSettings,
+        token: str,
+        *,
+        in_fleet: bool = False,
+        listener: Listener | None = None,
+        limits: ServerConfig | None = None,
+        seldom: SeldomLog | None = None,
+    ) -> None:
+        spare_the_collector()
+        limits = limits or ServerConfig.parse()
+        self.config = CoordinatorConfig.parse(settings.configs)
+        cluster = KafkaCluster(
+            settings.bootstrap_servers, settings.kafka_config, self.config.share_coordinator_broker_timeout_ms
+        )
+        self.watch = BrokerWatch(
+            cluster,
+            metadata_refresh_ms=self.config.share_coordinator_metadata_refresh_ms,
+            watermark_refresh_ms=self.config.share_coordinator_watermark_refresh_ms,
+            on_ends=lambda: self.service.tell_news(),
+        )
+        self._limits = limits
+        # The server first: a fleet is told its address, and what comes before there is a service is refused.
+        self.server = FlightServer(
+            self._handle,
+            token,
+            version=package_version(),
+            listener=listener or Listener(),
+            limits=limits,
+            seldom=seldom,
+        )
+        self.server.ready = False
+        try:
+            self._serve(settings, cluster, in_fleet=in_fleet)
+        except BaseException:
+            self.server.shutdown()
+            self.watch.close()
+            raise
+        self.server.ready = True
+
+    def close(self) -> None:
+        """Answer what runs, then let the next owner in."""
+        self.server.ready = False
+        self.server.shutdown()
+        self.office.close()
+        self.state.close()
+        self.watch.close()
+
+    def _serve(self, settings: LaunchSettings, cluster: KafkaCluster, *, in_fleet: bool) -> None:
+        advertised = self.server.address if in_fleet else ""
+        self.office = DeadLetterOffice(cluster, settings.kafka_config)
+        self.state = open_state(settings, self.config, cluster, self._tell, advertised)
+        self.engine = self.state.engine
+        self.office.open(self.engine)
+        group_limits = GroupLimits(self._limits, lambda: self.engine.group_count)
+        if isinstance(self.state, KafkaState) and in_fleet:
+            self.server.find = self.state.find
+        self.service = CoordinatorService(self.engine, self.watch, group_limits)
+
+    def _tell(self, groups: set[str]) -> None:
+        self.office.tell(groups)
+        if self.server.ready:  # before, nobody waits for news
+            self.service.tell_news(groups)
+
+    def _handle(self, request: Any) -> Any:
+        if not self.server.ready:
+            raise CoordinatorNotAvailable(group_id=getattr(request, "group_id", ""), reason="it is not ready")
+        return self.service.handle(request)
+
+    def wait_until_idle(self, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
+        """Until it may leave: told to, or nobody asked for the idle timeout, nothing is held, and no dead letter waits
+        that can still be written. Returns why."""
+        timeout_s = self.config.share_coordinator_idle_timeout_ms / 1000
+        rested_s, look_s = 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
+        while not told.wait(look_s):
+            on_look()
+            rests = self.engine.may_rest() and self.office.may_rest()
+            rested_s = rested_s + look_s if rests else 0.0
+            if min(rested_s, self.server.idle_s) >= timeout_s:
+                return "idle"
+        return "told to"
+
+
+def spare_the_collector() -> None:
+    """State is long-lived and without cycles: let Python look through it seldom."""
+    gc.set_threshold(100_000, 50, 100)
+
+
+def told_by_signal() -> threading.Event:
+    """Set when SIGTERM or SIGINT comes, from now on."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    return told
+
+
+def run(settings: LaunchSettings) -> Iterator[Endpoint]:
+    """Own, serve, yield the endpoint once, and go on until idle. Raises the named errors of the store and of Kafka."""
+    coordinator = Coordinator(settings, token := secrets.token_urlsafe(32))
+    told = told_by_signal()
+    endpoint = Endpoint(
+        host=LOOPBACK, port=coordinator.server.port, token=token, pid=os.getpid(), version=package_version()
+    )
+    try:
+        write_endpoint(Path(settings.endpoint_path), endpoint)
+        _log.info("serving: %r store=%s brokers=%s", endpoint, settings.state_store, settings.bootstrap_servers)
+        yield endpoint
+        _log.info("leaving: %s", coordinator.wait_until_idle(told, lambda: keep_endpoint(settings, endpoint)))
+    finally:
+        remove_endpoint(Path(settings.endpoint_path), endpoint)
+        coordinator.close()
+        _log.info("left")
+
+
+def write_endpoint(path: Path, endpoint: Endpoint) -> None:
+    """Atomically, readable by the user alone from its first byte."""
+    number, temporary = tempfile.mkstemp(dir=path.parent, prefix=".endpoint-")  # mkstemp's mode is 0600
+    with os.fdopen(number, "wb") as file:
+        file.write(encode(endpoint))
+    os.replace(temporary, path)
+
+
+def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> None:
+    """Write it again if it is gone: a cleaner took it, or the directory went with the user's last login session. Nobody
+    else would find this coordinator, nor could start another, since this one owns the store."""
+    path = Path(settings.endpoint_path)
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            if path.parent.stat().st_uid == os.getuid():
+                write_endpoint(path, endpoint)
+                _log.warning("endpoint file was gone, and is written again: %s", path)
+
+
+def remove_endpoint(path: Path, endpoint: Endpoint) -> None:
+    """If it is ours; another coordinator may have written its own meanwhile."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == encode(endpoint):
+            path.unlink()

@@ -1,0 +1,177 @@
+"""Where a coordinator's groups live: the engine, or engines, on the store that ``share.state.store`` names."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from coordinator.config.resolved import CoordinatorConfig
+from coordinator.core.share_group import ShareGroup
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.fleet.fleet import Fleet
+from coordinator.service.runtime.event_loop import Clock, Engine
+from coordinator.service.runtime.partitioned_runtime import Engines
+from coordinator.service.runtime.runtime import Script, Shard, Steps
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import FleetMember, NewestTaker, Ownership
+from coordinator.service.stores.kafka.pruning import Pruning
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.service.stores.sqlite_store import SqliteStore
+from coordinator.service.stores.store import Store
+from coordinator.state_log.owner import Owner
+from coordinator.state_log.placement import state_partition_of
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+OnChange = Callable[[set[str]], None]
+
+TAKE_OVER_S = 5.0
+"""How long to wait for the owner of a file that is just leaving."""
+
+
+class Engined(Protocol):
+    """What runs the groups' scripts: one engine, or several."""
+
+    clock: Clock
+
+    @property
+    def group_count(self) -> int:
+        """Groups that are served now."""
+
+    def call(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> T:
+        """See :meth:`Engine.call`."""
+
+    def may_rest(self) -> bool:
+        """Nothing is held and nobody is a member."""
+
+    def has_letters(self, group_id: str) -> bool:
+        """Whether records of a group that is served now wait for their dead letters."""
+
+    def close(self) -> None:
+        """Finish what runs, and let the next owner in."""
+
+
+class SqliteState:
+    """All groups in one file, which this process owns. StateStoreInUse and the others of :class:`SqliteStore`."""
+
+    def __init__(self, path: str, config: CoordinatorConfig, on_change: OnChange) -> None:
+        store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
+        try:
+            clock = Clock()
+            self.engine: Engined = Engine(_shard(store, config, on_change, clock), clock)
+        except BaseException:
+            store.close()
+            raise
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+class KafkaState:
+    """Each group in its partition of the state topic. ``place``: who this process takes the place of when it starts;
+    ``advertised``: its host:port as one of a fleet, empty for a coordinator on demand. StateTopicUnfit and the others
+    of :meth:`StateTopic.ensure`."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        kafka_config: Mapping[str, str],
+        config: CoordinatorConfig,
+        on_change: OnChange,
+        *,
+        place: str,
+        advertised: str = "",
+    ) -> None:
+        self._topic = StateTopic(
+            cluster=cluster,
+            bootstrap_servers=cluster.addresses,
+            kafka_config=kafka_config,
+            partitions=config.share_coordinator_state_topic_num_partitions,
+            write_timeout_ms=config.share_coordinator_write_timeout_ms,
+            broker_timeout_ms=config.share_coordinator_broker_timeout_ms,
+        )
+        self._topic.ensure()
+        self._config, self._on_change = config, on_change
+        self._stores: dict[int, KafkaStore] = {}
+        self._engines = Engines(self._topic.partitions, self._new_shard)
+        self.engine: Engined = self._engines
+        me = Owner(
+            place=f"fleet {config.share_coordinator_fleet_group_id}" if advertised else place,
+            process=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            endpoint=advertised,
+        )
+        self._fleet = self._join_fleet(advertised) if advertised else None
+        self._ownership: Ownership = NewestTaker(me) if self._fleet is None else FleetMember(me, self._fleet)
+        self._pruning = Pruning(
+            self._topic,
+            lambda: list(self._stores.values()),
+            interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
+            wake=self._wake if advertised else None,
+        )
+
+    def find(self, group_id: str) -> str:
+        """The host:port of the fleet's process that serves the group; empty: this one."""
+        if self._fleet is None:
+            return ""
+        return self._fleet.find(state_partition_of(group_id, self._topic.partitions))
+
+    def close(self) -> None:
+        """Hand everything over."""
+        self._pruning.close()
+        if self._fleet is not None:
+            self._fleet.close()
+        self._engines.close()
+
+    # --- inside
+
+    def _new_shard(self, partition: int) -> Shard:
+        updates = self._config.share_coordinator_snapshot_update_records_per_snapshot
+        store = KafkaStore(self._topic, partition, self._ownership, updates_per_snapshot=updates)
+        self._stores[partition] = store
+        return _shard(store, self._config, self._on_change, self._engines.clock)
+
+    def _wake(self, group_id: str) -> None:
+        self._engines.call(group_id, _only_load)
+
+    def _join_fleet(self, advertised: str) -> Fleet:
+        return Fleet(
+            self._topic.bootstrap_servers,
+            self._topic.kafka_config,
+            state_topic=self._topic.name,
+            group_id=self._config.share_coordinator_fleet_group_id,
+            advertised=advertised,
+            session_timeout_ms=self._config.share_coordinator_session_timeout_ms,
+            on_lost=self._lost,
+            on_gained=_gained,
+        )
+
+    def _lost(self, partitions: frozenset[int]) -> None:
+        for partition in partitions:  # first: a request that comes meanwhile makes a new one
+            self._stores.pop(partition, None)
+        self._engines.end(partitions)
+
+
+def _shard(store: Store, config: CoordinatorConfig, on_change: OnChange, clock: Clock) -> Shard:
+    return Shard(
+        store,
+        clock=clock.now_ms,
+        snapshot_after=config.share_coordinator_snapshot_update_records_per_snapshot,
+        cold_after_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
+        on_change=on_change,
+    )
+
+
+def _only_load(group: ShareGroup) -> Steps[None]:
+    yield from ()
+
+
+def _gained(partitions: frozenset[int]) -> None:
+    _log.info("state partitions gained: %s", sorted(partitions))

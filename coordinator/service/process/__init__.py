@@ -1,0 +1,1 @@
+"""What every process of ours needs: log format, rate limits of the log, properties files, its exit."""

@@ -1,0 +1,55 @@
+"""What C libraries write to standard error becomes lines of our log, each kind of them seldom.
+
+gRPC says a line for each connection that fails its TLS handshake: a flood of them would be a flood of the log.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import re
+import threading
+from typing import TextIO
+
+from coordinator.service.process.rate_limited_log import SeldomLog
+
+_GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>[\w.]+:\d+)\] (?P<text>.*)")
+_PREAMBLE = "WARNING: All log messages before absl::InitializeLog()"
+
+_log = logging.getLogger(__name__)
+
+
+class NativeLog:
+    """From its construction until :meth:`close` descriptor 2 leads to the log; :attr:`stream`: where it led before."""
+
+    def __init__(self, seldom: SeldomLog) -> None:
+        self._seldom = seldom
+        self.stream: TextIO = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+        faulthandler.enable(self.stream)
+        reading, writing = os.pipe()
+        os.dup2(writing, 2)
+        os.close(writing)
+        self._thread = threading.Thread(target=self._read, args=(reading,), name="share-native-log", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Give descriptor 2 back, once all that was written to it is logged."""
+        os.dup2(self.stream.fileno(), 2)
+        self._thread.join(1.0)
+
+    def _read(self, number: int) -> None:
+        with os.fdopen(number, encoding="utf-8", errors="backslashreplace") as lines:
+            for line in lines:
+                self._say(line.strip())
+
+    def _say(self, line: str) -> None:
+        if not line or line.startswith(_PREAMBLE):
+            return
+        found = _GRPC.fullmatch(line)
+        if found is None:
+            _log.warning("%s", line)
+        elif "andshake" in line:
+            self._seldom.say("handshake", f"refused: connection without a TLS handshake: {found['text']}")
+        else:
+            self._seldom.say(found["where"], found["text"])

@@ -1,0 +1,1 @@
+"""The coordinator's runtime: transactions on groups, decided, appended, replayed and answered in rounds."""

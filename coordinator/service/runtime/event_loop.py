@@ -1,0 +1,111 @@
+"""The engine thread: the only one that steps the shard; and the clock that it goes by.
+
+Requests come from any thread and wait for their answer. The thread sleeps until a request comes or a deadline is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TypeVar
+
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.service.runtime.runtime import Script, Shard
+
+T = TypeVar("T")
+
+ANSWER_TIMEOUT_S = 30.0
+LONGEST_SLEEP_S = 60.0
+SHORTEST_SLEEP_S = 0.01
+
+_log = logging.getLogger(__name__)
+
+
+class Clock:
+    """Wall time at the start, monotonic from there: durable times are wall times, and deadlines can't jump."""
+
+    def __init__(self) -> None:
+        self._anchor_s = time.time() - time.monotonic()
+
+    def now_ms(self) -> int:
+        return int((self._anchor_s + time.monotonic()) * 1000)
+
+
+class Engine:
+    """Runs a shard until it is closed."""
+
+    def __init__(self, shard: Shard, clock: Clock | None = None) -> None:
+        self.shard = shard
+        self.clock = clock or Clock()
+        self._awake = threading.Condition()
+        self._closed = False
+        self._stepping = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="share-engine", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Engine {self.shard!r}>"
+
+    @property
+    def group_count(self) -> int:
+        """Groups that are served now."""
+        return sum(group.exists for group in list(self.shard.groups.values()))
+
+    def call(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> T:
+        """The script's answer, once it is durable; its ShareGroupError; CoordinatorNotAvailable after a while. For
+        ``claim`` and ``peek`` see :meth:`Shard.submit`."""
+        answer = self._submit(group_id, script, claim=claim, peek=peek)
+        try:
+            return answer.result(ANSWER_TIMEOUT_S)
+        except FutureTimeoutError:
+            answer.cancel()
+            raise CoordinatorNotAvailable(group_id=group_id, reason="its state store does not answer") from None
+
+    def may_rest(self) -> bool:
+        """No group of the shard holds anything, waits for anything, or has a member."""
+        with self._stepping:
+            return self.shard.may_rest(self.clock.now_ms())
+
+    def has_letters(self, group_id: str) -> bool:
+        """See :meth:`Shard.has_letters`; for the thread that ``on_change`` is called in."""
+        return self.shard.has_letters(group_id)
+
+    def close(self) -> None:
+        """Finish what waits, refuse what comes, and let go of the store."""
+        with self._awake:
+            self._closed = True
+            self._awake.notify()
+        self._thread.join(ANSWER_TIMEOUT_S)
+        self.shard.store.close()
+
+    # --- the thread
+
+    def _submit(self, group_id: str, script: Script[T], *, claim: bool, peek: bool) -> Future[T]:
+        with self._awake:
+            if self._closed:
+                raise CoordinatorNotAvailable(group_id=group_id, reason="it is leaving")
+            answer = self.shard.submit(group_id, script, claim=claim, peek=peek)
+            self._awake.notify()
+        return answer
+
+    def _run(self) -> None:
+        while self._wait():
+            with self._stepping:
+                try:
+                    self.shard.step(self.clock.now_ms())
+                except Exception:  # noqa: BLE001 - an engine that ends would leave every caller waiting
+                    _log.exception("round failed")
+        with self._stepping:
+            self.shard.step(self.clock.now_ms())
+
+    def _wait(self) -> bool:
+        """Until there is something to do; False at the end."""
+        with self._awake:
+            if not self.shard.has_waiting and not self._closed:
+                due_ms = self.shard.next_deadline_ms()
+                sleep_s = LONGEST_SLEEP_S if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
+                self._awake.wait(min(max(sleep_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
+            return not self._closed

@@ -1,0 +1,418 @@
+"""The shard: decide → append → replay → reply, with one store transaction for all that waits (group commit).
+
+Rule: nothing is visible before it is durable. A round decides every waiting request and replays what it decided into
+memory that nobody else sees, appends all of it at once, and only then answers, those that append nothing too (an owner
+that was replaced has nothing to say from memory). When a group's append fails or is in doubt, the group is dropped and
+loaded from the store again; one that another owner has is left to it.
+
+No thread and no clock in here: ``submit`` from anywhere, ``step(now_ms)`` from one place at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar, cast
+
+from coordinator.core.commands import Expire
+from coordinator.core.decide import decide
+from coordinator.core.records import Record, UnreadableRecord, decode_record, encode_records
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    GroupTakenOver,
+    InternalError,
+    NotCoordinator,
+    ShareGroupError,
+    StateRecordUnreadable,
+)
+from coordinator.service.stores.store import (
+    Store,
+    StoreDoubtful,
+    StoredRecord,
+    StoreFenced,
+    StorePartlyFailed,
+    StoreRefused,
+)
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Any, Any, T]
+Script: TypeAlias = Callable[[ShareGroup], Steps[T]]
+"""A request at work: it is given its group to look at, yields commands, gets back their replies (or their errors,
+raised), and returns the answer. All of it happens in one round."""
+
+MAX_ROUND = 1_000
+RELOAD_AFTER_MS = 1_000
+RELOAD_AT_MOST_MS = 60_000
+RELOAD_PER_TRY = 5
+"""A group that takes long not to load leaves the others this many times as long."""
+STALLED_MS = 1_000
+"""After so long a round, what came meanwhile is heard before anything runs out."""
+SNAPSHOT_AFTER = 500
+SNAPSHOT_AFTER_BYTES = 32 << 20
+"""A log is snapshotted sooner if its appends are large: with staged outcomes, one can be a megabyte."""
+COLD_AFTER_MS = 300_000
+REST_AFTER_MS = 300_000
+_FAILURES = (StoreRefused, StoreDoubtful)
+_ELSEWHERE = (GroupTakenOver, NotCoordinator)
+"""The group is served by another process: it is not loaded again until somebody asks for it here."""
+
+_log = logging.getLogger(__name__)
+
+
+def one(command: Any) -> Script[Any]:
+    """The script that is a single command."""
+
+    def script(group: ShareGroup) -> Steps[Any]:
+        return (yield command)
+
+    return script
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Submission:
+    group_id: str
+    script: Script[Any]
+    answer: Future[Any]
+    claim: bool = False
+    peek: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class _Round:
+    now_ms: int
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+    outcomes: list[tuple[_Submission, Any, BaseException | None]] = field(default_factory=list)
+    broken: str = ""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Log:
+    """What is known of a served group's log."""
+
+    updates: int
+    snapshot_ms: int
+    asked_ms: int
+
+
+class Shard:
+    """The groups of one store. ``on_change`` is told, after the commit, which groups something happened to, or which
+    were loaded."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        snapshot_after: int = SNAPSHOT_AFTER,
+        cold_after_ms: int = COLD_AFTER_MS,
+        on_change: Callable[[set[str]], None] = lambda groups: None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """``clock``: what ``step`` is given, asked again after a load, which may take long; None: it takes no time."""
+        self.store = store
+        self._clock = clock
+        self._stalled = False
+        self.snapshot_after = snapshot_after
+        self.cold_after_ms = cold_after_ms
+        self.on_change = on_change
+        self.groups: dict[str, ShareGroup] = {}
+        self._waiting: deque[_Submission] = deque()
+        self._logs: dict[str, _Log] = {}
+        self._reload_ms: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Shard {self.store.name} groups={len(self.groups)} waiting={len(self._waiting)}>"
+
+    # --- the two ways in
+
+    def submit(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> Future[T]:
+        """Let the script run in the next round; its answer, or its ShareGroupError, comes once that is durable.
+        ``claim``: a new member asks, so the group may be taken from whoever has it. ``peek``: the script only looks,
+        and the group stays whose it is."""
+        answer: Future[T] = Future()
+        self._waiting.append(_Submission(group_id=group_id, script=script, answer=answer, claim=claim, peek=peek))
+        return answer
+
+    def step(self, now_ms: int) -> int:
+        """One round: what is due, then what waits. How many requests it answered."""
+        round_ = _Round(now_ms=now_ms)
+        try:
+            self._load_again(round_)
+            self._decide_all(round_)
+            self._finish(round_, self._commit(round_))
+        except Exception:
+            for group_id in round_.touched:  # nobody knows how much of it is durable
+                self._drop(group_id, now_ms)
+            raise
+        self._keep_up(round_.now_ms)
+        self._stalled = self._now(now_ms) - now_ms > STALLED_MS
+        return len(round_.outcomes)
+
+    def serve(self, group: ShareGroup, now_ms: int, *, updates: int = 0) -> None:
+        """Go on from here with the group as it is, after about so many appends since its last snapshot."""
+        self.groups[group.group_id] = group
+        self._logs[group.group_id] = _Log(updates=updates, snapshot_ms=now_ms, asked_ms=now_ms)
+
+    # --- looked at from outside
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``step`` has something to do by itself."""
+        deadlines = [*self._reload_ms.values()]
+        deadlines += [self._upkeep_ms(log) for log in self._logs.values()]
+        deadlines += [due for group in self.groups.values() if (due := group.next_deadline_ms()) is not None]
+        return min(deadlines, default=None)
+
+    def may_rest(self, now_ms: int) -> bool:
+        """No group holds anything, waits for anything, or has a member."""
+        return not self._waiting and not self._reload_ms and all(g.may_rest(now_ms) for g in self.groups.values())
+
+    def has_letters(self, group_id: str) -> bool:
+        """Whether records of the group, if it is served here, wait for their dead letters."""
+        group = self.groups.get(group_id)
+        return group is not None and any(p.archiving_count for p in list(group.partitions.values()))
+
+    # --- a round
+
+    def _decide_all(self, round_: _Round) -> None:
+        if not self._stalled:
+            self._expire(round_)
+        while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
+            self._run(round_, self._waiting.popleft())
+        if self._stalled:
+            self._expire(round_)
+
+    def _now(self, now_ms: int) -> int:
+        return now_ms if self._clock is None else self._clock()
+
+    def _expire(self, round_: _Round) -> None:
+        for group in list(self.groups.values()):
+            due_ms = group.next_deadline_ms()
+            if due_ms is not None and due_ms <= round_.now_ms and not round_.broken:
+                answer: Future[Any] = Future()
+                self._run(round_, _Submission(group_id=group.group_id, script=one(Expire()), answer=answer))
+                round_.touched.add(group.group_id)
+                if round_.outcomes[-1][2] is not None:  # not in a circle: it has a session timeout when it is back
+                    self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
+
+    def _run(self, round_: _Round, submission: _Submission) -> None:
+        outcome, error = None, None
+        group_id = submission.group_id
+        if submission.answer.cancelled():
+            return  # nobody waits for it, and it may be old
+        try:
+            group = self._peeked(group_id) if submission.peek else None
+            outcome = self._play(round_, group or self._group(submission, round_), submission.script)
+        except ShareGroupError as failed:
+            error = failed
+        except _FAILURES as failed:
+            error = CoordinatorNotAvailable(group_id=group_id, reason=f"its state can't be loaded: {failed}")
+        except Exception as failed:  # noqa: BLE001 - our mistake in one request must not end the others' service
+            _log.exception("request failed: group=%s", group_id)
+            error = InternalError(what=f"a request of share group {group_id}", reason=repr(failed))
+        round_.outcomes.append((submission, outcome, error))
+
+    def _play(self, round_: _Round, group: ShareGroup, script: Script[Any]) -> Any:
+        steps = script(group)
+        try:
+            command = next(steps)
+            while True:
+                try:
+                    reply = self._decide(round_, group, command)
+                except ShareGroupError as error:
+                    command = steps.throw(error)
+                else:
+                    command = steps.send(reply)
+        except StopIteration as stop:
+            return stop.value
+
+    def _decide(self, round_: _Round, group: ShareGroup, command: Any) -> Any:
+        decision = decide(group, command, round_.now_ms)
+        records = cast("tuple[Record, ...]", decision.records)
+        if durable := [record for record in records if record.durable]:
+            if self.groups.get(group.group_id) is not group:
+                raise InternalError(what=f"a look at share group {group.group_id}", reason="it would change it")
+            round_.records.setdefault(group.group_id, []).extend(durable)
+            round_.touched.add(group.group_id)
+        try:
+            for record in records:
+                group.replay(record)
+        except BaseException:
+            # Memory is half changed: nothing of this round may be appended, and its groups are loaded again.
+            round_.broken = f"a record of {type(command).__name__} could not be replayed"
+            round_.touched.add(group.group_id)
+            raise
+        return decision.reply
+
+    def _commit(self, round_: _Round) -> dict[str, Exception]:
+        """Make the round durable; the groups of which it is not, and why."""
+        if round_.broken:
+            failed: dict[str, Exception] = dict.fromkeys(round_.touched, StoreRefused(round_.broken))
+            failed |= {submission.group_id: StoreRefused(round_.broken) for submission, _, _ in round_.outcomes}
+        else:
+            failed = self._append(round_)
+        for group_id, error in failed.items():
+            if isinstance(error, StoreFenced):
+                self._forget(group_id)
+            elif group_id in round_.touched or not round_.broken:
+                self._drop(group_id, round_.now_ms)
+        return failed
+
+    def _append(self, round_: _Round) -> dict[str, Exception]:
+        group_ids = list(round_.records)
+        for group_id in {submission.group_id for submission, _, _ in round_.outcomes} - set(group_ids):
+            group = self.groups.get(group_id)
+            if group is not None and group.exists and self.store.must_prove(group_id):
+                group_ids.append(group_id)
+        if not group_ids:
+            return {}
+        try:
+            appends = {g: encode_records(round_.records.get(g, ())) for g in group_ids}
+            shown = {
+                g: self.store.state_records(self.groups[g], records, round_.now_ms)
+                for g, records in round_.records.items()
+            }
+            self.store.append(appends, shown)
+        except StorePartlyFailed as partly:
+            _log.warning("append failed: %s", partly)
+            return dict(partly.failed)
+        except Exception as failed:  # noqa: BLE001 - what a store did not confirm is in doubt
+            _log.warning("append failed: %s", failed)
+            return dict.fromkeys(group_ids, failed)
+        for group_id in round_.records:
+            size_bytes = sum(map(len, appends[group_id]))
+            self._logs[group_id].updates += 1 + size_bytes * self.snapshot_after // SNAPSHOT_AFTER_BYTES
+        return {}
+
+    def _finish(self, round_: _Round, failed: Mapping[str, Exception]) -> None:
+        for submission, outcome, error in round_.outcomes:
+            reason = failed.get(submission.group_id)
+            if reason is not None and not isinstance(error, InternalError):
+                error = _said(submission, reason)
+            if not submission.answer.set_running_or_notify_cancel():
+                continue
+            if error is not None:
+                submission.answer.set_exception(error)
+            else:
+                submission.answer.set_result(outcome)
+        if round_.touched:
+            self.on_change(round_.touched)
+        for group_id in {submission.group_id for submission, _, _ in round_.outcomes}:
+            if group_id in self.groups and not self.groups[group_id].exists:
+                self._forget(group_id)  # only looked for
+
+    # --- groups and the store
+
+    def _group(self, submission: _Submission, round_: _Round) -> ShareGroup:
+        group_id = submission.group_id
+        group = self.groups.get(group_id)
+        if group is None or (submission.claim and not group.exists):
+            if submission.claim:
+                self.store.claim(group_id)
+            group, count = self._read(group_id, self.store.load(group_id))
+            round_.now_ms = self._now(round_.now_ms)  # its members' time, and everybody's, begins after the load
+            group.loaded(round_.now_ms)
+            self._reload_ms.pop(group_id, None)
+            # About so many transactions; a wrong guess only moves a snapshot.
+            self.serve(group, round_.now_ms, updates=count // 4)
+            round_.touched.add(group_id)
+        self._logs[group_id].asked_ms = round_.now_ms
+        return group
+
+    def _peeked(self, group_id: str) -> ShareGroup | None:
+        """The group as its log has it, where it may be another's; None: load it."""
+        if group_id in self.groups or (records := self.store.peek(group_id)) is None:
+            return None
+        return self._read(group_id, records)[0]
+
+    def _read(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
+        group, count = ShareGroup(group_id), 0
+        for sequence, data in records:
+            if data is None:
+                group, count = ShareGroup(group_id), 0
+                continue
+            try:
+                group.replay(decode_record(data, group_id))
+            except (UnreadableRecord, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+                reason = error.fields.get("reason") if isinstance(error, ShareGroupError) else repr(error)
+                raise StateRecordUnreadable(
+                    sequence=sequence, group_id=group_id, path=self.store.name, reason=reason
+                ) from error
+            count += 1
+        return group, count
+
+    def _drop(self, group_id: str, reload_ms: int) -> None:
+        self._forget(group_id)
+        self._reload_ms.setdefault(group_id, reload_ms)
+
+    def _forget(self, group_id: str) -> None:
+        self.groups.pop(group_id, None)
+        self._logs.pop(group_id, None)
+        try:
+            self.store.release(group_id)
+        except Exception:  # noqa: BLE001 - it is forgotten, whatever the store has to say
+            _log.exception("letting go of %s", group_id)
+
+    def _load_again(self, round_: _Round) -> None:
+        """Dropped groups come back by themselves: their deadlines must go on."""
+        for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
+            begun_ms = self._now(round_.now_ms)
+            try:
+                self._group(_Submission(group_id=group_id, script=one(Expire()), answer=Future()), round_)
+            except _ELSEWHERE as error:
+                _log.warning("left to another coordinator: group=%s %s", group_id, error)
+                del self._reload_ms[group_id]
+            except Exception as error:  # noqa: BLE001 - what one group's state is like must not end the others' service
+                _log.warning("loading failed: group=%s %r", group_id, error)
+                round_.now_ms = self._now(round_.now_ms)
+                took_ms = RELOAD_PER_TRY * (round_.now_ms - begun_ms)
+                self._reload_ms[group_id] = round_.now_ms + min(max(took_ms, RELOAD_AFTER_MS), RELOAD_AT_MOST_MS)
+
+    # --- upkeep
+
+    def _upkeep_ms(self, log: _Log) -> int:
+        """When the log is to be looked at again."""
+        snapshot_ms = log.snapshot_ms + self.cold_after_ms
+        return snapshot_ms if log.updates else max(snapshot_ms, log.asked_ms + REST_AFTER_MS)
+
+    def _keep_up(self, now_ms: int) -> None:
+        """Snapshots of long logs, and of those that nothing was added to for long; then groups that rest go."""
+        for group_id, log in list(self._logs.items()):
+            is_due = now_ms >= self._upkeep_ms(log)
+            is_long = log.updates >= self.snapshot_after or group_id in self.store.holding_back
+            if is_long or (log.updates and is_due):
+                self._snapshot(group_id, now_ms)
+            elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and self.groups[group_id].may_rest(now_ms):
+                self._forget(group_id)
+            elif is_due:
+                log.snapshot_ms = now_ms  # it is as it was: look again when the next one would be due
+
+    def _snapshot(self, group_id: str, now_ms: int) -> None:
+        log, group = self._logs[group_id], self.groups[group_id]
+        log.updates, log.snapshot_ms = 0, now_ms
+        try:
+            snapshot = encode_records(group.snapshot())
+            self.store.replace_with_snapshot(group_id, snapshot, self.store.state_records(group, None, now_ms))
+        except StoreFenced as fenced:
+            _log.warning("left to another coordinator: group=%s %s", group_id, fenced)
+            self._forget(group_id)
+        except StoreDoubtful as error:
+            _log.warning("snapshot in doubt, loaded again: group=%s %s", group_id, error)
+            self._drop(group_id, now_ms)
+        except StoreRefused as error:
+            _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)
+
+
+def _said(submission: _Submission, reason: Exception) -> ShareGroupError:
+    """What the asker is told whose round did not become durable. A new member that found the group taken asks again,
+    and takes it; who only looks asks again, and looks into the log."""
+    if isinstance(reason, StoreFenced) and not (submission.claim or submission.peek):
+        return reason.error
+    return CoordinatorNotAvailable(group_id=submission.group_id, reason=f"its state could not be written: {reason}")

@@ -1,0 +1,341 @@
+"""What each request does with its group: scripts for the shard (:data:`coordinator.service.runtime.runtime.Script`).
+
+Rule: no I/O in here. What only the broker knows was looked up before and is handed over in :class:`Facts`; a script
+runs in one round, so that what it completes, initialises and acquires is one store transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.commands import (
+    AcquirePlan,
+    AlterConfigs,
+    ArchiveGaps,
+    CompletePlan,
+    CreateGroup,
+    Gap,
+    InitializePartitions,
+    MoveLogStarts,
+    PartitionStart,
+    TakeUpPlan,
+    TopicPartitions,
+)
+from coordinator.core.commands.complete_plan import nobody_decides
+from coordinator.core.members import Member
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.staging import undecided
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided
+from coordinator.protocol.messages import (
+    AcquiredReply,
+    AcquireRecords,
+    Joined,
+    JoinGroup,
+    NextPlan,
+    PartitionBounds,
+    PlanReply,
+    UsePlan,
+)
+from coordinator.service.brokers.cluster import Where
+from coordinator.service.brokers.subscription import Subscription, TopicPartitionId
+from coordinator.service.runtime.runtime import Script, Steps
+
+SET_ASIDE_LOOKED_AT = 10
+"""So many are looked for in the log at a time: they are delivered one by one."""
+
+
+class Held(NamedTuple):
+    """Offsets ``first..last`` of a share partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """What a handler needs to know of a group before it asks the broker.
+
+    ``set_aside``: records that are delivered alone, the next ones. ``unproven``: the ranges of the member's plan, if
+    its completion would be the member's first evidence while records are set aside. ``undecided``: in explicit mode,
+    those of its plan that no sink decided, which its completion releases; ``decides``: one has decided something once.
+    ``config``: as the join would set it, if it is one.
+    """
+
+    exists: bool
+    topic_ids: bool
+    read_committed: bool
+    auto_offset_reset: str
+    subscription: Subscription | None = None
+    known_topics: frozenset[str] = frozenset()
+    fetch_from: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    plan: frozenset[tuple[str, str, int]] = frozenset()
+    set_aside: tuple[Held, ...] = ()
+    unproven: tuple[Held, ...] = ()
+    undecided: tuple[Held, ...] = ()
+    decides: bool = True
+    config: GroupConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What the broker said: the subscribed partitions, their log starts and ends; starts for new ones; set-aside
+    offsets that are ``gaps``; whether the plan to complete had a record (``processed``), and which of its offsets that
+    nobody decided are none (``undecided_gaps``)."""
+
+    partitions: list[TopicPartitionId]
+    log_starts: Mapping[Where, int]
+    ends: Mapping[Where, int]
+    gaps: tuple[Gap, ...] = ()
+    processed: bool = True
+    undecided_gaps: tuple[Gap, ...] = ()
+
+
+def look(group_id: str, member_id: str, member_epoch: int, *, number: str = "") -> Script[View]:
+    """The view of a member with a live session; ``plan`` is (topic, topic id, partition) of plan ``number``."""
+
+    def script(group: ShareGroup) -> Steps[View]:
+        yield from ()  # a script is a generator, also one that commands nothing
+        if not group.exists:
+            raise GroupIdNotFound(group_id=group_id)
+        member = group.member(member_id, member_epoch)
+        held = group.plan_topic_ids(member, number) if number else set()
+        return view(group, member, frozenset((group.topic_names[t], t, p) for t, p in held))
+
+    return script
+
+
+def look_before_join(request: JoinGroup) -> Script[View]:
+    """The view of a group that may not exist yet, with the configs that the join would set (its named errors)."""
+
+    def script(group: ShareGroup) -> Steps[View]:
+        yield from ()
+        known = group.members.get(request.member_id)
+        config = GroupConfig.parse({**group.configs, **request.configs})
+        # Under a subscription that the member had before, a topic is new, and begins at its earliest record.
+        same = known is not None and Subscription.of(known) == Subscription.of(request)
+        reset = "earliest" if same else request.starting_offsets or config.share_auto_offset_reset
+        return View(
+            exists=group.exists,
+            topic_ids=group.topic_ids,
+            read_committed=config.share_isolation_level == "read_committed",
+            auto_offset_reset=reset,
+            known_topics=frozenset(group.topics),
+            fetch_from=_fetch_from(group),
+            config=config,
+        )
+
+    return script
+
+
+def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, str, int]] = frozenset()) -> View:
+    """The group as it is, with the member's subscription."""
+    aside = _set_aside(group)
+    return View(
+        exists=group.exists,
+        topic_ids=group.topic_ids,
+        read_committed=group.config.share_isolation_level == "read_committed",
+        auto_offset_reset=group.config.share_auto_offset_reset,
+        subscription=None if member is None else Subscription.of(member),
+        known_topics=frozenset(group.topics),
+        fetch_from=_fetch_from(group),
+        plan=plan,
+        set_aside=aside,
+        unproven=_unproven(group, member) if aside and member is not None else (),
+        undecided=() if member is None else _undecided(group, member),
+        decides=member is None or not nobody_decides(group, member),
+    )
+
+
+def _set_aside(group: ShareGroup) -> tuple[Held, ...]:
+    """The next ones of each partition, one by one."""
+    found = []
+    for key, partition in group.partitions.items():
+        for _, first in islice(partition.runs.set_aside, SET_ASIDE_LOOKED_AT):
+            segment = partition.runs.starting_at(first)
+            assert segment is not None
+            last = min(segment.last, first + SET_ASIDE_LOOKED_AT - 1)
+            found.append(Held(group.topic_names[key.topic_id], key.topic_id, key.partition, first, last))
+    return tuple(found)
+
+
+def _unproven(group: ShareGroup, member: Member) -> tuple[Held, ...]:
+    plan = member.pending
+    if plan is None or not plan.vouches or member.evidence:
+        return ()
+    return tuple(
+        Held(group.topic_names[partition.key.topic_id], *partition.key, segment.first, segment.last)
+        for partition, segments in group.carrying(plan)
+        for segment in segments
+    )
+
+
+def _undecided(group: ShareGroup, member: Member) -> tuple[Held, ...]:
+    plan = member.pending
+    if plan is None or not group.config.is_explicit:
+        return ()
+    return tuple(
+        Held(group.topic_names[partition.key.topic_id], *partition.key, first, last)
+        for partition, segments in group.carrying(plan)
+        for first, last in undecided(segments, plan.staged.get(partition.key, []))
+    )
+
+
+def _fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
+    return {(key.topic_id, key.partition): partition.end_offset for key, partition in group.partitions.items()}
+
+
+def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicPartitionId, int]) -> Script[Joined]:
+    """Create the group if it is new, set configs that differ, join, and initialise what has no start offset yet."""
+
+    def script(group: ShareGroup) -> Steps[Joined]:
+        GroupConfig.parse({**group.configs, **request.configs})  # a join that is refused creates no group
+        if not group.exists:
+            yield CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids)
+        elif topic_ids != group.topic_ids and starts:
+            raise CoordinatorNotAvailable(group_id=request.group_id, reason="it was created meanwhile")
+        joined = yield request
+        if any(group.configs.get(key) != value for key, value in request.configs.items()):
+            yield AlterConfigs(configs=dict(request.configs))
+            joined = yield request  # the same process again: the same epoch, with the session that is configured now
+        yield from initialize(group, starts)
+        assert isinstance(joined, Joined)
+        return joined
+
+    return script
+
+
+def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
+    """Complete ``start``, then acquire the next plan: one transaction. NothingDecided, once the plan is given back."""
+
+    def script(group: ShareGroup) -> Steps[PlanReply]:
+        member_id, member_epoch = request.member_id, request.member_epoch
+        if request.start:
+            done = yield CompletePlan(
+                member_id=member_id,
+                member_epoch=member_epoch,
+                number=request.start,
+                processed=facts.processed,
+                gaps=facts.undecided_gaps,
+            )
+            if done.undecided:
+                raise NothingDecided(group_id=group.group_id)
+        if facts.gaps:
+            yield ArchiveGaps(gaps=facts.gaps)
+        known = [p for p in facts.partitions if p.where in facts.log_starts]
+        # A partition that came after the join is new, and so is a topic: they begin at their earliest record.
+        yield from initialize(group, {p: facts.log_starts[p.where] for p in known})
+        yield from move_log_starts(known, facts)
+        reply = yield AcquirePlan(
+            member_id=member_id,
+            member_epoch=member_epoch,
+            start=request.start,
+            max_records=request.max_records,
+            bounds=bounds(known, facts, request.until),
+        )
+        assert isinstance(reply, PlanReply)
+        return reply
+
+    return script
+
+
+def acquire_records(request: AcquireRecords, facts: Facts) -> Script[AcquiredReply]:
+    """Acquire for a ShareConsumer, of what the logs hold now."""
+
+    def script(group: ShareGroup) -> Steps[AcquiredReply]:
+        known = [p for p in facts.partitions if p.where in facts.log_starts]
+        yield from initialize(group, {p: facts.log_starts[p.where] for p in known})
+        yield from move_log_starts(known, facts)
+        reply = yield msgspec.structs.replace(request, bounds=bounds(known, facts, None))
+        assert isinstance(reply, AcquiredReply)
+        return reply
+
+    return script
+
+
+def use_plan(
+    request: UsePlan, facts: Facts, *, gone: frozenset[str], unsubscribed: frozenset[str]
+) -> Script[PlanReply]:
+    """Take the plan up with what the log holds of it now."""
+
+    def script(group: ShareGroup) -> Steps[PlanReply]:
+        reply = yield TakeUpPlan(
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            number=request.number,
+            bounds=bounds(facts.partitions, facts, None),
+            gone_topic_ids=gone,
+            unsubscribed_topic_ids=unsubscribed,
+            fail_on_data_loss=request.fail_on_data_loss,
+        )
+        assert isinstance(reply, PlanReply)
+        return msgspec.structs.replace(reply, isolation_level=group.config.share_isolation_level)
+
+    return script
+
+
+def initialize(group: ShareGroup, starts: Mapping[TopicPartitionId, int]) -> Steps[None]:
+    """Append start offsets of partitions that have none, before their first acquire."""
+    new = {p: start for p, start in starts.items() if not group.initialized(p.topic_id, p.partition)}
+    if not new:
+        return
+    topics: dict[tuple[str, str], int] = {}
+    for p in new:
+        topics[p.topic, p.topic_id] = max(topics.get((p.topic, p.topic_id), 0), p.partition + 1)
+    yield InitializePartitions(
+        topics=tuple(TopicPartitions(topic=t, topic_id=i, partitions=count) for (t, i), count in topics.items()),
+        starts=tuple(
+            PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=start) for p, start in new.items()
+        ),
+    )
+
+
+def move_log_starts(partitions: list[TopicPartitionId], facts: Facts) -> Steps[None]:
+    """Tell the group where the logs begin now."""
+    yield MoveLogStarts(
+        starts=tuple(
+            PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=facts.log_starts[p.where])
+            for p in partitions
+            if facts.log_starts[p.where] > 0
+        )
+    )
+
+
+def bounds(
+    partitions: list[TopicPartitionId], facts: Facts, until: Mapping[str, Mapping[str, int]] | None
+) -> tuple[PartitionBounds, ...]:
+    """What the logs hold, below ``until`` where that is given; partitions that it does not name are left out."""
+    found = []
+    for p in partitions:
+        cap = None if until is None else until.get(p.topic, {}).get(str(p.partition), -1)
+        end = facts.ends.get(p.where, facts.log_starts.get(p.where))
+        if end is not None and p.where in facts.log_starts and cap != -1:
+            found.append(
+                PartitionBounds(
+                    topic_id=p.topic_id,
+                    partition=p.partition,
+                    log_start=facts.log_starts[p.where],
+                    end=end if cap is None else min(end, cap),
+                )
+            )
+    return tuple(found)
+
+
+def describe(command: Any) -> Script[Any]:
+    """The command as it is, for a group that may not exist (GroupIdNotFound)."""
+
+    def script(group: ShareGroup) -> Steps[Any]:
+        if not group.exists:
+            raise GroupIdNotFound(group_id=command.group_id)
+        return (yield command)
+
+    return script

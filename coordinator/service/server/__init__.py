@@ -1,0 +1,1 @@
+"""The RPC server: Arrow Flight, its listener, its limits for connections."""

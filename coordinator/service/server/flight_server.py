@@ -1,0 +1,206 @@
+"""Arrow Flight in front of the service: one action a request, its token checked before anything else.
+
+Rule: no body, however malformed, and no error ends the service; every error crosses by its name.
+Acknowledgements and sinks' outcomes as record batches come by ``do_exchange``: the request is the descriptor's command,
+the answer the metadata of what is written back.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from coordinator.config.resolved import ServerConfig
+from coordinator.protocol.addresses import show_address
+from coordinator.protocol.errors import (
+    CoordinatorOverloaded,
+    InternalError,
+    InvalidRequest,
+    ListenerNotAvailable,
+    NotAuthorized,
+    RequestTooLarge,
+    ShareGroupError,
+)
+from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, StageOutcomes
+from coordinator.protocol.outcome_rows import partition_outcomes
+from coordinator.protocol.wire import (
+    PROTOCOL,
+    CoordinatorFound,
+    FindCoordinator,
+    Health,
+    Healthy,
+    decode_request,
+    encode,
+    encode_error,
+    tag_of,
+)
+from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.server.acknowledged_rows import partition_acks
+from coordinator.service.server.listener import LOOPBACK, Listener
+
+__all__ = ["LOOPBACK", "FlightServer"]
+
+ON_LOOPBACK = Listener()
+_LONGEST_TAG = 100
+
+_log = logging.getLogger(__name__)
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Compares in constant time, on every call."""
+
+    def __init__(self, token: str, seldom: SeldomLog) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}".encode()
+        self._seldom = seldom
+
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> None:
+        given = (headers.get("authorization") or [""])[0]
+        given = given.encode() if isinstance(given, str) else bytes(given)
+        if not hmac.compare_digest(given, self._expected):
+            self._seldom.say("token", f"refused: a call with {'a wrong' if given else 'no'} token")
+            raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """Serves ``handle`` from its construction until ``shutdown``.
+
+    ``find`` says by ``host:port`` which coordinator serves a group; None: this one serves all. ``greet`` is told who
+    has shown the token. ``ready`` is what Health answers; requests are handled either way.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Any], Any],
+        token: str,
+        *,
+        version: str = "",
+        listener: Listener = ON_LOOPBACK,
+        limits: ServerConfig | None = None,
+        seldom: SeldomLog | None = None,
+    ) -> None:
+        limits = limits or ServerConfig.parse()
+        self._handle = handle
+        self._version = version
+        self._listener = listener
+        self._max_requests = limits.queued_max_requests
+        self._max_bytes = limits.socket_request_max_bytes
+        self._seldom = seldom or SeldomLog(_log)
+        self._counting = threading.Lock()
+        self._running = 0
+        self.find: Callable[[str], str] | None = None
+        self.greet: Callable[[str], None] | None = None
+        self.ready = True
+        self.last_request_s = time.monotonic()
+        pair = [(listener.certificate, listener.key)] if listener.certificate else []
+        middleware = {"token": _TokenCheck(token, self._seldom)}
+        try:
+            super().__init__(listener.location, tls_certificates=pair, middleware=middleware)
+        except pa.ArrowException as error:
+            where = show_address(listener.host, listener.port)
+            raise ListenerNotAvailable(listener=where, reason=f"the server did not start there ({error})") from error
+
+    def __repr__(self) -> str:
+        return f"<FlightServer {self.address}>"
+
+    @property
+    def address(self) -> str:
+        """``host:port`` by which clients reach it."""
+        return self._listener.advertised or show_address(self._listener.host, self.port)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last request; 0 while one runs. Health is none."""
+        with self._counting:
+            return 0.0 if self._running else time.monotonic() - self.last_request_s
+
+    def do_action(self, context: Any, action: Any) -> list[bytes]:
+        self._greet(context)
+        return [self._answer(action.type, action.body)]
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        self._greet(context)
+        body = pa.py_buffer(descriptor.command or b"")
+        name = tag_of(body.to_pybytes()[:_LONGEST_TAG]) or AcknowledgeRows.__name__
+        writer.write_metadata(self._answer(name, body, lambda: self._read_rows(name, reader)))
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        return []
+
+    # --- inside
+
+    def _greet(self, context: Any) -> None:
+        if self.greet is not None:
+            self.greet(context.peer())
+
+    def _answer(self, name: str, body: Any, rows: Callable[[], pa.Table] | None = None) -> bytes:
+        try:
+            self._check_size(name, body.size)
+            request = decode_request(name, body.to_pybytes())
+            if isinstance(request, AcknowledgeRows):
+                request = _with_acks(request, rows)
+            elif isinstance(request, StageOutcomes) and rows is not None:
+                request = msgspec.structs.replace(request, partitions=partition_outcomes(rows()))
+            return encode(self._reply(request))
+        except ShareGroupError as error:
+            self._say_refused(error)
+            return encode_error(error)
+        except Exception as error:  # noqa: BLE001 - our mistake in one request must reach its caller by name
+            _log.exception("request failed: %s", name)
+            return encode_error(InternalError(what=name, reason=repr(error)))
+
+    def _reply(self, request: Any) -> Any:
+        if isinstance(request, Health):
+            return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self.ready)
+        if isinstance(request, FindCoordinator):
+            return CoordinatorFound(endpoint=self.find(request.group_id) if self.find else self.address)
+        return self._counted(request)
+
+    def _read_rows(self, name: str, reader: Any) -> pa.Table:
+        batches, size_bytes = [], 0
+        for chunk in reader:
+            size_bytes += chunk.data.nbytes
+            self._check_size(name, size_bytes)
+            batches.append(chunk.data)
+        return pa.Table.from_batches(batches, schema=reader.schema)
+
+    def _check_size(self, name: str, size_bytes: int) -> None:
+        if size_bytes > self._max_bytes:
+            raise RequestTooLarge(name=name[:80], size_bytes=size_bytes, limit_bytes=self._max_bytes)
+
+    def _say_refused(self, error: ShareGroupError) -> None:
+        """Only what says that a client, or this process, is not as it should be."""
+        if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded)):
+            self._seldom.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
+
+    def _counted(self, request: Any) -> Any:
+        with self._counting:
+            if self._running >= self._max_requests:
+                raise CoordinatorOverloaded(limit=self._max_requests)
+            self._running += 1
+        try:
+            return self._handle(request)
+        finally:
+            with self._counting:
+                self._running -= 1
+                self.last_request_s = time.monotonic()
+
+
+def _with_acks(request: AcknowledgeRows, rows: Callable[[], pa.Table] | None) -> Acknowledge:
+    if rows is None:
+        raise InvalidRequest(what="AcknowledgeRows comes by do_exchange, with its rows.")
+    return Acknowledge(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        partitions=partition_acks(rows()),
+    )

@@ -1,0 +1,145 @@
+"""Connections that show no token are cut: after a while, or at once when there are too many.
+
+The server's own library accepts whoever comes and has no limit to set. So this looks through the process's sockets for
+those of the server's port, once a second. Rule: nobody else's socket is touched: a descriptor is duplicated before it
+is looked at, since its number may be another socket's a moment later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+from urllib.parse import unquote
+
+from coordinator.service.process.rate_limited_log import SeldomLog
+
+LOOK_S = 1.0
+DESCRIPTORS = "/dev/fd"
+_MAPPED = "::ffff:"
+
+Peer: TypeAlias = tuple[str, int]
+
+
+class Doorkeeper:
+    """Looks after the connections to ``port`` until it is closed."""
+
+    def __init__(
+        self,
+        port: int,
+        seldom: SeldomLog,
+        *,
+        max_connections: int,
+        patience_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._port = port
+        self._seldom = seldom
+        self._max_connections = max_connections
+        self._patience_s = patience_s
+        self._clock = clock
+        self._look_s = look_s
+        self._greeted: set[str] = set()
+        self._first_seen: dict[Peer, float] = {}
+        self._hand = os.open(os.devnull, os.O_RDONLY)
+        self._spare = os.open(os.devnull, os.O_RDONLY)  # given up to list descriptors when a flood has taken the rest
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="share-doorkeeper", daemon=True)
+        self._thread.start()
+
+    def greet(self, peer: str) -> None:
+        """This peer (as gRPC writes it) has shown the token."""
+        if peer not in self._greeted:
+            self._greeted.add(peer)
+
+    def look(self) -> None:
+        """Cut connections that have shown no token for too long, and the oldest of them while there are too many."""
+        greeted = set(self._greeted)
+        known, now = {_of_grpc(peer) for peer in greeted}, self._clock()
+        there = self._connections()
+        self._greeted -= {peer for peer in greeted if _of_grpc(peer) not in there}
+        self._first_seen = {peer: self._first_seen.get(peer, now) for peer in there}
+        silent = sorted((peer for peer in there if peer not in known), key=self._first_seen.__getitem__)
+        surplus = max(0, len(there) - self._max_connections)
+        late = [peer for peer in silent if now - self._first_seen[peer] >= self._patience_s]
+        for peer in late:
+            self._cut(there[peer], peer, "silent", "it has not shown the token")
+        for peer in silent[len(late) : surplus]:
+            self._cut(there[peer], peer, "flood", f"there are more than max.connections={self._max_connections}")
+        if surplus > len(silent):
+            self._seldom.say("crowd", f"{len(there)} connections, all with the token: more than max.connections")
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+        self._thread.join()
+        for descriptor in (self._hand, self._spare):
+            os.close(descriptor)
+
+    # --- inside
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._look_s):
+            with contextlib.suppress(OSError):  # no descriptor is left: the next look tries again
+                self.look()
+
+    def _connections(self) -> dict[Peer, int]:
+        """Connections to the port: peer -> descriptor."""
+        os.close(self._spare)
+        try:
+            names = os.listdir(DESCRIPTORS)
+        finally:
+            self._spare = os.open(os.devnull, os.O_RDONLY)
+        numbers = sorted(int(name) for name in names)
+        found = {peer: number for number in numbers if number != self._hand and (peer := self._peer(number))}
+        self._let_go()
+        return found
+
+    def _peer(self, number: int) -> Peer | None:
+        """Who is at the other end of the descriptor, if it is a connection to the port. The hand holds it then."""
+        try:
+            os.dup2(number, self._hand)
+            held = socket.socket(fileno=self._hand)
+        except OSError:
+            return None
+        try:
+            return _normal(held.getpeername()) if held.getsockname()[1] == self._port else None
+        except (OSError, IndexError):
+            return None
+        finally:
+            held.detach()
+
+    def _cut(self, number: int, peer: Peer, kind: str, why: str) -> None:
+        if self._peer(number) == peer:
+            held = socket.socket(fileno=self._hand)
+            with contextlib.suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
+            held.detach()
+            self._seldom.say(kind, f"refused: connection of {peer[0]} is cut, {why}")
+        self._let_go()
+
+    def _let_go(self) -> None:
+        os.dup2(self._spare, self._hand)
+
+
+def _normal(address: tuple[object, ...]) -> Peer:
+    return str(address[0]).removeprefix(_MAPPED), int(str(address[1]))
+
+
+def _of_grpc(peer: str) -> Peer:
+    """``ipv4:127.0.0.1:5`` or ``ipv6:%5B::1%5D:5``."""
+    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
+    return host.strip("[]").removeprefix(_MAPPED), int(port or 0)
+
+
+def raise_descriptor_limit() -> None:
+    """As many descriptors as this process may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems don't take "unlimited"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,1 @@
+"""State stores: the contract, a file of SQLite, and the state topic in Kafka."""

@@ -1,0 +1,133 @@
+"""A group's transactional producer: the newest one fences those before it, and a write is one transaction.
+
+Rule: what is said of a write is what Kafka said of it. Refused: the transaction was aborted. Fenced: a newer producer
+has its place. All else is in doubt until the next fence, which ends whatever was under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
+from coordinator.service.stores.store import StoreDoubtful, StoreRefused
+from coordinator.state_log.partition_log import KeyValue
+
+TRANSACTION_TIMEOUT_FACTOR = 2
+NO_OFFSET = -1
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+
+_log = logging.getLogger(__name__)
+
+# A producer that was fenced, or whose write is in doubt, is closed in the middle of its transaction: that was said.
+warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
+
+
+class Fenced(Exception):
+    """The transactional id has a newer producer, or the broker has ended a transaction that took too long."""
+
+
+class GroupWriter:
+    """Used by one thread at a time."""
+
+    def __init__(self, topic: StateTopic, partition: int, group_id: str) -> None:
+        self._topic, self._partition = topic, partition
+        self.transactional_id = f"{topic.name}-{group_id}"
+        self._timeout_s = topic.write_timeout_ms / 1000
+        self._first_offset = NO_OFFSET
+        self._producer = Producer(
+            topic.client_config(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms,
+                message_timeout_ms=topic.write_timeout_ms,
+                message_max_bytes=MAX_MESSAGE_BYTES,
+                linger_ms=0,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<GroupWriter {self.transactional_id}>"
+
+    def fence(self) -> None:
+        """From now on nobody before us can write, and what they had begun is settled. StoreRefused; the named error
+        for a principal that may not."""
+        try:
+            self._producer.init_transactions(self._topic.timeout_s)
+        except KafkaException as raised:
+            error = raised.args[0]
+            self._unless_denied(error)
+            raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
+
+    def write(self, records: Sequence[KeyValue]) -> int:
+        """All of them are durable, or none is; the offset of the first. StoreRefused, StoreDoubtful, Fenced."""
+        self._first_offset = NO_OFFSET
+        try:
+            self._producer.begin_transaction()
+            for key, value in records:
+                self._produce(key, value)
+            self._producer.commit_transaction(self._timeout_s)
+        except KafkaException as raised:
+            self._failed(raised.args[0])
+        return self._first_offset
+
+    def close(self) -> None:
+        """Let go of it; a thread of its own does it, since librdkafka may take its time."""
+        producer, name = self._producer, self.transactional_id
+        with contextlib.suppress(RuntimeError):  # no thread to be had: it goes when nobody refers to it
+            threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
+
+    # --- inside
+
+    def _produce(self, key: bytes, value: bytes) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(self._topic.name, value, key, self._partition, on_delivery=self._delivered)
+                return
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+                self._producer.poll(0.05)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None and self._first_offset == NO_OFFSET:
+            self._first_offset = message.offset()
+
+    def _failed(self, error: KafkaError) -> None:
+        what = f"{error.name()} {error.str()}"
+        if error.code() in _FENCED:
+            raise Fenced(what) from None
+        if error.txn_requires_abort() or not (error.fatal() or error.retriable()):
+            try:
+                self._producer.abort_transaction(self._timeout_s)
+            except KafkaException as raised:
+                if raised.args[0].code() in _FENCED:
+                    raise Fenced(what) from None
+                self._unless_denied(error)  # nothing was written that somebody could commit
+                raise StoreDoubtful(f"{what}; its end: {raised.args[0].name()}") from None
+            self._unless_denied(error)
+            raise StoreRefused(what) from None
+        raise StoreDoubtful(what) from None
+
+    def _unless_denied(self, error: KafkaError) -> None:
+        if is_denied(error):
+            denied: ShareGroupError = self._topic.denied(f"write to it as {self.transactional_id}")
+            raise denied from None
+
+
+def _close(producer: Producer, name: str) -> None:
+    try:
+        producer.purge()
+        producer.close()
+    except KafkaException as error:  # it was fenced, or its last write had failed: that was said when it did
+        _log.debug("closing %s: %s", name, error)
+    except Exception:  # noqa: BLE001 - nobody waits for it, and nothing depends on it
+        _log.exception("closing %s", name)

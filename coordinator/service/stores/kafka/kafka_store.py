@@ -1,0 +1,283 @@
+"""One partition of the state topic as a store: fence, say who it is, load, append.
+
+Rule: a group is written only through the producer that fenced all before it, opened by the load; whatever becomes of an
+append that is not surely written or surely not, the group is let go of, and the next load settles it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from coordinator.core.records import Record, UnreadableRecord
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import StateRecordUnreadable
+from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter
+from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.service.stores.kafka.ownership import Ownership
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.service.stores.store import (
+    NOTHING,
+    Shown,
+    StoreDoubtful,
+    StoredRecord,
+    StoreFenced,
+    StorePartlyFailed,
+    StoreRefused,
+)
+from coordinator.state_log.group_log import GroupLog
+from coordinator.state_log.owner import Owner, encode_owner
+from coordinator.state_log.partition_log import KeyValue
+from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_of
+
+PROOF_S = 5.0
+"""How old the last append may be for an answer from memory: shorter than Kafka takes to give a partition to another."""
+NEW_OWNER_S = 3.0
+"""How long a new owner takes at most, after it fenced us, to say who it is."""
+AT_ONCE = 8
+
+_log = logging.getLogger(__name__)
+
+
+class _Open:
+    """A group that this process serves."""
+
+    __slots__ = ("loaded_to", "log", "proved_s", "writer")
+
+    def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, proved_s: float) -> None:
+        self.log, self.writer, self.loaded_to, self.proved_s = log, writer, loaded_to, proved_s
+
+
+class _Seen(NamedTuple):
+    """A look at a group's log: whether there was nothing, and how far it went."""
+
+    is_empty: bool
+    position: int
+
+
+class KafkaStore:
+    """See :class:`~coordinator.service.stores.store.Store`."""
+
+    def __init__(self, topic: StateTopic, partition: int, ownership: Ownership, *, updates_per_snapshot: int) -> None:
+        self.partition = partition
+        self.holding_back: frozenset[str] = frozenset()
+        self._topic, self._ownership = topic, ownership
+        self._updates_per_snapshot = updates_per_snapshot
+        self._open: dict[str, _Open] = {}
+        self._claimed: set[str] = set()
+        self._needed: dict[str, int] = {}
+        self._had: set[str] = set()
+        self._at_once: ThreadPoolExecutor | None = None
+
+    def __repr__(self) -> str:
+        return f"<KafkaStore {self.name} groups={len(self._open)}>"
+
+    @property
+    def name(self) -> str:
+        return f"{self._topic.name}-{self.partition}"
+
+    @property
+    def served(self) -> frozenset[str]:
+        """Groups that are open now; asked from any thread."""
+        return frozenset(self._open)
+
+    # --- taking a group
+
+    def claim(self, group_id: str) -> None:
+        self._claimed.add(group_id)
+
+    def load(self, group_id: str) -> Iterator[StoredRecord]:
+        self.release(group_id)
+        claimed = group_id in self._claimed
+        self._claimed.discard(group_id)
+        self._ownership.confirm(self.partition)
+        seen = None if claimed else self._look(group_id)
+        if seen is not None and seen.is_empty:
+            return  # nobody has made it
+        log = self._new_log(group_id)
+        writer = GroupWriter(self._topic, self.partition, group_id)
+        try:
+            writer.fence()
+            self._ownership.confirm(self.partition)  # stopped before the fence, it would have taken another's group
+            if seen is not None:
+                self._look(group_id, seen)  # somebody may have claimed it meanwhile
+            begun_s = time.monotonic()
+            self._write(writer, [self._said_by(self._ownership.me, group_id)])
+            loaded_to = yield from self._read(log)
+            if log.owner is not None and log.owner.process != self._ownership.me.process:
+                raise self._ownership.lost(group_id, log.owner)  # taken while it was being read
+        except BaseException:
+            writer.close()
+            raise
+        self._open[group_id] = _Open(log, writer, loaded_to, begun_s)
+        self._had.add(group_id)
+        if log.needed_offset is not None:
+            self._needed[group_id] = log.needed_offset
+        _log.info("loaded: group=%s %s to %d", group_id, self.name, loaded_to)
+
+    def peek(self, group_id: str) -> Iterator[StoredRecord] | None:
+        return _only_records(self._read(self._new_log(group_id))) if self._ownership.may_peek else None
+
+    def release(self, group_id: str) -> None:
+        if (open_ := self._open.pop(group_id, None)) is not None:
+            open_.writer.close()
+
+    def close(self) -> None:
+        for group_id in list(self._open):
+            self.release(group_id)
+        if self._at_once is not None:
+            self._at_once.shutdown()
+
+    # --- writing
+
+    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> Sequence[KeyValue]:
+        open_ = self._open.get(group.group_id)
+        if open_ is None:
+            return ()
+        if records is None:
+            return open_.log.snapshot_records(group, now_ms)
+        return open_.log.state_records(group, records, now_ms)
+
+    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+        todo = [(group_id, records, shown.get(group_id, ())) for group_id, records in appends.items()]
+        if len(todo) == 1:
+            self._append(*todo[0])
+            return
+        if self._at_once is None:
+            self._at_once = ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"share-append-{self.partition}")
+        begun = {each[0]: self._at_once.submit(self._append, *each) for each in todo}
+        failed = {group_id: error for group_id, done in begun.items() if (error := done.exception()) is not None}
+        if failed:
+            raise StorePartlyFailed(
+                {g: e if isinstance(e, Exception) else StoreDoubtful(repr(e)) for g, e in failed.items()}
+            )
+
+    def must_prove(self, group_id: str) -> bool:
+        open_ = self._open.get(group_id)
+        if open_ is None:
+            return True
+        return time.monotonic() - open_.proved_s > PROOF_S or not self._ownership.is_current
+
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+        open_ = self._opened(group_id)
+        first = open_.log.next_sequence or 0
+        begun_s = time.monotonic()
+        # Whose the group is goes into it, too: what lies before the mark is pruned.
+        begun = [open_.log.snapshot_mark(), self._said_by(self._ownership.me, group_id)]
+        offset = self._wrote(group_id, open_, [*begun, *open_.log.keyed(records, first), *shown])
+        open_.log.next_sequence = first + len(records)
+        open_.log.needed_offset = self._needed[group_id] = offset
+        open_.log.written(shown)
+        open_.proved_s = begun_s
+        self.holding_back -= {group_id}
+
+    def group_ids(self) -> list[str]:
+        with LogReader(self._topic, self.partition) as reader:
+            found = {group_of(m.key()): None for part in reader.read_to(reader.end()) for m in part}
+        return list(found)
+
+    # --- inside: reading
+
+    def _new_log(self, group_id: str) -> GroupLog:
+        return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
+
+    def _read(self, log: GroupLog) -> Generator[StoredRecord, None, int]:
+        """The group's committed records up to the partition's end, which is returned."""
+        read = log.read
+        with LogReader(self._topic, self.partition, start=self._needed.get(log.group_id)) as reader:
+            for messages in reader.read_to(reader.end()):
+                for message in messages:
+                    try:
+                        entry = read(message.key(), message.value(), message.offset())
+                    except UnreadableRecord as error:
+                        raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
+                    if entry is not None:
+                        yield StoredRecord(message.offset(), entry.data)
+            try:
+                log.end()
+            except UnreadableRecord as error:
+                raise self._unreadable(log, "at its beginning", error, reader) from error
+            return reader.position
+
+    def _look(self, group_id: str, seen: _Seen | None = None) -> _Seen:
+        """Whether there is a log that this process may take: GroupTakenOver, NotCoordinator; with ``seen``, whether
+        that is so still. What is not committed yet counts, too: who wrote it has fenced everybody before."""
+        log = self._new_log(group_id)
+        is_empty = seen is None or seen.is_empty
+        start = self._needed.get(group_id) if seen is None else seen.position
+        with LogReader(self._topic, self.partition, start=start, committed=False) as reader:
+            for messages in reader.read_to(reader.end()):
+                for message in messages:
+                    is_empty = not log.look(message.key(), message.value()) and is_empty
+            if log.owner is not None or (seen is None and not is_empty):
+                self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._had)
+            return _Seen(is_empty, reader.position)
+
+    def _unreadable(
+        self, log: GroupLog, where: str, error: UnreadableRecord, reader: LogReader
+    ) -> StateRecordUnreadable | StoreRefused:
+        if reader.was_pruned:
+            return StoreRefused(f"{self.name} was pruned while it was read")
+        return StateRecordUnreadable(
+            sequence=where, group_id=log.group_id, path=self.name, reason=error.fields.get("reason")
+        )
+
+    def _newest_owner(self, group_id: str, open_: _Open) -> Owner | None:
+        """Who has fenced us; None if nobody says so in time."""
+        log = self._new_log(group_id)
+        deadline = time.monotonic() + NEW_OWNER_S
+        with LogReader(self._topic, self.partition, start=open_.loaded_to, committed=False) as reader:
+            while time.monotonic() < deadline:
+                for messages in reader.read_to(reader.end()):
+                    for message in messages:
+                        log.look(message.key(), message.value())
+                if log.owner is not None and log.owner.process != self._ownership.me.process:
+                    return log.owner
+                time.sleep(0.05)
+        return None
+
+    # --- inside: writing
+
+    def _opened(self, group_id: str) -> _Open:
+        open_ = self._open.get(group_id)
+        if open_ is None:
+            raise StoreRefused(f"{group_id} is not loaded from {self.name}")
+        return open_
+
+    def _append(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue]) -> None:
+        open_ = self._opened(group_id)
+        first = open_.log.next_sequence or 0
+        entries = [*open_.log.keyed(records, first), *shown] or [self._said_by(self._ownership.me, group_id)]
+        begun_s = time.monotonic()
+        offset = self._wrote(group_id, open_, entries)
+        if records and open_.log.needed_offset is None:
+            open_.log.needed_offset = self._needed[group_id] = offset
+        open_.log.next_sequence = first + len(records)
+        open_.log.written(shown)
+        open_.proved_s = begun_s
+
+    def _wrote(self, group_id: str, open_: _Open, entries: Sequence[KeyValue]) -> int:
+        try:
+            return open_.writer.write(entries)
+        except Fenced as fenced:
+            owner = self._newest_owner(group_id, open_)
+            _log.warning("fenced: group=%s by %s (%s)", group_id, owner, fenced)
+            if owner is None:  # the broker ended a transaction that took too long
+                raise StoreDoubtful(str(fenced)) from None
+            raise StoreFenced(self._ownership.lost(group_id, owner)) from None
+
+    def _write(self, writer: GroupWriter, entries: Sequence[KeyValue]) -> None:
+        try:
+            writer.write(entries)
+        except Fenced as fenced:
+            raise StoreRefused(f"another process took the group just now: {fenced}") from None
+
+    def _said_by(self, owner: Owner, group_id: str) -> KeyValue:
+        return encode_key(GroupOwnerKey(group_id)), encode_owner(owner)
+
+
+def _only_records(read: Generator[StoredRecord, None, int]) -> Iterator[StoredRecord]:
+    yield from read

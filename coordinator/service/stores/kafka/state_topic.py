@@ -1,0 +1,160 @@
+"""The state topic: made when it is missing, looked at when it is there, and how its clients are configured.
+
+Rule: a topic that would lose state, or in which groups would be looked for in the wrong place, is refused before
+anything is read or written; what the principal may not do is named with the ACL that it needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # documented
+
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, StateTopicNotAuthorized, StateTopicUnfit
+from coordinator.service.brokers.cluster import KafkaCluster
+
+T = TypeVar("T")
+
+STATE_TOPIC = "share-group-state"
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MOST_REPLICAS = 3
+LEADER_POLL_S = 0.1
+
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TransactionalId",
+}
+_UNLIMITED = "-1"
+
+_log = logging.getLogger(__name__)
+
+
+def is_denied(error: KafkaError) -> bool:
+    """Whether the principal may not do it."""
+    return error.code() in _DENIED
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateTopic:
+    """Where it is and how it is written. ``write_timeout_ms``: share.coordinator.write.timeout.ms."""
+
+    cluster: KafkaCluster
+    bootstrap_servers: str
+    kafka_config: Mapping[str, str] = field(repr=False)
+    partitions: int
+    write_timeout_ms: int
+    broker_timeout_ms: int
+    name: str = STATE_TOPIC
+
+    @property
+    def timeout_s(self) -> float:
+        return self.broker_timeout_ms / 1000
+
+    def client_config(self, **config: Any) -> dict[str, Any]:
+        """librdkafka's configuration of a client of it."""
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        # log_level: librdkafka would write to stderr; what goes wrong is raised.
+        common = {"log_level": "0", "client.id": "sharegroup", **self.kafka_config}
+        return {**common, "bootstrap.servers": self.bootstrap_servers, **named}
+
+    def denied(self, what: str) -> StateTopicNotAuthorized:
+        """The error for what the principal may not do."""
+        return StateTopicNotAuthorized(what=what, topic=self.name)
+
+    def ensure(self) -> None:
+        """It is there, and fit. StateTopicUnfit, StateTopicNotAuthorized, BrokerNotReachable, BrokerRefused."""
+        if not self.cluster.gives_topic_ids():
+            raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller that could create it")
+        admin = AdminClient(self.client_config())
+        found = self._asked("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
+        if self.name not in found.topics or not found.topics[self.name].partitions:
+            self._create(admin, len(found.brokers))
+        self._wait_for_leaders(admin)
+        self._check_configs(admin)
+
+    # --- inside
+
+    def _create(self, admin: AdminClient, brokers: int) -> None:
+        config = {
+            "cleanup.policy": "delete",
+            "retention.ms": _UNLIMITED,
+            "retention.bytes": _UNLIMITED,
+            "max.message.bytes": str(MAX_MESSAGE_BYTES),
+        }
+        replicas = max(1, min(MOST_REPLICAS, brokers))
+        topic = NewTopic(self.name, num_partitions=self.partitions, replication_factor=replicas, config=config)
+        try:
+            self._asked("create it", lambda: admin.create_topics([topic])[self.name].result(self.timeout_s))
+        except _Exists:
+            return
+        _log.info("state topic created: %s partitions=%d replicas=%d", self.name, self.partitions, replicas)
+
+    def _wait_for_leaders(self, admin: AdminClient) -> None:
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            found = self._asked("look for it", lambda: admin.list_topics(timeout=self.timeout_s)).topics.get(self.name)
+            partitions = found.partitions if found is not None else {}
+            if partitions and len(partitions) != self.partitions:
+                raise StateTopicUnfit(
+                    topic=self.name,
+                    reason=f"it has {len(partitions)} partitions, and groups are placed among {self.partitions} "
+                    "(share.coordinator.state.topic.num.partitions): they would be looked for in the wrong ones",
+                )
+            leaderless = [number for number, p in partitions.items() if p.leader < 0]
+            if partitions and not leaderless:
+                return
+            if time.monotonic() >= deadline:
+                raise BrokerNotReachable(
+                    addresses=self.bootstrap_servers,
+                    timeout_ms=self.broker_timeout_ms,
+                    reason=f"{len(leaderless) or 'all'} partitions of {self.name} have no leader",
+                )
+            time.sleep(LEADER_POLL_S)
+
+    def _check_configs(self, admin: AdminClient) -> None:
+        asked = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        try:
+            answers = admin.describe_configs([asked])
+            found = self._asked("read its configuration", lambda: answers[asked].result(self.timeout_s))
+        except StateTopicNotAuthorized:
+            _log.warning("state topic's configuration can't be checked: DescribeConfigs on it is not allowed")
+            return
+        configs = {name: entry.value for name, entry in found.items()}
+        if "compact" in configs["cleanup.policy"]:
+            self._unfit(configs, "cleanup.policy", "delete", "compaction removes records that a group still needs")
+        for name in ("retention.ms", "retention.bytes"):
+            if configs[name] != _UNLIMITED:
+                self._unfit(configs, name, _UNLIMITED, "retention removes records that a group still needs")
+        if int(configs["max.message.bytes"]) < MAX_MESSAGE_BYTES:
+            self._unfit(configs, "max.message.bytes", str(MAX_MESSAGE_BYTES), "large snapshots do not fit into it")
+
+    def _unfit(self, configs: Mapping[str, str], name: str, value: str, why: str) -> None:
+        reason = f"its {name} is {configs[name]}, and {why}: it has to be {value}"
+        raise StateTopicUnfit(topic=self.name, reason=reason)
+
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except KafkaException as raised:
+            error = raised.args[0]
+            if is_denied(error):
+                raise self.denied(what) from None
+            if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                raise _Exists from None
+            if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+                raise BrokerNotReachable(
+                    addresses=self.bootstrap_servers, timeout_ms=self.broker_timeout_ms, reason=error.name()
+                ) from None
+            raise BrokerRefused(
+                addresses=self.bootstrap_servers, what=f"{what} ({self.name})", reason=error.name()
+            ) from None
+
+
+class _Exists(Exception):
+    """Another process has created it just now."""

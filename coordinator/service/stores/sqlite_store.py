@@ -1,0 +1,191 @@
+"""The state in an SQLite file: WAL, synchronous=FULL, one transaction an append, one owner at a time by a file lock.
+
+Each record is a row with a checksum, by group and sequence number. A file that this version can't read is left alone.
+The lock may fail to keep a second owner out (somebody deleted its file; a network file system): what that one wrote to
+a group is seen at the next append to it, which is refused, so that the group is loaded again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from coordinator.protocol.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
+from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.state_log.partition_log import KeyValue
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
+
+_SCHEMA = """
+CREATE TABLE record (
+    group_id TEXT NOT NULL, sequence INTEGER NOT NULL, crc32 INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (group_id, sequence)
+) WITHOUT ROWID
+"""
+
+
+class SqliteStore(SoleOwner):
+    """See :class:`~coordinator.service.stores.store.Store`."""
+
+    def __init__(self, path: Path, *, lock_timeout_s: float = 0.0) -> None:
+        """Own the file; it is created if it is not there. StateStoreInUse, StateStoreTooNew, StateStoreUnreadable."""
+        self.path = Path(os.path.realpath(path))
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not singleton, not thread-local: two owners in one process are two owners, and any thread may close it.
+        self._lock = FileLock(f"{self.path}.lock", thread_local=False)
+        self._own(lock_timeout_s)
+        try:
+            self._connection = self._open(is_new=self._look())
+        except BaseException:
+            self._lock.release()
+            raise
+        self._next_sequence: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<SqliteStore {self.path}>"
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    # --- becoming its owner
+
+    @property
+    def _owner_path(self) -> Path:
+        return Path(f"{self.path}.owner")
+
+    def _own(self, timeout_s: float) -> None:
+        try:
+            self._lock.acquire(timeout=timeout_s, poll_interval=0.05)
+        except Timeout:
+            raise StateStoreInUse(path=self.path, owner=self._owner()) from None
+        # Beside the lock file, since whoever opens that one empties it.
+        self._owner_path.write_text(str(os.getpid()), encoding="ascii")
+
+    def _owner(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._owner_path.read_text(encoding="ascii").strip() or "unknown"
+        return "unknown"
+
+    def _look(self) -> bool:
+        """Whether the file is new. Looks before anything is changed, and refuses what is not ours to change."""
+        if not self.path.exists():
+            self.path.touch(mode=0o600)
+        try:
+            with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as look:
+                (application_id,) = look.execute("PRAGMA application_id").fetchone()
+                (version,) = look.execute("PRAGMA user_version").fetchone()
+                (tables,) = look.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            raise StateStoreUnreadable(path=self.path, reason=error) from error
+        if (application_id, version, tables) == (0, 0, 0):
+            return True
+        if application_id != APPLICATION_ID:
+            raise StateStoreUnreadable(path=self.path, reason="it is a database of another program")
+        if version > SCHEMA_VERSION:
+            raise StateStoreTooNew(path=self.path, found=version, known=SCHEMA_VERSION)
+        return False
+
+    def _open(self, *, is_new: bool) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            if is_new:
+                connection.executescript(
+                    f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+                    f"{_SCHEMA}; COMMIT;"
+                )
+        except sqlite3.Error as error:
+            raise StateStoreUnreadable(path=self.path, reason=error) from error
+        return connection
+
+    # --- the Persister
+
+    def load(self, group_id: str) -> Iterator[StoredRecord]:
+        self._next_sequence.pop(group_id, None)
+        following = 0
+        query = "SELECT sequence, crc32, data FROM record WHERE group_id = ? ORDER BY sequence"
+        try:
+            if self._connection.in_transaction:
+                self._connection.rollback()
+            for sequence, crc32, data in self._connection.execute(query, (group_id,)):
+                if zlib.crc32(data) != crc32:
+                    raise StateRecordUnreadable(
+                        sequence=sequence, group_id=group_id, path=self.path, reason="its checksum is wrong"
+                    )
+                yield StoredRecord(sequence, data)
+                following = sequence + 1
+        except sqlite3.DatabaseError as error:
+            raise StoreRefused(str(error)) from error
+        self._next_sequence[group_id] = following
+
+    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+        with self._transaction(appends):
+            for group_id, records in appends.items():
+                self._insert(group_id, self._next_after(group_id), records)
+
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+        with self._transaction([group_id]):
+            first = self._next_after(group_id)  # known before the rows go: sequence numbers never repeat
+            self._connection.execute("DELETE FROM record WHERE group_id = ?", (group_id,))
+            self._insert(group_id, first, records)
+
+    def group_ids(self) -> list[str]:
+        return [group_id for (group_id,) in self._connection.execute("SELECT DISTINCT group_id FROM record")]
+
+    def close(self) -> None:
+        self._connection.close()
+        self._lock.release()
+
+    # --- inside
+
+    @contextlib.contextmanager
+    def _transaction(self, group_ids: Iterable[str]) -> Iterator[None]:
+        before = dict(self._next_sequence)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+        except sqlite3.Error as error:
+            self._roll_back(before)
+            raise StoreRefused(f"{self.path}: {error}") from error
+        except BaseException:
+            self._roll_back(before)
+            raise
+        try:
+            self._commit()
+        except sqlite3.Error as error:
+            self._roll_back({group_id: at for group_id, at in before.items() if group_id not in set(group_ids)})
+            raise StoreDoubtful(f"{self.path}: {error}") from error
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def _roll_back(self, next_sequence: dict[str, int]) -> None:
+        self._next_sequence = next_sequence
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _insert(self, group_id: str, first: int, records: Sequence[bytes]) -> None:
+        rows = [(group_id, sequence, zlib.crc32(data), data) for sequence, data in enumerate(records, first)]
+        self._connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?)", rows)
+        self._next_sequence[group_id] = first + len(rows)
+
+    def _next_after(self, group_id: str) -> int:
+        """The group's next sequence number. StoreRefused if somebody else has written to it since we last did."""
+        query = "SELECT max(sequence) FROM record WHERE group_id = ?"
+        (last,) = self._connection.execute(query, (group_id,)).fetchone()
+        known = self._next_sequence.get(group_id)
+        if last is None or known == last + 1:
+            return known or 0
+        if known is not None:
+            raise StoreRefused(f"{self.path}: another process writes to it, too")
+        return int(last) + 1

@@ -1,0 +1,6 @@
+"""The archive of rejected rows: Parquet files that executors write and the driver makes visible."""
+
+from share_sink.archive.batches import archive_dataset
+from share_sink.archive.compaction import compact
+
+__all__ = ["archive_dataset", "compact"]

@@ -1,0 +1,266 @@
+"""The archive: rows that a sink rejected, as Parquet files, written by executors and made visible by the driver.
+
+It holds what a sink rejected, and nothing else: records that a limit archived (delivery count, expiry) or that were
+lost from the log pass through no sink, so they are not here. At least once, as dead letters: a row may stand here whose
+attempt disagreed with another one, so that its record was released after all. ``topic``, ``partition``, ``offset`` and
+``deliveryCount`` make a row known.
+
+Layout below ``archive.path``: ``date=YYYY-MM-DD/topic=NAME/….parquet``, the date being that of the archiving in UTC,
+the columns those of ``SCHEMA``; readers skip what begins with ``_``. The rule: what readers see is whole, and of the
+last attempt of its batch. Tasks write below ``_staging/``; ``finish_batch`` merges their small files and moves them to
+their places: one file a batch and topic, for up to ``MERGE_BYTES``. Before that it notes the batch's files in
+``_journal/``: a batch that is replayed, on another day or with other outcomes, finds there what it has to replace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import FileType
+
+from share_sink.archive.location import Place, place_of, shown
+from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
+from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
+
+_log = logging.getLogger(__name__)
+
+MERGE_BYTES = 64 << 20
+"""The files of a batch's tasks are merged up to this size (compressed), those of each topic."""
+
+_PARTITIONING = ds.partitioning(pa.schema([("date", pa.date32()), ("topic", pa.string())]), flavor="hive")
+
+
+class _Batch(NamedTuple):
+    """Whose rows these are, as names of files."""
+
+    key: str
+    batch_id: int
+
+    @classmethod
+    def of(cls, group_id: str, query_id: str, batch_id: int, write: int) -> _Batch:
+        """A batch's ``write``-th write."""
+        text = json.dumps([group_id, query_id, write])
+        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], batch_id)
+
+    @property
+    def staging(self) -> str:
+        """The folder of its tasks' files."""
+        return f"_staging/{self.key}-{self.batch_id}"
+
+    @property
+    def journal(self) -> str:
+        """What this query's last batch made visible."""
+        return f"_journal/{self.key}.json"
+
+
+def check_archive(path: str) -> str:
+    """Whether rows can be written there: makes the folder, writes a small file and deletes it. For the driver, when a
+    query starts. Returns the location as executors need it (a relative path made absolute). ArchiveNotWritable."""
+    place = place_of(path)
+    probe = place.at(f"_probe-{uuid.uuid4().hex}")
+    with place.named_errors():
+        place.files.create_dir(place.root, recursive=True)
+        with place.files.open_output_stream(probe) as stream:
+            stream.write(b"sharegroup")
+        place.files.delete_file(probe)
+    return place.location
+
+
+class ArchiveWriter:
+    """The rejected rows of one attempt of a task, on an executor.
+
+    ``write`` is which write of the batch this is, from 0, for a batch that rejects in more than one (two calls in one
+    foreachBatch): each has files of its own, and replaces only these when it is replayed. ArchiveNotWritable.
+    """
+
+    def __init__(self, path: str, group_id: str, query_id: str, batch_id: int, task_id: int, *, write: int = 0) -> None:
+        self._place = place_of(path)
+        self._group_id = group_id
+        self._folder = _Batch.of(group_id, query_id, batch_id, write).staging
+        # No two attempts write one file: Spark may believe dead the one that still writes.
+        self._name = f"{task_id:06d}-{uuid.uuid4().hex}.parquet"
+        self._files: dict[str, RowFile] = {}
+
+    def write(self, table: pa.Table) -> None:
+        """Rejected rows: topic, partition, offset, deliveryCount; where known reason, key, value, headers and
+        timestamp, which may be absent. Other columns are left out."""
+        if not table.num_rows:
+            return
+        topics = table.column("topic")
+        rows = archive_rows(table, self._group_id)
+        for topic in pc.unique(topics).to_pylist():
+            self._file_of(topic).add(rows.filter(pc.equal(topics, topic)))
+
+    def close(self) -> list[str]:
+        """The files written, for ``finish_batch``; readers see none of them yet."""
+        for file in self._files.values():
+            file.close()
+        return [file.path for file in self._files.values()]
+
+    def abort(self) -> None:
+        """Away with what was written, as far as that goes: what stays, ``finish_batch`` removes."""
+        for file in self._files.values():
+            try:
+                file.discard()
+            except ArchiveNotWritable as error:
+                _log.info("archive: %s stays until its batch is finished: %s", file.path, error)
+
+    def _file_of(self, topic: str) -> RowFile:
+        if topic not in self._files:
+            self._files[topic] = RowFile(self._place, f"{self._folder}/topic={quote(topic, safe='')}/{self._name}")
+        return self._files[topic]
+
+
+def finish_batch(
+    path: str,
+    files: Iterable[str],
+    *,
+    group_id: str,
+    query_id: str,
+    batch_id: int,
+    run_id: str = "",
+    write: int = 0,
+) -> list[str]:
+    """Make the rows of a batch visible, on the driver, before its outcomes are staged: ``files`` are what ``close`` of
+    the tasks' winning attempts gave. Call it for each batch, also when nothing was rejected.
+
+    What an earlier attempt of the batch made visible is replaced. ``run_id`` is the query's run: the same run never
+    replays a batch, so what it wrote of this batch before was another write, and stays. Killed in the middle, it leaves
+    what the replay of the batch replaces. Returns the new files, relative to the archive. ArchiveNotWritable;
+    ArchiveRowsMissing.
+    """
+    place, batch = place_of(path), _Batch.of(group_id, query_id, batch_id, write)
+    with place.named_errors():
+        former, run = _journal_of(place, batch)
+        kept = former if run_id and run == run_id else []
+        plan = _plan(place, batch, sorted(files), begin=len(kept))
+        if not kept:
+            for stale in sorted(set(former) - set(plan)):
+                delete_file(place, stale)
+        if plan or former:
+            write_whole(place, batch.journal, {"batch": batch_id, "run": run_id, "files": [*kept, *plan]})
+        for target, sources in plan.items():
+            _put(place, batch, target, sources)
+    _clear(place, batch)
+    return list(plan)
+
+
+def discard_batch(path: str, *, group_id: str, query_id: str, batch_id: int, write: int = 0) -> None:
+    """Away with what the tasks of a failed batch wrote, on the driver. No error: what stays is seen by nobody."""
+    try:
+        place = place_of(path)
+    except ArchiveNotWritable as error:
+        _log.info("archive: nothing is removed: %s", error)
+        return
+    _clear(place, _Batch.of(group_id, query_id, batch_id, write))
+
+
+def archive_dataset(path: str) -> ds.Dataset:
+    """The archive for pyarrow: the columns of ``SCHEMA``, and ``date`` and ``topic``."""
+    place = place_of(path)
+    with place.named_errors():
+        schema = pa.schema([*SCHEMA, *_PARTITIONING.schema])
+        return ds.dataset(place.root, schema, "parquet", place.files, _PARTITIONING)
+
+
+def _plan(place: Place, batch: _Batch, files: Sequence[str], *, begin: int) -> dict[str, list[str]]:
+    """File to be -> the tasks' files that go into it, in the order of the tasks; numbered from ``begin`` on."""
+    sizes = _sizes(place, files)
+    today = datetime.now(timezone.utc).date().isoformat()
+    return {
+        f"date={today}/{topic}/{batch.key}-{batch.batch_id}-{number}.parquet": sources
+        for topic, of_topic in _by_topic(files).items()
+        for number, sources in enumerate(bins(of_topic, sizes, MERGE_BYTES), begin)
+    }
+
+
+def _sizes(place: Place, files: Sequence[str]) -> dict[str, int]:
+    found = dict(zip(files, place.files.get_file_info([place.at(file) for file in files]), strict=True))
+    missing = [file for file, info in found.items() if info.type == FileType.NotFound]
+    if missing:
+        raise ArchiveRowsMissing(path=shown(place.location), count=len(missing), example=missing[0])
+    return {file: info.size for file, info in found.items()}
+
+
+def _by_topic(files: Sequence[str]) -> dict[str, list[str]]:
+    """By their folder, ``topic=NAME``."""
+    found: dict[str, list[str]] = {}
+    for file in files:
+        found.setdefault(file.split("/")[-2], []).append(file)
+    return found
+
+
+def bins(files: Sequence[str], sizes: Mapping[str, int], limit_bytes: int) -> Iterator[list[str]]:
+    """The files in their order, in groups of at most so many bytes; one that is larger stands alone."""
+    held: list[str] = []
+    held_bytes = 0
+    for file in files:
+        if held and held_bytes + sizes[file] > limit_bytes:
+            yield held
+            held, held_bytes = [], 0
+        held.append(file)
+        held_bytes += sizes[file]
+    if held:
+        yield held
+
+
+def _put(place: Place, batch: _Batch, target: str, sources: Sequence[str]) -> None:
+    """One visible file, at once; whatever stood there before is replaced."""
+    ready = sources[0]
+    if len(sources) > 1:
+        ready = f"{batch.staging}/{uuid.uuid4().hex}.parquet"
+        merge_files(place, sources, ready)
+    place.files.create_dir(place.at(target.rpartition("/")[0]), recursive=True)
+    place.files.move(place.at(ready), place.at(target))
+
+
+def _journal_of(place: Place, batch: _Batch) -> tuple[list[str], str]:
+    """The files that were made visible of this batch, or were about to be, and the run that did it."""
+    if place.files.get_file_info(place.at(batch.journal)).type == FileType.NotFound:
+        return [], ""
+    noted = read_json(place, batch.journal)
+    return (noted["files"], noted["run"]) if noted["batch"] == batch.batch_id else ([], "")
+
+
+def read_json(place: Place, path: str) -> dict[str, Any]:
+    """What ``write_whole`` wrote."""
+    with place.files.open_input_stream(place.at(path)) as stream:
+        found: dict[str, Any] = json.loads(stream.read())
+    return found
+
+
+def write_whole(place: Place, path: str, content: object) -> None:
+    """A small JSON file that is there as a whole, or as it was before."""
+    place.files.create_dir(place.at(path.rpartition("/")[0]), recursive=True)
+    fresh = place.at(f"{path}.{uuid.uuid4().hex}")
+    with place.files.open_output_stream(fresh) as stream:
+        stream.write(json.dumps(content).encode())
+    place.files.move(fresh, place.at(path))
+
+
+def delete_file(place: Place, file: str) -> None:
+    """Also if it is gone already."""
+    try:
+        place.files.delete_file(place.at(file))
+    except FileNotFoundError:
+        return
+
+
+def _clear(place: Place, batch: _Batch) -> None:
+    """An attempt that Spark gave up may still write there: what stays is seen by nobody."""
+    try:
+        place.files.delete_dir(place.at(batch.staging))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.info("archive: %s was not emptied: %s", batch.staging, error)

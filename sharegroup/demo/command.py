@@ -1,0 +1,102 @@
+"""``python -m sharegroup.demo.command``: tells the story and exits 0 if every check of it passed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+from coordinator.protocol.errors import ShareGroupError
+from sharegroup.demo.errors import CannotRun, DemoFailed
+from sharegroup.demo.processes import ENDING
+
+_MINIMUM_JAVA = 17
+_INTERRUPTED = 130
+_TITLE = "sharegroup: Kafka share groups for Spark Structured Streaming"
+_WHAT = (
+    "Two Spark queries work through one partition together, each order goes to one of them;\n"
+    "one is killed in the middle of a batch and comes back. Broken orders become dead letters,\n"
+    "and those that a busy service turns away are tried again. It takes about a minute."
+)
+
+
+def main() -> int:
+    """0: all checks passed. 1: one did not, or the story did not come to its end. 130: interrupted."""
+    argparse.ArgumentParser(prog="python -m sharegroup.demo.command", description=f"{_TITLE}. {_WHAT}").parse_args()
+    try:
+        _check_java()
+        _check_packages()
+    except CannotRun as error:
+        print(f"sharegroup: {error}", file=sys.stderr)
+        return 1
+    for ending in ENDING:
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(ending, _interrupt)
+    try:
+        return _run()
+    except KeyboardInterrupt:
+        print("sharegroup: interrupted; everything that was started has ended", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _run() -> int:
+    from sharegroup.demo.checks import check
+    from sharegroup.demo.screen import Screen
+    from sharegroup.demo.story import Story
+    from sharegroup.demo.workspace import Workspace
+
+    workspace = Workspace()
+    os.environ.update(workspace.own_environment)
+    keep_logs = True
+    try:
+        with Screen() as screen:
+            screen.title(_TITLE, _WHAT)
+            with Story(workspace, screen) as story:
+                outcome = story.tell()
+        checks = check(outcome)
+        screen.close(outcome, checks)
+        failed = [each for each in checks if not each.passed]
+        if failed:
+            raise DemoFailed("not so: " + "; ".join(each.promise for each in failed))
+        keep_logs = False
+    except KeyboardInterrupt:
+        keep_logs = False
+        raise
+    except (DemoFailed, ShareGroupError) as error:
+        print(f"sharegroup: the demo failed: {error} (logs: {workspace.logs})", file=sys.stderr)
+        return 1
+    finally:
+        workspace.remove(keep_logs=keep_logs)
+    return 0
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    advice = f"install Java {_MINIMUM_JAVA} or newer and put `java` on the PATH, or point JAVA_HOME at it"
+    try:
+        done = subprocess.run([java or "java", "-version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise CannotRun(f"Java is missing: {advice}") from None
+    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    if found is not None and int(found.group(1)) < _MINIMUM_JAVA:
+        raise CannotRun(f"Java {found.group(1)} is too old: {advice}")
+
+
+def _check_packages() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise CannotRun("pyspark is missing: pip install 'sharegroup[spark]'")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

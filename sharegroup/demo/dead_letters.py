@@ -1,0 +1,84 @@
+"""The dead letter topic, read as anybody may read it: a letter is a Kafka record with headers (KIP-1191).
+
+Rule: it only looks, from the topic's start on. A letter that is there twice is shown twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, TopicPartition
+
+from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
+from sharegroup.demo.errors import DemoFailed
+from sharegroup.demo.orders import Record
+
+TOPIC = "dlq.billing"
+_PREFIX = "__dlq.errors."
+_AT_ONCE = 1_000
+_ANSWER_WITHIN_S = 10.0
+
+
+class DeadLetter(NamedTuple):
+    """One letter: which order of which topic it is of, why it is there, and the record that it copies."""
+
+    topic: str
+    order: int
+    delivery_count: int
+    reason: str
+    record: Record
+
+
+class DeadLetters:
+    """The letters so far."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "demo",  # librdkafka wants one to assign partitions; it is joined by nobody
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        self._partitions = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS_PER_TOPIC)]
+        self._consumer.assign(self._partitions)
+        self._letters: list[DeadLetter] = []
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters {len(self._letters)}>"
+
+    def look(self) -> list[DeadLetter]:
+        """Those that have come so far, oldest first; what the consumer has not fetched yet is missing."""
+        for message in self._consumer.consume(_AT_ONCE, 0):
+            if message.error() is None:
+                self._letters.append(_letter(message))
+        return self._letters
+
+    def all(self) -> tuple[DeadLetter, ...]:
+        """All that are in the topic now."""
+        end = sum(self._consumer.get_watermark_offsets(where, _ANSWER_WITHIN_S)[1] for where in self._partitions)
+        while len(self._letters) < end:
+            messages = self._consumer.consume(1, _ANSWER_WITHIN_S)
+            if not messages:
+                raise DemoFailed(f"the dead letter topic has {end} letters, and {len(self._letters)} could be read")
+            self._letters += [_letter(message) for message in messages if message.error() is None]
+        return tuple(self._letters)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+
+def _letter(message: Any) -> DeadLetter:
+    headers = message.headers() or []
+    said = {name.removeprefix(_PREFIX): value.decode() for name, value in headers if name.startswith(_PREFIX)}
+    own = tuple((name, value) for name, value in headers if not name.startswith(_PREFIX))
+    return DeadLetter(
+        topic=said["topic"],
+        order=int(said["offset"]),
+        delivery_count=int(said["delivery.count"]),
+        reason=said["message"],
+        record=Record(message.key(), message.value(), own),
+    )

@@ -1,0 +1,71 @@
+"""What happens to single orders: the first that becomes a dead letter, and the first that comes back, are told.
+
+Rule: each is told once, as soon as it can be seen; nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rich.markup import escape
+
+from sharegroup.demo.checks import key_of
+from sharegroup.demo.dead_letters import TOPIC, DeadLetters
+from sharegroup.demo.payments import Payments
+from sharegroup.demo.query import Query
+from sharegroup.demo.screen import Screen
+from sharegroup.demo.traces import Bill
+
+
+class News:
+    """Tells them on the screen."""
+
+    def __init__(self, screen: Screen, queries: Sequence[Query], letters: DeadLetters, payments: Payments) -> None:
+        self._screen = screen
+        self._queries = queries
+        self._letters = letters
+        self._payments = payments
+        self._to_tell = [self._dead, self._back]
+
+    def __repr__(self) -> str:
+        return f"<News to_tell={len(self._to_tell)}>"
+
+    def tell(self) -> None:
+        """Say what is new."""
+        for what in tuple(self._to_tell):
+            if said := what():
+                self._screen.say(said)
+                self._to_tell.remove(what)
+
+    def _dead(self) -> str:
+        for letter in self._letters.look():
+            return (
+                f"Order {letter.order} is broken JSON, and its query [bold]rejects[/] it. It is in the dead letter "
+                f"topic [bold]{TOPIC}[/] now, with the reason: {escape(letter.reason)}"
+            )
+        return ""
+
+    def _back(self) -> str:
+        for bill, wait_s in self._billed_late():
+            return (
+                f'Order {bill.order} is back: the payment service had said "try again", and its query had '
+                f"[bold]released[/] it, with a backoff. It came after {math.floor(wait_s * 10) / 10} s, with "
+                f"deliveryCount {bill.delivery_count}, and is billed."
+            )
+        return ""
+
+    def _billed_late(self) -> Iterator[tuple[Bill, float]]:
+        """Orders that were paid for when they came back, in batches that are done, and how long they were away."""
+        for order, asked in self._payments.asked().items():
+            if len(asked) > 1 and asked[-1].is_paid:
+                bill = self._bill(order, asked[-1].key)
+                if bill is not None:
+                    yield bill, asked[-1].at_s - asked[-2].at_s
+
+    def _bill(self, order: int, key: str) -> Bill | None:
+        for query in self._queries:
+            for batch_id in query.traces.committed():
+                if key_of(query.name, batch_id) == key:
+                    return query.traces.bill(batch_id, order)
+        return None

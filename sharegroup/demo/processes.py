@@ -1,0 +1,166 @@
+"""The demo's processes: a query's program, with Spark's JVM and its Python workers, and the coordinator.
+
+Rule: only processes that the demo started are ended. A query's processes are those of its session (``setsid``): Spark
+puts its workers into process groups of their own, but they stay in the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from sharegroup.demo.workspace import Workspace
+
+_PROGRAM = "sharegroup.demo.query_program"
+_END_WITHIN_S = 10.0
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends the demo early: Ctrl-C, `kill`, a terminal that is closed."""
+
+
+class QueryProcess:
+    """A query's program; it can be killed and started again."""
+
+    def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
+        self.name = name
+        self.folder = workspace.query_folder(name)
+        self.log = workspace.logs / f"query-{name}.log"
+        self._workspace = workspace
+        self._bootstrap_servers = bootstrap_servers
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<QueryProcess {self.name} pid={self._process and self._process.pid}>"
+
+    def start(self) -> None:
+        """Start the program, in a session of its own; its log goes on."""
+        command = [
+            *(sys.executable, "-m", "sharegroup.demo.leash", _PROGRAM),
+            *(self.name, self._bootstrap_servers, str(self.folder), str(self._workspace.payments)),
+        ]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,  # the leash
+                stdout=log,
+                stderr=log,
+                env=self._workspace.environment,
+                cwd=self._workspace.folder,
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """SIGSTOP to the program, its JVM and all their Python processes: nothing of it moves."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT to them."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for pid in _pids_of(self._process.pid) if self._process is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self) -> int:
+        """SIGKILL to the program, its JVM and all their Python processes; how many these were."""
+        if self._process is None:
+            return 0
+        killed = _kill_session(self._process.pid)
+        self._process.wait(_END_WITHIN_S)
+        _close(self._process.stdin)
+        self._process = None
+        return killed
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """What is in here runs to its end; an interrupt that comes meanwhile is raised after it. What was ignored stays
+    ignored."""
+    came: list[int] = []
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def kill_coordinator(workspace: Workspace) -> None:
+    """End the coordinator that the queries started: the endpoint files in the demo's own folder name it."""
+    for endpoint in workspace.runtime.rglob("endpoint-*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            pid = int(json.loads(endpoint.read_text())["pid"])
+            if pid != os.getpid() and "coordinator" in _command(pid):  # the number was not given to another program
+                os.kill(pid, signal.SIGKILL)
+                _wait_for_end(pid)
+
+
+def _kill_session(session: int) -> int:
+    """Kill until none is left: a process may have forked meanwhile."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + _END_WITHIN_S
+    while (pids := list(_pids_of(session))) and time.monotonic() < deadline:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(pids)
+    return len(killed)
+
+
+def _pids_of(session: int) -> Iterator[int]:
+    for pid, status in _processes():
+        with contextlib.suppress(OSError):
+            if not status.startswith("Z") and os.getsid(pid) == session:
+                yield pid
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    """(pid, status) of every process; a status ``Z`` is one that has ended already."""
+    if Path("/proc/self/stat").exists():
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    yield int(entry.name), Path(entry.path, "stat").read_text().rpartition(")")[2].strip()
+    else:
+        for line in _ps("-A", "-o", "pid=,stat=").splitlines():
+            pid, _, status = line.strip().partition(" ")
+            yield int(pid), status.strip()
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return _ps("-p", str(pid), "-o", "command=")
+
+
+def _ps(*arguments: str) -> str:
+    return subprocess.run(["ps", *arguments], capture_output=True, text=True, check=False).stdout
+
+
+def _wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + _END_WITHIN_S
+    while time.monotonic() < deadline and any(pid == other and status[:1] != "Z" for other, status in _processes()):
+        time.sleep(0.02)
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        with contextlib.suppress(OSError):
+            stream.close()

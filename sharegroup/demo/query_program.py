@@ -1,0 +1,91 @@
+"""A streaming job as a user would write it: bills orders, as one of several queries of the share group ``billing``.
+
+It says of each order what became of it: an order that is no JSON is *rejected* and goes to the dead letter topic, with
+the reason; one that the payment service has no time for is *released*, and comes again after a while, to this query or
+another one; all others are *accepted*, and billed.
+
+Two rules make a batch that is replayed after a crash leave everything in the output once: it *replaces* its output of a
+(query, batch id), and it decides about an order as before, since it asks the service with the same key.
+
+    python -m sharegroup.demo.query_program NAME BOOTSTRAP_SERVERS FOLDER PAYMENTS
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, concat, from_json, lit, udf, when
+from pyspark.sql.types import BooleanType, DoubleType
+
+from share_sink import acknowledge
+from sharegroup.demo.payments import Payments
+
+ORDER = "order INT, amount DOUBLE, broken STRING"
+WHAT_IS_BROKEN = {"columnNameOfCorruptRecord": "broken"}
+GROUP = {
+    "kafka.group.id": "billing",
+    "errors.deadletterqueue.topic.name": "dlq.billing",
+    "share.release.backoff.ms": "500",  # before the second delivery; twice that before the third
+    "share.session.timeout.ms": "300000",  # a query that restarts within it keeps its batch
+    "share.state.store": "sqlite",  # the embedded broker keeps no state over its death
+}
+
+
+def main(name: str, bootstrap_servers: str, folder: str, payments: str) -> None:
+    """Run until the process is ended; output and checkpoint lie in ``folder``."""
+    spark = (
+        SparkSession.builder.appName("billing")
+        .config("spark.python.unix.domain.socket.enabled", "true")  # a Python task starts 40 ms sooner
+        .getOrCreate()
+    )
+    group = {"kafka.bootstrap.servers": bootstrap_servers, **GROUP}
+    orders = (
+        spark.readStream.format("sharegroup")
+        .options(**group)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 1_000)
+        .option("minPartitions", 4)  # tasks of a batch, of however many partitions
+        .option("includeHeaders", True)  # else they are read once more for dead letters
+        .load()
+    )
+
+    def bill_orders(batch: DataFrame, batch_id: int) -> None:
+        decided = decide(batch, payments, key=f"{name}-{batch_id}").persist()
+        acknowledge(decided, batch_id, group)  # first; it takes effect when the batch is done
+        accepted = decided.where("acknowledgement = 'accept'")
+        bills = accepted.select("json.order", bill("json.amount").alias("due"), "partition", "offset", "deliveryCount")
+        bills.write.mode("overwrite").json(f"{folder}/bills/batch={batch_id}")
+        decided.unpersist()
+
+    query = orders.writeStream.foreachBatch(bill_orders).option("checkpointLocation", f"{folder}/checkpoint").start()
+    query.awaitTermination()
+
+
+def decide(batch: DataFrame, payments: str, key: str) -> DataFrame:
+    """The orders with what becomes of each; ``value`` stays as it was, for the dead letters."""
+    orders = batch.withColumn("json", from_json(col("value").cast("string"), ORDER, WHAT_IS_BROKEN))
+    is_broken = col("json.broken").isNotNull()
+    is_paid = is_paid_for(when(~is_broken, col("json.order")), lit(payments), lit(key))
+    return orders.withColumn(
+        "acknowledgement", when(is_broken, "reject").when(is_paid, "accept").otherwise("release")
+    ).withColumn("reason", when(is_broken, concat(lit("from_json can't read "), col("json.broken"))))
+
+
+@udf(returnType=BooleanType())
+def is_paid_for(order: int | None, payments: str, key: str) -> bool:
+    """Whether the payment service says so; else it has no time now."""
+    return order is not None and Payments(payments).pay(order, key)
+
+
+@udf(returnType=DoubleType())
+def bill(amount: float) -> float:
+    """What is due, tax included. It takes its time, as work that calls other systems does."""
+    time.sleep(0.002)
+    return round(amount * 1.19, 2)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
