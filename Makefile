@@ -5,6 +5,7 @@
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
 #   make chaos MINUTES=30  coordinators, members and the broker killed and stopped at random; SEED repeats the choices
+#   make soak              the tests that take longer than a minute each; ARGS goes to pytest
 #   make check             ruff, mypy, the import rules, the tidy test
 #   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
@@ -22,7 +23,7 @@ export PATH := $(VENV_BIN):$(PATH)
 export PYSPARK_PYTHON := $(VENV_BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python
 
-.PHONY: demo test test-unit sim chaos check mutants bench clean setup
+.PHONY: demo test test-unit sim chaos soak check mutants bench clean setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -35,7 +36,7 @@ setup:
 	@$(PYTHON) tools/bootstrap.py
 
 demo: setup
-	@python -m sharegroup.demo.command $(ARGS)
+	@python -m sharegroup demo $(ARGS)
 
 test: setup
 	python -m pytest $(ARGS)
@@ -44,10 +45,13 @@ test-unit: setup
 	python -m pytest tests/unit tests/test_kip*.py tests/kip932 tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py $(ARGS)
 
 sim: setup
-	python -m tests.simulation service --seeds $(SEEDS) --seed $(SEED)
+	python -m tests.simulation service --seeds $(SEEDS) --seed $(SEED) $(if $(FAULTS),--faults $(FAULTS))
 
 chaos: setup
 	python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
+
+soak: setup
+	python -m pytest --soak $(ARGS)
 
 check: setup
 	python -m ruff check .

@@ -24,6 +24,7 @@ setup(
             "share_sink.*",
             "pyspark_sharegroup",
             "sharegroup",
+            "sharegroup.*",
         ]
     ),
     # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
@@ -36,6 +37,7 @@ setup(
         "numpy>=1.23",  # a sink's runs are joined and compared as columns; pyarrow hands them over without a copy
         "msgspec>=0.18",  # the protocol's messages and the stored records, typed and fast to decode
         "sortedcontainers>=2.4",  # the ordered runs of a share partition, the lock deadlines
+        "google-re2>=1.1",  # subscribePattern: Python's re takes a time without bound for some patterns, and holds up all threads
         "tenacity>=8.2",  # one way to retry, with limits, for the client and the broker's admin calls
         "platformdirs>=4",  # where the endpoint file and the state lie when nobody says where
         "filelock>=3.13",  # one owner at a time for a state file; one starter at a time for the coordinator

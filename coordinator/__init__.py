@@ -1,7 +1,6 @@
-"""The share engine and its service.
+"""The coordinator of share groups: its pure core, what crosses a process, and the service around the core.
 
-Modules directly in this package, and those in :mod:`coordinator.core.commands`, are the core: pure, no clock, thread,
-socket, logger or Kafka. :mod:`coordinator.service` is the shell that appends what the core decides, and
+:mod:`coordinator.core` decides; :mod:`coordinator.service` appends what the core decides, and answers;
 :mod:`coordinator.client` is how source and sink reach it. :mod:`coordinator.state_log` is the form in which Kafka's own
-tools can read the state, for the store to come that keeps it in a topic.
+tools can read the state.
 """

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from coordinator.protocol.values import GROUP_OF_COLUMN
 from share_sink.errors import MissingColumn, WrongColumn
 
 TOPIC, PARTITION, OFFSET, DELIVERY_COUNT = "topic", "partition", "offset", "deliveryCount"
@@ -62,9 +63,11 @@ _OPTIONAL: dict[str, _Wanted] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Our names -> where the rows have them. ``timestamp`` is there only if it can be the record's."""
+    """Our names -> where the rows have them. ``timestamp`` is there only if it can be the record's. ``group_ids``: the
+    groups that the receipt's columns say they are of; none if they were computed anew since the source."""
 
     places: Mapping[str, int] = field(default_factory=dict)
+    group_ids: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: StructType) -> Columns:
@@ -79,7 +82,8 @@ class Columns:
         stamp = _places(schema, TIMESTAMP)
         if len(stamp) == 1 and isinstance(schema[stamp[0]].dataType, TimestampType):
             found[TIMESTAMP] = stamp[0]
-        return cls(found)
+        said = (schema[found[name]].metadata or {} for name in RECEIPT)
+        return cls(found, frozenset(each[GROUP_OF_COLUMN] for each in said if GROUP_OF_COLUMN in each))
 
     def __contains__(self, name: str) -> bool:
         return name in self.places

@@ -23,6 +23,14 @@ class OverwriteRefused(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+class RowsOfAnotherGroup(ShareGroupError):
+    """The sink's kafka.group.id is {group_id}, and its rows are of {found}: {group_id} would take what was said of
+    those records for its own. Nothing was written. Let the sink's kafka.group.id be that of its query's source;
+    if the query means to acknowledge records that another query reads, set onOtherGroup=allow."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
 class MissingColumn(ShareGroupError):
     """The rows have no column {column} ({wanted}); they have {columns}. A sink needs the source's topic, partition,
     offset and deliveryCount, as they came, and acknowledgement: keep them up to the end of the query."""

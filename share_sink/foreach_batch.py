@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from share_sink.errors import NoSinkOptions
+from share_sink.query_batch import batch_of_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +34,9 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     """
     told = sink_options(df.sparkSession.conf.getAll, options or {})
     told["batchid"] = str(batch_id)
+    batch = batch_of_session(df.sparkSession, batch_id)
+    if batch is not None:
+        told["batchoffsets"] = json.dumps(batch)
     told["batchwrite"] = str(_writes.next(_run_of(df.sparkSession), batch_id))
     df.write.format("sharegroup").options(**told).mode("append").save()
 

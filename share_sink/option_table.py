@@ -25,6 +25,20 @@ OPTIONS = (
         "once per batch, fail stops the query and acknowledges nothing of the batch.",
     ),
     Option(
+        "outputOnReplay",
+        "skips",
+        "What becomes of the query's output when a batch is replayed: replaces, where the replay's output takes the "
+        "place of what an earlier attempt at the batch wrote, so that the last attempt's outcomes alone count; skips, "
+        "where the target may keep the earlier one, so that a record about which attempts disagree is released.",
+    ),
+    Option(
+        "onOtherGroup",
+        "fail",
+        "What is done if the rows are not of the share group that kafka.group.id names, as their columns or the "
+        "query's offsets have it: fail refuses the batch, allow is for a query that acknowledges another query's "
+        "records.",
+    ),
+    Option(
         "batchId",
         "the batch's",
         "The batch that the rows are of: share_sink.acknowledge sets it.",
@@ -36,9 +50,15 @@ OPTIONS = (
         "archive what the same write put there.",
     ),
     Option(
+        "batchOffsets",
+        "none",
+        "Which groups and topics the batch is of, as Spark's log has it: share_sink.acknowledge sets it.",
+    ),
+    Option(
         "checkpointLocation",
         "the query's",
-        "Spark's own option of a streaming query.",
+        "Spark's own option of a streaming query. Its offsets are read, if it is a folder of this host, for which "
+        "group and topics a batch is of.",
     ),
     Option(
         "queryName",

@@ -29,13 +29,19 @@ request of reasons must not become too large."""
 class RejectedRows:
     """Those of one task; ends with ``finish``. Left without it, it takes back what the archive has of the task."""
 
-    def __init__(self, sink: Sink, query_id: str, batch_id: int, task_id: int) -> None:
+    def __init__(self, sink: Sink, query_id: str, batch_id: int, task_id: int, run_id: str = "") -> None:
         self._sink = sink
         self._letters = Letters(sink) if sink.opened.dead_letter_topic else None
         self._archive: ArchiveWriter | None = None
         if sink.archive:
             self._archive = ArchiveWriter(
-                sink.archive, sink.options.group_id, query_id, batch_id, task_id, write=sink.options.batch_write
+                sink.archive,
+                sink.options.group_id,
+                query_id,
+                batch_id,
+                task_id,
+                write=sink.options.batch_write,
+                run_id=run_id,
             )
         self._waiting: list[pa.Table] = []
         self._runs: list[pa.Table] = []

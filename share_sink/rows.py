@@ -1,4 +1,5 @@
-"""A sink's rows, as Arrow brings them, as rows of outcomes (coordinator.protocol.outcome_rows), and the rejected ones apart.
+"""A sink's rows, as Arrow brings them, as rows of outcomes (coordinator.protocol.outcome_rows), and the rejected ones
+apart.
 
 Rule: no Python per row. A row that can't be understood fails the whole batch by name, with its coordinates; whether a
 receipt is still good is the coordinator's to say.
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.protocol.outcome_rows import SCHEMA
+from coordinator.protocol.receipt_errors import NeverDelivered
 from coordinator.protocol.values import AcknowledgeType
 from share_sink.columns import (
     ACKNOWLEDGEMENT,
@@ -29,6 +31,7 @@ from share_sink.columns import (
     Columns,
 )
 from share_sink.errors import IncompleteReceipt, InvalidReleaseDelay, RenewRefused, UnknownOutcome
+from share_sink.sink import Sink
 
 LARGEST_DELAY_MS = 2**31 - 1
 _WORDS = pa.array(["accept", "release", "reject"])
@@ -54,8 +57,8 @@ def is_rejected(outcomes: pa.Table) -> Any:
 
 
 def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
-    """A run for each row, in their order; a table of coordinator.protocol.outcome_rows.SCHEMA. Letters and reasons are nobody's
-    yet; a delay means something of released rows only. IncompleteReceipt, UnknownOutcome, RenewRefused,
+    """A run for each row, in their order; a table of coordinator.protocol.outcome_rows.SCHEMA. Letters and reasons are
+    nobody's yet; a delay means something of released rows only. IncompleteReceipt, UnknownOutcome, RenewRefused,
     InvalidReleaseDelay."""
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}
     _check_receipts(receipt)
@@ -74,6 +77,31 @@ def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
         ],
         schema=SCHEMA,
     )
+
+
+def check_delivered(outcomes: pa.Table, sink: Sink) -> None:
+    """NeverDelivered for a row that no delivery of the group can have had, before anything is written for it; as far as
+    that was known when the sink was opened. A topic that was made anew since is the coordinator's to refuse."""
+    group_id, ends, known = sink.options.group_id, sink.opened.ends, sink.opened.topic_ids
+    wrong = pc.or_(pc.less(outcomes["first"], 0), pc.less(outcomes["delivery_count"], 1))
+    if pc.any(wrong).as_py():
+        raise _never(outcomes.filter(wrong), group_id, "offsets begin at 0, and delivery counts at 1")
+    for most in outcomes.group_by(["topic", "partition"]).aggregate([("last", "max")]).to_pylist():
+        topic = most["topic"]
+        end = ends.get(topic, {}).get(str(most["partition"]))
+        if not ends or sink.topic_ids.get(topic, known.get(topic)) != known.get(topic):
+            continue
+        if end is None or most["last_max"] >= end:
+            of_topic = pc.equal(outcomes["topic"], topic)
+            of_partition = pc.and_(of_topic, pc.equal(outcomes["partition"], most["partition"]))
+            rows = outcomes.filter(pc.and_(of_partition, pc.greater_equal(outcomes["last"], end or 0)))
+            reason = "the group does not read this partition"
+            raise _never(rows, group_id, reason if end is None else f"no offset from {end} on was handed out")
+
+
+def _never(rows: pa.Table, group_id: str, reason: str) -> NeverDelivered:
+    topic, partition, offset, _, count = (rows[name][0].as_py() for name in rows.column_names[:5])
+    return NeverDelivered(row=f"{topic}-{partition}@{offset} ({count})", group_id=group_id, reason=reason)
 
 
 def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -> pa.Table:

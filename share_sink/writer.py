@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,14 +20,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from coordinator.protocol.messages import OutcomesStaged, SinkOpened, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce
-from share_sink.archive.batches import discard_batch, finish_batch
+from share_sink.archive.batches import check_files, discard_batch, finish_batch
 from share_sink.rejected import RejectedRows
-from share_sink.rows import is_rejected, outcome_rows, rejected_rows
+from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
 from share_sink.sink import Sink, coordinator_of
 
 _log = logging.getLogger(__name__)
 
 NO_BATCH = -1
+ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 _QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
 """Spark's local properties of a task: a query sets its run as the job group, also in foreachBatch (seen)."""
 
@@ -47,8 +49,8 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcomes(WriterCommitMessage):
-    """What one task's rows say: ``runs`` as an Arrow stream of coordinator.protocol.outcome_rows.SCHEMA. ``opened`` is what its
-    writer was pinned to; ``files`` are those of the archive."""
+    """What one task's rows say: ``runs`` as an Arrow stream of coordinator.protocol.outcome_rows.SCHEMA. ``opened`` is
+    what its writer was pinned to; ``files`` are those of the archive."""
 
     batch: Batch
     opened: SinkOpened
@@ -96,10 +98,12 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
     batch = _batch_of(sink, context)
     decided: list[pa.Table] = []
     rows = 0
-    with RejectedRows(sink, batch.query_id, batch.batch_id, context.partitionId() if context else 0) as rejected:
+    task_id = context.partitionId() if context else 0
+    with RejectedRows(sink, batch.query_id, batch.batch_id, task_id, batch.run_id) as rejected:
         for record_batch in batches:
             rows += record_batch.num_rows
             outcomes = outcome_rows(record_batch, sink.columns)
+            check_delivered(outcomes, sink)
             if rejected.are_kept:
                 rejected.add(rejected_rows(record_batch, sink.columns, outcomes))
                 outcomes = outcomes.filter(pc.invert(is_rejected(outcomes)))
@@ -123,32 +127,32 @@ def commit_batch(
     batch = tasks[0].batch if tasks else _batch_of(sink, None)
     if batch_id is not None:
         batch = replace(batch, batch_id=batch_id)
+    files = [file for task in tasks for file in task.files]
     if sink.archive:
-        files = [file for task in tasks for file in task.files]
-        finish_batch(
-            sink.archive,
-            files,
-            group_id=sink.options.group_id,
-            query_id=batch.query_id,
-            batch_id=batch.batch_id,
-            run_id=batch.run_id,
-            write=sink.options.batch_write,
-        )
-    opened = tasks[0].opened if tasks else sink.opened
+        check_files(sink.archive, files)
+    runs = coalesce(pa.concat_tables([SCHEMA.empty_table(), *(_from_bytes(task.runs) for task in tasks)]))
+    incarnation, topic_ids = _pinned(batch.run_id, tasks[0].opened if tasks else sink.opened)
+    topic_ids = {**topic_ids, **sink.topic_ids}
+    named = pc.unique(runs["topic"]).to_pylist()
     request = StageOutcomes(
         group_id=sink.options.group_id,
-        incarnation=_incarnation(batch.run_id, opened.incarnation),
-        topic_ids=opened.topic_ids,
+        incarnation=incarnation,
+        topic_ids={topic: topic_ids[topic] for topic in named if topic in topic_ids},
         query_id=batch.query_id if batch.is_query else "",
+        acknowledgement_mode=sink.options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
+        replaces=sink.options.replaces,
         batch_id=batch.batch_id,
         rows=sum(task.rows for task in tasks),
         lost_replacements=sum(task.lost_replacements for task in tasks),
         fail_on_stale=sink.options.fail_on_stale,
     )
-    runs = coalesce(pa.concat_tables([SCHEMA.empty_table(), *(_from_bytes(task.runs) for task in tasks)]))
     staged = coordinator_of(sink.options).call_with_rows(request, runs)
     assert isinstance(staged, OutcomesStaged)
     _say_stale(sink.options.group_id, batch, staged)
+    if sink.archive and staged.attempt is not None:
+        finish_batch(sink.archive, files, attempt=staged.attempt, **_place_of(sink, batch))
+    elif sink.archive:
+        abort_batch(sink, messages)  # no row's outcome counts: the archive stays as it is
     return staged
 
 
@@ -156,16 +160,20 @@ def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> N
     """Nothing is staged. Dead letters stay where they are, with origins by which they are known."""
     batch = next((message.batch for message in messages if isinstance(message, TaskOutcomes)), None)
     if sink.archive and batch is not None:
-        discard_batch(
-            sink.archive,
-            group_id=sink.options.group_id,
-            query_id=batch.query_id,
-            batch_id=batch.batch_id,
-            write=sink.options.batch_write,
-        )
+        discard_batch(sink.archive, **_place_of(sink, batch))
 
 
 # --- inside
+
+
+def _place_of(sink: Sink, batch: Batch) -> dict[str, Any]:
+    return {
+        "group_id": sink.options.group_id,
+        "query_id": batch.query_id,
+        "batch_id": batch.batch_id,
+        "run_id": batch.run_id,
+        "write": sink.options.batch_write,
+    }
 
 
 def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
@@ -180,19 +188,24 @@ def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
     )
 
 
-_incarnations: dict[str, str] = {}
-"""Run of a query -> the group's incarnation that its first batch was pinned to, while this process lives."""
+_pins: dict[str, tuple[str, dict[str, str]]] = {}
+"""Run of a query -> the group's incarnation, and its topics' ids by name, as the run met them first, while this process
+lives."""
 _RUNS_KEPT = 64
 
 
-def _incarnation(run_id: str, opened: str) -> str:
-    """A writer is made anew for each batch: what the first one was pinned to holds for the whole run, so that a group
-    that is deleted and made anew below a running query never gets the old one's outcomes."""
-    if not run_id or not opened:
-        return opened
-    while len(_incarnations) >= _RUNS_KEPT:
-        del _incarnations[next(iter(_incarnations))]
-    return _incarnations.setdefault(run_id, opened)
+def _pinned(run_id: str, opened: SinkOpened) -> tuple[str, dict[str, str]]:
+    """A writer is made anew for each batch, in foreachBatch when the batch was read long ago: what a run met first
+    holds for all of it, so that a group or a topic that is deleted and made anew below a running query never gets the
+    old one's outcomes."""
+    if not run_id or not opened.incarnation:
+        return opened.incarnation, opened.topic_ids
+    while run_id not in _pins and len(_pins) >= _RUNS_KEPT:
+        del _pins[next(iter(_pins))]
+    incarnation, topic_ids = _pins.setdefault(run_id, (opened.incarnation, {}))
+    for topic, topic_id in opened.topic_ids.items():
+        topic_ids.setdefault(topic, topic_id)
+    return incarnation, topic_ids
 
 
 def _say_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from coordinator.protocol.values import GROUP_OF_COLUMN
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -31,8 +33,8 @@ _WITHOUT_HEADERS = pa.schema([*_FIELDS, _DELIVERY_COUNT])
 _WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS), _DELIVERY_COUNT])
 
 
-def spark_schema(include_headers: bool = False) -> StructType:
-    """The columns as Spark's schema."""
+def spark_schema(include_headers: bool = False, group_id: str = "") -> StructType:
+    """The columns as Spark's schema; those of the receipt say in their metadata which group they are of."""
     from pyspark.sql.types import (
         ArrayType,
         BinaryType,
@@ -44,18 +46,19 @@ def spark_schema(include_headers: bool = False) -> StructType:
         TimestampType,
     )
 
+    group = {GROUP_OF_COLUMN: group_id} if group_id else None
     header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     return StructType(
         [
             StructField("key", BinaryType()),
             StructField("value", BinaryType()),
-            StructField("topic", StringType()),
-            StructField("partition", IntegerType()),
-            StructField("offset", LongType()),
+            StructField("topic", StringType(), metadata=group),
+            StructField("partition", IntegerType(), metadata=group),
+            StructField("offset", LongType(), metadata=group),
             StructField("timestamp", TimestampType()),
             StructField("timestampType", IntegerType()),
             *([StructField("headers", ArrayType(header))] if include_headers else []),
-            StructField("deliveryCount", IntegerType()),
+            StructField("deliveryCount", IntegerType(), metadata=group),
         ]
     )
 

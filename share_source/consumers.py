@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, is_refused
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
@@ -34,6 +34,7 @@ KEPT = 16
 # The user's own settings win over these.
 _DEFAULTS = {
     "client.id": "sharegroup",
+    "log_level": "0",  # librdkafka would write a line to stderr for each try to connect; a task says what it waits for
     "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
     "fetch.queue.backoff.ms": "2",  # 1000 by default: a stall each time that the queue is full
     "queued.min.messages": "20000",  # more prefetched is more memory touched: +20% CPU a record with 100,000
@@ -111,6 +112,8 @@ class KeptConsumer:
         self.config = config
         self.idle_since_s = 0.0
         self.last_error = "nothing"
+        self.refused = ""
+        """Why the brokers refuse this client, as long as no record came since; empty if they don't."""
         self.misses_topic = False
         """Whether the client said that a topic is not there, since somebody last set this back."""
         self.standings: dict[Key, Standing] = {}
@@ -121,7 +124,10 @@ class KeptConsumer:
 
     def _note(self, error: KafkaError) -> None:
         """An error of the client as a whole; some of a topic's come here too, and don't name it."""
-        self.last_error = error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+            self.last_error = error.str()
+        if is_refused(error):
+            self.refused = error.str()
         self.misses_topic |= error.code() in GONE_TOPIC
 
     def serves(self, wanted: Mapping[Key, Place]) -> int:

@@ -59,7 +59,7 @@ class ShareGroupDataSource(DataSource):
         options = SourceOptions.parse(self.options)
         options.check_kafka_config()
         check_cluster(options)
-        return spark_schema(options.include_headers)
+        return spark_schema(options.include_headers, options.group_id)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return ShareGroupStreamReader(SourceOptions.parse(self.options))

@@ -21,8 +21,10 @@ OPTIONS = (
     Option(
         "subscribePattern",
         "one of three",
-        "Topics whose whole name matches this regular expression, also those created later.",
-        "there it is Java's expression, here Python's",
+        "Topics whose whole name matches this regular expression in RE2's syntax, also those created later. Names that "
+        "begin with two underscores, and share-group-state, are in no pattern.",
+        "there it is Java's expression; RE2's has no lookahead, lookbehind, backreference, possessive quantifier or "
+        "atomic group, and at most 10,000 characters",
     ),
     Option("assign", "one of three", 'Partitions to read, as JSON: {"orders":[0,1]}.'),
     Option(
@@ -50,8 +52,9 @@ OPTIONS = (
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
-        "120000",
+        "share.broker.outage.timeout.ms, at least 120000",
         "A task that gets nothing from the broker for this long, while there is something to read, fails.",
+        "there 120000",
     ),
     Option(
         "kafka.*",
@@ -89,8 +92,8 @@ REFUSED: dict[str, tuple[str, str]] = {
         "Use trigger(processingTime=...) for larger batches.",
     ),
     "maxTriggerDelay": ("it goes with minOffsetsPerTrigger.", "Use trigger(processingTime=...)."),
-    "fetchOffset.numRetries": (_COORDINATOR_ASKS, "Remove it, or set share.coordinator.broker.timeout.ms."),
-    "fetchOffset.retryIntervalMs": (_COORDINATOR_ASKS, "Remove it, or set share.coordinator.broker.timeout.ms."),
+    "fetchOffset.numRetries": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
+    "fetchOffset.retryIntervalMs": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
     "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
     "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),
     "topic": ("it is an option of a sink.", "Use subscribe."),

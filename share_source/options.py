@@ -15,13 +15,15 @@ from coordinator.client import kafka_options
 from coordinator.client.option_errors import InvalidOption
 from coordinator.client.options import by_lower_name, configs, count, flag, group_id
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.topic_names import check_pattern, check_topic
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.offset_options import parse_assign, parse_starting_offsets
 from share_source.option_table import TABLE
 
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
-_POLL_TIMEOUT_MS = 120_000
+LEAST_POLL_TIMEOUT_MS = 120_000
+"""Of a task, where nobody named one: Spark's own."""
 _NOTHING: tuple[object, ...] = (None, (), {})
 
 
@@ -45,15 +47,15 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    poll_timeout_ms: int = _POLL_TIMEOUT_MS
+    poll_timeout_ms: int = LEAST_POLL_TIMEOUT_MS
     kafka_config: dict[str, str] = field(default_factory=dict)
     group_configs: dict[str, str] = field(default_factory=dict)
     coordinator_configs: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> SourceOptions:
-        """From Spark's options, names in any case; the named errors of coordinator.config.resolved, .client.option_errors and
-        share_source.errors."""
+        """From Spark's options, names in any case; the named errors of coordinator.config.resolved,
+        .client.option_errors and share_source.errors."""
         given = by_lower_name(options)
         group_configs, coordinator_configs = configs(given)
         TABLE.check_names(given)
@@ -71,7 +73,7 @@ class SourceOptions:
             max_records_per_partition=count(given, "maxRecordsPerPartition"),
             include_headers=flag(given, "includeHeaders", default=False),
             fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
-            poll_timeout_ms=count(given, "kafkaConsumer.pollTimeoutMs") or _POLL_TIMEOUT_MS,
+            poll_timeout_ms=count(given, "kafkaConsumer.pollTimeoutMs") or _poll_timeout_ms(coordinator_configs),
             kafka_config=kafka_config,
             group_configs=group_configs,
             coordinator_configs=coordinator_configs,
@@ -94,6 +96,11 @@ class SourceOptions:
         )
 
 
+def _poll_timeout_ms(coordinator_configs: Mapping[str, str]) -> int:
+    """Where nobody named one: a task rides out what its query does."""
+    return max(CoordinatorConfig.parse(coordinator_configs).share_broker_outage_timeout_ms, LEAST_POLL_TIMEOUT_MS)
+
+
 def _subscription(
     given: Mapping[str, str],
 ) -> tuple[tuple[str, ...], str | None, dict[str, tuple[int, ...]] | None]:
@@ -107,7 +114,10 @@ def _subscription(
         return _topics(text), None, None
     if named[0] == "subscribePattern":
         return (), _pattern(text), None
-    return (), None, parse_assign(text)
+    assign = parse_assign(text)
+    for topic in assign:
+        check_topic(topic)
+    return (), None, assign
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -118,14 +128,12 @@ def _topics(text: str) -> tuple[str, ...]:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             problem = f"{topic!r} can't be a topic's name (letters, digits, '.', '_' and '-', at most 249)."
             raise InvalidOption(option="subscribe", problem=problem)
+        check_topic(topic)
     return topics
 
 
 def _pattern(text: str) -> str:
     if not text:
         raise InvalidOption(option="subscribePattern", problem="it is empty.")
-    try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidOption(option="subscribePattern", problem=f"{text!r} is no regular expression: {error}.") from None
+    check_pattern(text)
     return text

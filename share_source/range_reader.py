@@ -21,6 +21,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from coordinator.protocol.errors import BrokerSecurityFailed
+from coordinator.protocol.librdkafka import Silence
+from coordinator.protocol.outage import Outage
 from share_source.consumers import (
     GONE_TOPIC,
     READ_THROUGH_RECORDS,
@@ -44,6 +47,12 @@ HELD_RECORDS = 10_000
 
 GONE_PAUSES_S = (0.0, 0.3, 0.7)
 _SLICE_S = 0.5  # a wait in C is not interrupted by signals
+
+SILENT_S = 5.0
+"""A task that had no record for so long says so."""
+REFUSED_S = 15.0
+"""So long a client that the brokers refuse tries again: one of them may have been just about to leave."""
+_outage = Outage(logger, "sharegroup, a task's records", ", reading again for as long as its timeout says")
 
 _GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
 
@@ -116,16 +125,17 @@ class _Reader:
         self._task = task
         self._cursors = {cursor.key: cursor for cursor in cursors}
         self._open = dict(self._cursors)
-        self._progress_s = time.monotonic()
+        self._silence = Silence()
 
     def drain(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Read to the end of all ranges; full batches come out, the rest stays in ``rows``."""
-        self._progress_s = time.monotonic()
+        self._silence.ends()
+        self.consumer.refused = ""  # what was told an earlier task
         self._take_held(rows)
         while self._open:
             if not rows.room:
                 yield rows.build()
-                self._progress_s = time.monotonic()  # the time that Spark took is not the broker's
+                self._silence.ends()  # the time that Spark took is not the broker's
             self._read_on(rows)
 
     def _take_held(self, rows: Rows) -> None:
@@ -164,7 +174,8 @@ class _Reader:
             return  # left before, since enough of it is held
         at.seen = max(at.seen, end)
         if cursor.key in self._open:
-            self._progress_s = time.monotonic()
+            self._silence.ends()
+            _outage.answered(_kind(cursor))
             cursor.reached(min(at.seen, cursor.last + 1))
             at.start = cursor.position
             if cursor.done:
@@ -255,9 +266,17 @@ class _Reader:
 
     def _patience_s(self) -> float:
         """How long to wait for the next record, at most; ReadTimeout when it is overdue."""
-        left_s = self._progress_s + self._task.poll_timeout_ms / 1000 - time.monotonic()
-        if left_s <= 0 and self._open:
-            late = next(iter(self._open.values()))
+        silent_s = self._silence.lasts_s()
+        left_s = self._task.poll_timeout_ms / 1000 - silent_s
+        if not self._open:
+            return min(left_s, _SLICE_S)
+        late = next(iter(self._open.values()))
+        if self.consumer.refused and silent_s > REFUSED_S:
+            addresses = self._task.kafka_config["bootstrap.servers"]
+            raise BrokerSecurityFailed(addresses=addresses, reason=self.consumer.refused)
+        if silent_s > SILENT_S:
+            _outage.failed(_kind(late), time.monotonic() - silent_s, f"{_kind(late)}: {self.consumer.last_error}")
+        if left_s <= 0:
             raise ReadTimeout(
                 topic=late.topic,
                 partition=late.partition,
@@ -267,3 +286,7 @@ class _Reader:
                 reason=self.consumer.last_error,
             )
         return min(left_s, _SLICE_S)
+
+
+def _kind(cursor: RangeCursor) -> str:
+    return f"{cursor.topic}-{cursor.partition}"

@@ -32,6 +32,7 @@ from share_source.errors import TriggerOnceRefused
 from share_source.member import open_session
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
+from share_source.plan_log import named_left_out, warn_given_up, warn_left_out
 from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
 from share_source.range_reader import ReadTask, read_task
 
@@ -44,6 +45,7 @@ NO_LIMIT = ReadMaxRows(2**63 - 1)
 """What a query without maxOffsetsPerTrigger has for a limit: only Trigger.Once sends ReadAllAvailable then."""
 
 WAIT_MS = 100
+ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 REPORT_EVERY_S = 1.0
 
 
@@ -89,17 +91,32 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         offset = PlanOffset.parse(start, self._options.group_id)
         session = self._joined_as(offset.member_id)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit != NO_LIMIT else None
-        reply = session.call(
-            NextPlan,
-            start=offset.number,
-            max_records=most,
-            wait_ms=0 if self._available_now else WAIT_MS,
-            until=self._until,
-        )
-        assert isinstance(reply, PlanReply)
+        reply = self._next_plan(session, offset.number, most)
+        warn_given_up(self._options.group_id, reply.given_up)
         if not reply.plan.number:
             return start
         return plan_offset(offset.group_id, offset.member_id, reply.plan)
+
+    def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
+        """The answer, once ``start`` is completed: the coordinator may have to read much of the log for that."""
+        while True:
+            reply = session.call(
+                NextPlan,
+                start=start,
+                max_records=most,
+                wait_ms=0 if self._available_now else WAIT_MS,
+                until=self._until,
+            )
+            assert isinstance(reply, PlanReply)
+            if not reply.undecided_left:
+                return reply
+            logger.warning(
+                "share group %s, plan %s: the batch is committed; before what no sink decided is released, the "
+                "coordinator looks in the log whether it exists: %d offset(s) left",
+                self._options.group_id,
+                start,
+                reply.undecided_left,
+            )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the plan ``end``. Member and plan are its alone: batch 0 is replayed with a new ``start``."""
@@ -112,9 +129,14 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _take_up(self, offset: PlanOffset) -> list[InputPartition]:
         session = self._joined_as(offset.member_id)
-        reply = session.call(UsePlan, number=offset.number, fail_on_data_loss=self._options.fail_on_data_loss)
+        reply = session.call(
+            UsePlan,
+            number=offset.number,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
+        )
         assert isinstance(reply, PlanReply)
-        self._say_left_out(offset.number, reply.left_out)
+        warn_left_out(self._options.group_id, offset.number, reply.left_out)
         if reply.data_loss:
             loss = self._data_loss(reply.data_loss)
             if self._options.fail_on_data_loss:
@@ -180,23 +202,9 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._until = reply.ends
         return self._session
 
-    def _say_left_out(self, number: str, left_out: Sequence[LeftOut]) -> None:
-        for out in left_out:
-            logger.warning(
-                "share group %s, plan %s: %s-%s offsets %s to %s are not in the replayed batch (%s)",
-                self._options.group_id,
-                number,
-                out.topic,
-                out.partition,
-                out.first,
-                out.last,
-                out.reason,
-            )
-
     def _data_loss(self, lost: Sequence[LeftOut]) -> DataLoss:
-        ranges = ", ".join(f"{o.topic}-{o.partition} offsets {o.first} to {o.last}" for o in lost[:20])
         return DataLoss(
             group_id=self._options.group_id,
-            count=sum(o.last - o.first + 1 for o in lost),
-            ranges=ranges + (f" and {len(lost) - 20} more" if len(lost) > 20 else ""),
+            count=sum(out.count for out in lost),
+            ranges=named_left_out(lost),
         )

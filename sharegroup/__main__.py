@@ -9,6 +9,7 @@ import click
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.process.process_exit import end_process
 from sharegroup.coordinator import coordinator
+from sharegroup.demo.command import demo
 from sharegroup.dlq import dlq
 
 
@@ -19,6 +20,7 @@ def cli() -> None:
 
 
 cli.add_command(coordinator)
+cli.add_command(demo)
 cli.add_command(dlq)
 
 

@@ -31,9 +31,16 @@ hypothesis.settings.load_profile("sharegroup")
 TopicFactory = Callable[..., str]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is fast comes first: pure tests, then those with a broker, then those with Spark."""
-    items.sort(key=_cost)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the tests marked soak, and no others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `soak` run with --soak alone. Fast tests come first: pure tests, a broker's, then Spark's."""
+    soaks = bool(config.getoption("--soak"))
+    chosen = [item for item in items if bool(item.get_closest_marker("soak")) == soaks]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = sorted(chosen, key=_cost)
 
 
 def _cost(item: pytest.Item) -> int:

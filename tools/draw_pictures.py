@@ -3,8 +3,8 @@
 python tools/draw_pictures.py            draws them
 python tools/draw_pictures.py --check    exit 1 if one is stale
 
-The state diagram is drawn from ``coordinator.core.record_state.TRANSITIONS``: a move between two states that had none before
-fails here until it has a place in ``EDGES``. The other two are told step by step in ``BATCH`` and ``CRASH``.
+The state diagram is drawn from ``coordinator.core.record_state.TRANSITIONS``: a move between two states that had none
+before fails here until it has a place in ``EDGES``. The other two are told step by step in ``BATCH`` and ``CRASH``.
 """
 
 from __future__ import annotations

@@ -1,33 +1,46 @@
 """The coordinator's client: one call for any request; named errors; a coordinator that died is found or started again.
 
-Every request may be repeated, by protocol: asked twice, it answers the same or changes nothing more.
+Every request may be repeated, by protocol: asked twice, it answers the same or changes nothing more. So an outage, of
+the brokers or of the coordinator, is ridden out here: by the asking query's own patience, whoever started the
+coordinator.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
 import tenacity
 
 from coordinator.client.cluster_metadata import cluster_id
-from coordinator.client.connection import Connection, Unreachable
+from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, store_of
+from coordinator.client.patience import StopAfterTrying
+from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    BrokerSecurityFailed,
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
     NotCoordinator,
     ShareGroupError,
     StateStoreInUse,
 )
+from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.outage import Outage
 
-RETRY_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 15.0
-"""For the first connection to an endpoint: what is wrong with it is told soon."""
+"""For the first connection to an endpoint: what is wrong with it is an error soon."""
+FIRST_CALL_TIMEOUT_S = 60.0
+"""For the call by which a member joins: a coordinator that moves is waited for, brokers that are away are not."""
 ENDPOINT = "share.coordinator.endpoint"
+
+_log = logging.getLogger(__name__)
 
 
 class Directory(Protocol):
@@ -47,13 +60,22 @@ class Directory(Protocol):
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
         """What is said of a coordinator that did not answer for the whole time of trying."""
 
+    def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
+        """What is said of one that answered for the whole time that it can't serve, the last time with ``error``."""
+
+    def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
+        """The brokers refuse the coordinator's credentials. Returns if another one, with ours, can take its place:
+        BrokerSecurityFailed if not."""
+
 
 class CoordinatorClient:
     """Thread-safe; made by :meth:`connect`."""
 
-    def __init__(self, directory: Directory, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+    def __init__(self, directory: Directory, *, retry_timeout_s: float) -> None:
+        """``retry_timeout_s``: how long an outage is ridden out, in seconds."""
         self._directory = directory
         self._retry_timeout_s = retry_timeout_s
+        self._outage = _outage(str(getattr(directory, "where", directory)), retry_timeout_s)
         self._connecting = threading.Lock()
         self._connections: dict[str, Connection] = {}
 
@@ -66,17 +88,25 @@ class CoordinatorClient:
         endpoint: str | None = None,
         *,
         configs: Mapping[str, str] | None = None,
-        retry_timeout_s: float = RETRY_TIMEOUT_S,
+        retry_timeout_s: float | None = None,
+        in_batch: bool = False,
     ) -> CoordinatorClient:
         """With ``endpoint``: to the standalone coordinators there; ``configs`` may say where their token and their
         certificates are. Without: to the coordinator of this cluster and state store
-        (share.state.store), which is started if need be; ``configs`` are then its own."""
+        (share.state.store), which is started if need be; ``configs`` are then its own. ``retry_timeout_s`` None:
+        share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached the cluster, so an
+        outage is ridden out here too; else brokers that are away are an error soon (BrokerNotReachable)."""
+        may_pass = _may_pass if in_batch else _may_pass_soon
+        if retry_timeout_s is None:
+            retry_timeout_s = CoordinatorConfig.parse(configs).share_broker_outage_timeout_ms / 1000
         if endpoint:
             directory: Directory = Endpoints.of({**(configs or {}), ENDPOINT: endpoint})
             client = cls(directory, retry_timeout_s=retry_timeout_s)
-            client._retried(min(retry_timeout_s, CONNECT_TIMEOUT_S), "", client._connected)
+            patience_s = retry_timeout_s if in_batch else min(retry_timeout_s, CONNECT_TIMEOUT_S)
+            client._retried(patience_s, may_pass, "", client._connected)
             return client
-        found = cluster_id(bootstrap_servers, kafka_config or {})
+        outage = _outage(bootstrap_servers, retry_timeout_s)
+        found = _ride_out(outage, retry_timeout_s, may_pass, cluster_id, bootstrap_servers, kafka_config or {})
         directory = OnDemand(
             bootstrap_servers=bootstrap_servers,
             kafka_config=dict(kafka_config or {}),
@@ -85,7 +115,10 @@ class CoordinatorClient:
             configs=dict(configs or {}),
         )
         client = cls(directory, retry_timeout_s=retry_timeout_s)
-        client._connected()
+        if in_batch:
+            client._retried(retry_timeout_s, may_pass, "", client._connected)
+        else:
+            client._connected()
         return client
 
     def __repr__(self) -> str:
@@ -96,14 +129,20 @@ class CoordinatorClient:
         """The process that answers; of several that share the groups, one."""
         return self._connected().endpoint.pid
 
-    def call(self, request: Any) -> Any:
-        """The reply, or a ShareGroupError. CoordinatorNotAvailable or CoordinatorUnreachable if none could be had for
-        the retry timeout."""
-        return self._retried(self._retry_timeout_s, getattr(request, "group_id", ""), self._once, request)
+    def call(self, request: Any, *, answer_timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        """The reply, or a ShareGroupError. While brokers or coordinator are away it is asked again, for the retry
+        timeout: OutageTooLong, or CoordinatorUnreachable. A new member's join is the first that a query asks, so what
+        is wrong is an error soon (BrokerNotReachable). ``answer_timeout_s``: after so long without an answer it is
+        asked again."""
+        is_first = isinstance(request, JoinGroup) and request.member_epoch is None
+        timeout_s = min(self._retry_timeout_s, FIRST_CALL_TIMEOUT_S) if is_first else self._retry_timeout_s
+        may_pass = _may_pass_soon if is_first else _may_pass
+        group_id = getattr(request, "group_id", "")
+        return self._retried(timeout_s, may_pass, group_id, self._once, request, None, answer_timeout_s)
 
     def call_with_rows(self, request: Any, rows: pa.Table) -> Any:
         """As ``call``, for a request whose records come as Arrow rows beside it."""
-        return self._retried(self._retry_timeout_s, request.group_id, self._once, request, rows)
+        return self._retried(self._retry_timeout_s, _may_pass, request.group_id, self._once, request, rows)
 
     def close(self) -> None:
         """Close the connections; a coordinator on demand leaves by itself."""
@@ -114,25 +153,29 @@ class CoordinatorClient:
 
     # --- inside
 
-    def _retried(self, timeout_s: float, group_id: str, function: Any, *arguments: Any) -> Any:
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_pass),
-            stop=tenacity.stop_after_delay(timeout_s),
-            wait=tenacity.wait_random_exponential(multiplier=0.05, max=2.0),
-            reraise=True,
-        )
+    def _retried(
+        self, timeout_s: float, may_pass: Callable[[BaseException], bool], group_id: str, function: Any, *arguments: Any
+    ) -> Any:
         try:
-            return retrying(function, *arguments)
+            return _ride_out(self._outage, timeout_s, may_pass, function, *arguments)
         except Unreachable as error:
             raise self._directory.gone(group_id, str(error)) from error
+        except (CoordinatorNotAvailable, BrokerNotReachable) as error:
+            if not may_pass(error) or timeout_s < self._retry_timeout_s:  # a first call's patience is no outage's
+                raise
+            raise self._directory.gave_up(group_id, int(timeout_s * 1000), error) from error
 
-    def _once(self, request: Any, rows: pa.Table | None = None) -> Any:
+    def _once(self, request: Any, rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         connection = self._connected(getattr(request, "group_id", ""))
         try:
-            return connection.call(request) if rows is None else connection.call_with_rows(request, rows)
+            return connection.call(request, timeout_s) if rows is None else connection.call_with_rows(request, rows)
         except (Unreachable, NotCoordinator):
             self._forget(connection)
             raise
+        except BrokerSecurityFailed as error:
+            self._directory.renew(connection, error)
+            self._forget(connection)
+            raise Unreachable("it left, since the brokers refuse its credentials") from error
         except CoordinatorNotAvailable:
             if self._directory.by_group:  # perhaps it lost touch with its fleet, and another serves the group now
                 self._forget(connection)
@@ -151,8 +194,40 @@ class CoordinatorClient:
         # Not closed: another thread may be in a call on it; it goes when the last one has dropped it.
 
 
+def _outage(where: str, timeout_s: float) -> Outage:
+    hint = f", asking again for {timeout_s:.0f} s (share.broker.outage.timeout.ms)"
+    return Outage(_log, f"sharegroup, {where}", hint)
+
+
+def _ride_out(
+    outage: Outage, timeout_s: float, may_pass: Callable[[BaseException], bool], function: Any, *arguments: Any
+) -> Any:
+    """What the function returns, called again while what it raises may pass; after that time what it raised last."""
+    began_s = time.monotonic()
+    kind = type(arguments[0]).__name__ if arguments else ""
+
+    def failed(state: tenacity.RetryCallState) -> None:
+        outage.failed(kind, began_s, state.outcome and state.outcome.exception())
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(may_pass),
+        stop=StopAfterTrying(timeout_s),
+        wait=tenacity.wait_random_exponential(multiplier=0.05, max=2.0),
+        before_sleep=failed,
+        reraise=True,
+    )
+    answer = retrying(function, *arguments)
+    outage.answered(kind)
+    return answer
+
+
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, ShareGroupError):
         # An owner that is leaving lets the store go only when it has answered what runs.
         return error.retriable or isinstance(error, (CoordinatorNotStarted, StateStoreInUse))
     return isinstance(error, Unreachable)
+
+
+def _may_pass_soon(error: BaseException) -> bool:
+    """Before anything has worked: a broker that can't be reached may be a wrong address."""
+    return _may_pass(error) and not isinstance(error, BrokerNotReachable)

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.protocol.librdkafka import new_client
+from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
+from coordinator.protocol.librdkafka import Complaints, new_client
 
 BROKER_TIMEOUT_S = 15.0
+ATTEMPT_S = 1.0
+"""After so long a look at what the client says of itself: a refusal is no reason to wait."""
 
 
 def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> Any:
     """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics. BrokerNotReachable within 15 s, naming addresses
-    only; InvalidKafkaConfig."""
+    only; BrokerSecurityFailed as soon as they refuse the client; InvalidKafkaConfig."""
+    complaints = Complaints()
     config: dict[str, Any] = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
-    reasons: list[str] = []
-    config["error_cb"] = lambda error: reasons.append(error.name())
-    admin = new_client(AdminClient, config)
-    try:
-        return admin.list_topics(timeout=BROKER_TIMEOUT_S)
-    except KafkaException as error:
-        admin.poll(0)
-        told = [reason for reason in reasons if reason != "_ALL_BROKERS_DOWN"]
-        raise BrokerNotReachable(
-            addresses=bootstrap_servers,
-            timeout_ms=int(BROKER_TIMEOUT_S * 1000),
-            reason=told[-1] if told else error.args[0].name(),
-        ) from None
+    admin = new_client(AdminClient, {**config, "error_cb": complaints})
+    deadline = time.monotonic() + BROKER_TIMEOUT_S
+    while True:
+        try:
+            return admin.list_topics(timeout=min(ATTEMPT_S, max(deadline - time.monotonic(), 0.1)))
+        except KafkaException as error:
+            admin.poll(0)
+            if complaints.refused:
+                raise BrokerSecurityFailed(addresses=bootstrap_servers, reason=complaints.refused) from None
+            if time.monotonic() < deadline:
+                continue
+            raise BrokerNotReachable(
+                addresses=bootstrap_servers,
+                timeout_ms=int(BROKER_TIMEOUT_S * 1000),
+                reason=complaints.last or error.args[0].name(),
+            ) from None
 
 
 def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:

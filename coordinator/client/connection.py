@@ -32,6 +32,10 @@ class Unreachable(Exception):
     """No answer came: the coordinator has died, left, hangs, or another program has its port now."""
 
 
+class NoAnswer(Unreachable):
+    """No answer came in time: it is slow, or hangs."""
+
+
 class TokenRefused(Unreachable):
     """It does not know the token: another coordinator is there, or the token is wrong."""
 
@@ -46,13 +50,13 @@ class Tls:
 
 
 class Connection:
-    """Thread-safe. ``watched``: a host that is gone, or a process that was stopped, is noticed in some five seconds,
-    also in the middle of a call."""
+    """Thread-safe. A host that is gone, or a process that was stopped, is noticed in some five seconds, also in the
+    middle of a call."""
 
-    def __init__(self, endpoint: Endpoint, tls: Tls | None = None, *, watched: bool = False) -> None:
+    def __init__(self, endpoint: Endpoint, tls: Tls | None = None) -> None:
         self.endpoint = endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        options: dict[str, Any] = {"generic_options": list(_WATCHED) if watched else None}
+        options: dict[str, Any] = {"generic_options": list(_WATCHED)}
         if tls is not None:
             options |= {"tls_root_certs": tls.roots or None, "override_hostname": tls.hostname or None}
         self._client = flight.FlightClient(f"grpc{'+tls' if tls else ''}://{host}:{endpoint.port}", **options)
@@ -88,9 +92,9 @@ class Connection:
             raise _unreachable(error) from error
         return decode_answer(answer.to_pybytes())
 
-    def check_health(self) -> Healthy:
+    def check_health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> Healthy:
         """Whether the process behind it serves; Unreachable."""
-        healthy = self.call(Health(), HEALTH_TIMEOUT_S)
+        healthy = self.call(Health(), timeout_s)
         assert isinstance(healthy, Healthy)
         return healthy
 
@@ -103,5 +107,7 @@ def _unreachable(error: Exception) -> Unreachable:
     name = type(error).__name__
     if isinstance(error, flight.FlightUnauthenticatedError):
         return TokenRefused(name)
+    if isinstance(error, flight.FlightTimedOutError):
+        return NoAnswer(name)
     cause = _CAUSE.search(str(error))
     return Unreachable(f"{name}: {cause.group(1).strip()}" if cause else name)

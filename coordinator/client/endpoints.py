@@ -16,9 +16,11 @@ from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, Tls, Tok
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.protocol.errors import (
+    BrokerSecurityFailed,
     CoordinatorUnreachable,
     CoordinatorVersionMismatch,
     NotAuthorized,
+    OutageTooLong,
     ShareGroupError,
 )
 from coordinator.protocol.secret_files import read_file, read_token
@@ -80,6 +82,16 @@ class Endpoints:
         """What is said of a coordinator that did not answer for the whole time of trying."""
         return CoordinatorUnreachable(endpoints=self.where, reason=reason)
 
+    def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
+        """What is said of one that answered for the whole time that it can't serve."""
+        brokers = f"those of the coordinators at {self.where}"
+        reason = str(error).rstrip(".")
+        return OutageTooLong(group_id=group_id, timeout_ms=timeout_ms, reason=reason, addresses=brokers, log="")
+
+    def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
+        """Its credentials are its administrator's."""
+        raise error
+
     # --- inside
 
     def _ask(self, address: tuple[str, int], group_id: str) -> Connection:
@@ -105,7 +117,7 @@ class Endpoints:
 
     def _connection(self, address: tuple[str, int]) -> Connection:
         host, port = address
-        return Connection(Endpoint(host=host, port=port, token=self.token, pid=0), self.tls_of(host), watched=True)
+        return Connection(Endpoint(host=host, port=port, token=self.token, pid=0), self.tls_of(host))
 
     def _checked(self, connection: Connection) -> Connection:
         health = connection.check_health()

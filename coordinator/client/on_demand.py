@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import select
-import stat
 import subprocess
 import sys
 import tempfile
@@ -25,19 +25,26 @@ import msgspec
 import platformdirs
 from filelock import FileLock, Timeout
 
-from coordinator.client.connection import Connection, Unreachable
+from coordinator.client.cluster_metadata import cluster_id
+from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, NoAnswer, Unreachable
 from coordinator.protocol.errors import (
+    BrokerSecurityFailed,
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
     CoordinatorVersionMismatch,
+    OutageTooLong,
     ShareGroupError,
     UnsafeDirectory,
 )
-from coordinator.protocol.wire import PROTOCOL, Endpoint, LaunchSettings, decode_answer, encode
+from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
+from coordinator.protocol.wire import PROTOCOL, Endpoint, LaunchSettings, StepDown, decode_answer, encode
 
-RUNTIME_VARIABLE = "SHAREGROUP_RUNTIME_DIR"
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
+HEALTH_TRY_S = 0.3
+"""So often a coordinator that does not answer is asked again; meanwhile another one may have taken its place."""
+
+_log = logging.getLogger(__name__)
 
 _children: list[subprocess.Popen[bytes]] = []
 _children_lock = threading.Lock()
@@ -46,10 +53,10 @@ _children_lock = threading.Lock()
 def runtime_dir() -> Path:
     """Where endpoint and lock files are: the user's runtime directory, or one of their own in the temporary one."""
     if named := os.environ.get(RUNTIME_VARIABLE):
-        return _own_dir(Path(named))
-    with contextlib.suppress(OSError, UnsafeDirectory):
-        return _own_dir(Path(platformdirs.user_runtime_dir("sharegroup", appauthor=False)))
-    return _own_dir(Path(tempfile.gettempdir()) / f"sharegroup-{os.getuid()}")
+        return own_dir(Path(named), named=True)
+    with contextlib.suppress(UnsafeDirectory):
+        return own_dir(Path(platformdirs.user_runtime_dir("sharegroup", appauthor=False)), named=False)
+    return own_dir(Path(tempfile.gettempdir()) / f"sharegroup-{os.getuid()}", named=False)
 
 
 def state_dir() -> Path:
@@ -57,20 +64,6 @@ def state_dir() -> Path:
     named = os.environ.get(STATE_VARIABLE)
     path = Path(named or platformdirs.user_state_dir("sharegroup", appauthor=False))
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
-
-
-def _own_dir(path: Path) -> Path:
-    """The directory, made with mode 0700 if it is not there; UnsafeDirectory if others could write to it."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.stat()
-    reason = ""
-    if found.st_uid != os.getuid():
-        reason = f"it belongs to user {found.st_uid}"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        reason = "others may write to it"
-    if reason:
-        raise UnsafeDirectory(path=path, reason=reason, variable=RUNTIME_VARIABLE)
     return path
 
 
@@ -132,25 +125,57 @@ class OnDemand:
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
         """What is said of a coordinator that did not answer for the whole time of trying."""
-        return CoordinatorNotAvailable(group_id=group_id, reason=f"it does not answer ({reason})")
+        said = f"it does not answer ({reason}). Its log: {self.log_path}"
+        return CoordinatorNotAvailable(group_id=group_id, reason=said)
+
+    def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
+        """What is said of one that answered for the whole time that it can't serve."""
+        log = f" The coordinator's log: {self.log_path}"
+        reason = str(error).rstrip(".")
+        return OutageTooLong(
+            group_id=group_id, timeout_ms=timeout_ms, reason=reason, addresses=self.bootstrap_servers, log=log
+        )
+
+    def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
+        """The brokers refuse the coordinator's credentials, which are those of the query that started it. If they take
+        ours, it is asked to leave, and the next call starts another one with ours; BrokerSecurityFailed if not."""
+        cluster_id(self.bootstrap_servers, self.kafka_config)
+        _log.warning(
+            "the brokers refuse the credentials of the coordinator (process %d), and take ours: it is asked to leave, "
+            "and another one is started with ours (%s)",
+            connection.endpoint.pid,
+            error,
+        )
+        with contextlib.suppress(Unreachable):
+            connection.call(StepDown(reason="the brokers refuse its credentials"), HEALTH_TIMEOUT_S)
 
     # --- inside
 
     def _find(self) -> Connection | None:
+        """To the coordinator that the endpoint file names, once it has answered; None if none does."""
+        deadline, asked = time.monotonic() + HEALTH_TIMEOUT_S, None
+        connection: Connection | None = None
+        while (endpoint := self._named()) is not None:
+            if connection is None or endpoint != asked:
+                connection, asked = Connection(endpoint), endpoint
+            try:
+                connection.check_health(HEALTH_TRY_S)
+            except NoAnswer:
+                if time.monotonic() < deadline:
+                    continue
+                return None
+            except Unreachable:
+                return None
+            if endpoint.protocol != PROTOCOL:
+                raise CoordinatorVersionMismatch(pid=endpoint.pid, theirs=endpoint.version, ours=f"protocol {PROTOCOL}")
+            return connection
+        return None
+
+    def _named(self) -> Endpoint | None:
         try:
-            endpoint = msgspec.json.decode(self.endpoint_path.read_bytes(), type=Endpoint)
+            return msgspec.json.decode(self.endpoint_path.read_bytes(), type=Endpoint)
         except (OSError, msgspec.DecodeError):
             return None
-        connection = Connection(endpoint)
-        try:
-            connection.check_health()
-        except Unreachable:
-            connection.close()
-            return None
-        if endpoint.protocol != PROTOCOL:
-            connection.close()
-            raise CoordinatorVersionMismatch(pid=endpoint.pid, theirs=endpoint.version, ours=f"protocol {PROTOCOL}")
-        return connection
 
     def _start(self) -> Connection:
         settings = LaunchSettings(

@@ -19,6 +19,9 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, LeaveGroup
 
+HEARTBEATS_PER_SESSION = 3
+LONGEST_HEARTBEAT_S = 10.0
+"""A heartbeat without an answer for so long, or a third of a session, is sent anew: perhaps to another coordinator."""
 COMES_BACK = 5
 """Times in one call: the group may be loaded again, and every session with it, between coming back and the request."""
 
@@ -117,8 +120,14 @@ class MemberSession:
     def _call(self, request: type[Any], fields: Mapping[str, Any]) -> Any:
         if self._fenced is not None:
             raise self._fenced
-        who = {"group_id": self.group_id, "member_id": self.member_id, "member_epoch": self.member_epoch}
+        who: dict[str, Any] = {
+            "group_id": self.group_id,
+            "member_id": self.member_id,
+            "member_epoch": self.member_epoch,
+        }
         try:
+            if request is Heartbeat:
+                return self._client.call(Heartbeat(**who), answer_timeout_s=heartbeat_timeout_s(self._joined))
             return self._client.call(request(**who, **fields))
         except FencedMemberEpoch as error:
             self._fenced = error
@@ -146,3 +155,8 @@ class MemberSession:
                 _log.warning("heartbeat of %s: %s", self.member_id, error)
             except Exception:  # noqa: BLE001 - whatever it is, without heartbeats each long batch would lose its locks
                 _log.exception("heartbeat of %s", self.member_id)
+
+
+def heartbeat_timeout_s(joined: Joined) -> float:
+    """How long a heartbeat waits for its answer: well below the session, so that the next one comes within it."""
+    return min(joined.session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION, LONGEST_HEARTBEAT_S)

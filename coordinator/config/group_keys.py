@@ -59,6 +59,18 @@ _GROUP_ROWS = (
         "needs a longer one to keep its batch, a test or a latency-bound job a shorter one.",
     ),
     ConfigKey(
+        name="share.member.retention.ms",
+        default=7 * _DAY_MS,
+        low=_HOUR_MS,
+        high=3_650 * _DAY_MS,
+        ours=True,
+        doc="A member that holds nothing and has been away for this long, and up to an eighth longer, may be "
+        "forgotten; the 1,000 that were there last never are. A query whose member was forgotten is refused "
+        "(StalePlan), and needs a new checkpointLocation.",
+        why="Kafka has no members that outlive their session; here their plans and epochs do, so that a batch can be "
+        "replayed. As offsets.retention.minutes does, this bounds what a group keeps of those that are gone.",
+    ),
+    ConfigKey(
         name="share.heartbeat.interval.ms",
         default=5_000,
         low=100,
@@ -112,7 +124,9 @@ _GROUP_ROWS = (
         low=2,
         high=10,
         kip="KIP-1240",
-        doc="How many tries a record has (failures and releases) before it is archived, or isolated in a query.",
+        doc="How many tries a record has, failures and releases together, before it is archived (a ShareConsumer's) or "
+        "set aside (a query's, which failed); and how many releases by queries, whatever its failures, before it is "
+        "archived.",
     ),
     ConfigKey(
         name="share.isolation.base",
@@ -201,7 +215,7 @@ _GROUP_ROWS = (
         choices=("implicit", "explicit"),
         kip="KIP-932",
         doc="What becomes of the records of a completed batch that no sink decided: implicit accepts them, explicit "
-        "releases them.",
+        "releases them. The mode is the batch's: that of its query's own options, or else the group's, when it began.",
         why="Kafka has it as a setting of each consumer; a query's is the group's.",
     ),
     ConfigKey(
@@ -295,6 +309,18 @@ _COORDINATOR_ROWS = (
         why="Kafka has ssl.truststore.* for its own listeners.",
     ),
     ConfigKey(
+        name="share.broker.outage.timeout.ms",
+        default=300_000,
+        low=1_000,
+        high=_DAY_MS,
+        ours=True,
+        doc="How long a query that runs asks again while the Kafka brokers, or the coordinator, are away; then it "
+        "fails. Each query has its own. At its start brokers that can't be reached are an error within seconds. A "
+        "coordinator that was started on demand, and that nobody calls while its brokers are away, leaves after "
+        "share.coordinator.idle.timeout.ms and this time.",
+        why="Kafka's consumers ask for ever.",
+    ),
+    ConfigKey(
         name="share.coordinator.fleet.group.id",
         default="sharegroup-coordinators",
         takes="a Kafka consumer group's id",
@@ -347,7 +373,8 @@ _COORDINATOR_ROWS = (
         low=1_000,
         high=600_000,
         ours=True,
-        doc="How long to try to reach the Kafka brokers before a query fails.",
+        doc="How long the coordinator tries to reach the Kafka brokers before it answers that it can't. A query that "
+        "runs asks again, for share.broker.outage.timeout.ms.",
         why="Kafka's coordinators are the brokers.",
     ),
     ConfigKey(
@@ -382,7 +409,8 @@ _COORDINATOR_ROWS = (
         low=1,
         high=10_000,
         kip="KIP-932",
-        doc="Partitions of the state topic; can't change once it exists.",
+        doc="Partitions that the state topic is made with. Groups are placed among those that it had when the first "
+        "coordinator used it; what is configured, or added to it, later changes nothing.",
         why="Kafka sets no upper bound.",
     ),
     ConfigKey(

@@ -37,6 +37,7 @@ class GroupConfig:
     """A group's configuration, resolved: what was set, else the default. Attributes are the keys in snake case."""
 
     share_session_timeout_ms: int
+    share_member_retention_ms: int
     share_heartbeat_interval_ms: int
     share_record_lock_duration_ms: int
     share_max_lock_extension_ms: int
@@ -74,10 +75,10 @@ class GroupConfig:
             values["share_poison_solo_timeout_ms"] = NEVER_MS
         return cls(**values)
 
-    @property
-    def is_explicit(self) -> bool:
-        """Whether what no sink mentions is released, and not accepted."""
-        return self.share_acknowledgement_mode == "explicit"
+    def is_explicit(self, own: str = "") -> bool:
+        """Whether what no sink mentions is released, and not accepted. ``own``: the mode that a query has set itself;
+        empty: the group's holds."""
+        return (own or self.share_acknowledgement_mode) == "explicit"
 
     @property
     def offset_reset(self) -> OffsetReset:
@@ -93,6 +94,7 @@ class CoordinatorConfig:
     share_coordinator_endpoint: str
     share_coordinator_token_file: str
     share_coordinator_ssl_ca_location: str
+    share_broker_outage_timeout_ms: int
     share_coordinator_fleet_group_id: str
     share_coordinator_session_timeout_ms: int
     share_coordinator_idle_timeout_ms: int

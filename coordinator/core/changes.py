@@ -52,8 +52,8 @@ def archived(run: Run, event: Event, config: GroupConfig, disposition: Dispositi
 
 
 def filed(run: Run) -> Run:
-    """An ARCHIVING run whose dead letter is written, or not wanted."""
-    return moved(run, Event.FILE)
+    """An ARCHIVING run whose dead letter is written, or not wanted. It keeps its disposition, which is counted."""
+    return Run(move(run.state, Event.FILE), run.delivery_count, disposition=run.disposition)
 
 
 def acquired(run: Run, number: int, now_ms: int, deadline_ms: int | None = None) -> Run:

@@ -13,11 +13,13 @@ from coordinator.core.commands import (
     AcquirePlan,
     AlterConfigs,
     ArchiveGaps,
+    ArchiveGoneTopics,
     CompletePlan,
     CreateGroup,
     Decision,
     Expire,
     FileLetters,
+    GiveTime,
     InitializePartitions,
     MoveLogStarts,
     TakeUpPlan,
@@ -26,8 +28,13 @@ from coordinator.core.commands.acknowledge import acknowledge
 from coordinator.core.commands.acquire_plan import acquire_plan
 from coordinator.core.commands.acquire_records import acquire_records
 from coordinator.core.commands.complete_plan import complete_plan
-from coordinator.core.commands.membership import alter_configs, create_group, expire, heartbeat, join, leave
-from coordinator.core.commands.partitions import archive_gaps, initialize_partitions, move_log_starts
+from coordinator.core.commands.membership import alter_configs, create_group, expire, give_time, heartbeat, join, leave
+from coordinator.core.commands.partitions import (
+    archive_gaps,
+    archive_gone_topics,
+    initialize_partitions,
+    move_log_starts,
+)
 from coordinator.core.commands.reclaim_plan import take_up_plan
 from coordinator.core.commands.stage_outcomes import file_letters, stage_outcomes
 from coordinator.core.describe import describe_group
@@ -56,6 +63,7 @@ _DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
     InitializePartitions: initialize_partitions,
     MoveLogStarts: move_log_starts,
     ArchiveGaps: archive_gaps,
+    ArchiveGoneTopics: archive_gone_topics,
     AcquirePlan: acquire_plan,
     TakeUpPlan: take_up_plan,
     StageOutcomes: stage_outcomes,
@@ -64,6 +72,7 @@ _DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
     AcquireRecords: acquire_records,
     Acknowledge: acknowledge,
     Expire: expire,
+    GiveTime: give_time,
     DescribeGroup: _describe,
 }
 

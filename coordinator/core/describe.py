@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, MemberDescription, PartitionDescription
+from coordinator.protocol.values import Disposition
+
+MOST_RUNS = 10_000
+"""Runs that one description shows, of all partitions together."""
+MOST_MEMBERS = 1_000
+"""Members that one description shows, those with a session first."""
 
 
 def describe_group(group: ShareGroup, command: DescribeGroup) -> GroupDescription:
-    """``ends`` (by topic id and partition) are what the service knows of the log; a lag is None where it doesn't."""
+    """``ends`` (by topic id and partition) are what the service knows of the log; a lag is None where it doesn't. Of
+    very many runs and members the first are shown, and how many there are."""
     ends = {(b.topic_id, b.partition): b.end for b in command.bounds}
     current = set(group.topics.values())
+    shown = [partition for key, partition in sorted(group.partitions.items()) if key.topic_id in current]
+    left = MOST_RUNS
+    partitions = []
+    for partition in shown:
+        end = ends.get((partition.key.topic_id, partition.key.partition))
+        partitions.append(_partition(group, partition, end, left))
+        left -= len(partitions[-1].runs)
+    members = sorted(group.members.values(), key=lambda member: not member.active)
     return GroupDescription(
         group_id=group.group_id,
         state=_state(group),
         incarnation=group.incarnation,
-        partitions=tuple(
-            _partition(group, partition, ends.get((key.topic_id, key.partition)))
-            for key, partition in sorted(group.partitions.items())
-            if key.topic_id in current
-        ),
-        members=tuple(_member(group, member) for member in group.members.values()),
+        partitions=tuple(partitions),
+        members=tuple(_member(group, member) for member in members[:MOST_MEMBERS]),
+        members_total=len(members),
         configs=dict(group.configs),
     )
 
@@ -42,7 +56,7 @@ def _member(group: ShareGroup, member: Member) -> MemberDescription:
     )
 
 
-def _partition(group: ShareGroup, partition: SharePartition, end: int | None) -> PartitionDescription:
+def _partition(group: ShareGroup, partition: SharePartition, end: int | None, most: int) -> PartitionDescription:
     return PartitionDescription(
         topic=group.topic_names[partition.key.topic_id],
         topic_id=partition.key.topic_id,
@@ -53,6 +67,8 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None) ->
         acquired=partition.acquired_count,
         archiving=partition.archiving_count,
         archived_total=partition.archived_total,
+        archived={Disposition(kind).name.lower(): count for kind, count in enumerate(partition.archived) if count},
+        runs_total=len(partition.runs),
         runs=tuple(
             {
                 "first": first,
@@ -68,7 +84,7 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None) ->
                 "disposition": run.disposition.name.lower() if run.disposition else "",
                 "reason": run.reason,
             }
-            for first, last, run in partition.runs
+            for first, last, run in islice(partition.runs, most)
         ),
     )
 

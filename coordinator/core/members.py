@@ -21,8 +21,11 @@ class AcquiredPlan:
     ``untold``: lost while nobody read it, to be told when it is taken up next. ``gave_up``: the plans that were
     given up for it, one after the other, since nothing of them was left to read (the last hundred). ``staged``: what
     sinks said of its records; it takes effect when the plan is completed. ``reclaims``: how often a later process came
-    back to it, each time with all counts raised by one; it numbers the attempts at its batch. ``spoke``: the last two
-    attempts in which a sink staged something where silence is a release, as these numbers.
+    back to it, each time with all counts raised by one; it numbers the attempts at its batch. ``explicit``: in this
+    attempt silence is a release (share.acknowledgement.mode as it was when its delivery began). ``spoke``: the last two
+    attempts in which a sink staged something where silence is a release, as these numbers. ``replaces``: all sinks of
+    this attempt said that their target replaces what it holds of the batch (None: none has staged anything; False: one
+    did not say so).
     """
 
     number: int
@@ -39,7 +42,9 @@ class AcquiredPlan:
     left_out: tuple[LeftOut, ...] = ()
     gave_up: tuple[int, ...] = ()
     reclaims: int = 0
+    explicit: bool = False
     spoke: tuple[int, ...] = ()
+    replaces: bool | None = None
     staged: dict[TopicIdPartition, list[StagedRun]] = field(default_factory=dict)
 
     @property
@@ -56,8 +61,9 @@ class AcquiredPlan:
 @dataclass(slots=True)
 class Member:
     """A Spark query or a ShareConsumer. All but ``session_deadline_ms`` (None: no live session) is durable.
-    ``decides``: a sink has staged outcomes for it. ``query_id``: Spark's, as the sink named it that staged last with
-    rows of this member (empty: none has)."""
+    ``seen_ms``: when it was last known to be there, by the wall clock; seldom written, so it may have been there an
+    eighth of share.member.retention.ms later. ``decides``: a sink has staged outcomes for it. ``query_id``: Spark's, as
+    the sink named it that staged last with rows of this member (empty: none has)."""
 
     member_id: str
     member_epoch: int
@@ -75,6 +81,7 @@ class Member:
     evidence: bool = False
     decides: bool = False
     query_id: str = ""
+    seen_ms: int = 0
     session_deadline_ms: int | None = None
 
     @property
@@ -90,3 +97,11 @@ class Member:
         """Whether this plan was given up for the newest one, and no process ever began to read either of them."""
         plan = self.pending
         return plan is not None and number in plan.gave_up and not (plan.used or plan.data_loss)
+
+
+def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
+    """The first of those that are added may go on with the partition that was the last one."""
+    if ranges and ranges[-1][:2] == more[0][:2]:
+        topic_id, index, of_last = ranges[-1]
+        return (*ranges[:-1], (topic_id, index, (*of_last, *more[0][2])), *more[1:])
+    return (*ranges, *more)

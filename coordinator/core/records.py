@@ -16,7 +16,8 @@ from coordinator.core.staging import StagedRun
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import LeftOut
 
-Reasoned = TypeVar("Reasoned", tuple[int, int, Run], StagedRun)
+Cut = TypeVar("Cut")
+ByPartition: TypeAlias = tuple[tuple[str, int, tuple[Cut, ...]], ...]
 
 
 class UnreadableRecord(ShareGroupError):
@@ -48,19 +49,26 @@ class TopicRegistered(_Record, frozen=True):
     topic_id: str
 
 
+class TopicGone(_Record, frozen=True):
+    """The topic of this id was deleted. What nobody held of it is archived; what is held is its holder's to decide."""
+
+    topic_id: str
+
+
 class PartitionInitialized(_Record, frozen=True):
-    """A share partition begins at ``start_offset``; the other fields are a snapshot's."""
+    """A share partition begins at ``start_offset``; the other fields are a snapshot's. ``archived``: records that are
+    ARCHIVED and in no run any more, by Disposition."""
 
     topic_id: str
     partition: int
     start_offset: int
     log_start: int = 0
-    archived_total: int = 0
+    archived: tuple[int, ...] = ()
     end_offset: int | None = None
 
 
 class MemberJoined(_Record, frozen=True):
-    """The member's newest epoch, and the subscription that it came with."""
+    """The member's newest epoch, and the subscription that it came with. ``seen_ms``: when, by the wall clock."""
 
     member_id: str
     member_epoch: int
@@ -73,6 +81,36 @@ class MemberJoined(_Record, frozen=True):
     starting_offsets: str | None = None
     client_id: str = ""
     client_host: str = ""
+    seen_ms: int = 0
+
+
+class MemberSeen(_Record, frozen=True):
+    """The member was there then: what it joined or acquired last is much older."""
+
+    member_id: str
+    seen_ms: int
+
+
+class MembersForgotten(_Record, frozen=True):
+    """Members that hold nothing and were away for too long; their epochs are never given again."""
+
+    member_ids: tuple[str, ...]
+
+
+class PartitionsForgotten(_Record, frozen=True):
+    """Share partitions of a topic that is no more, of which nothing is left to decide."""
+
+    topic_id: str
+    partitions: tuple[int, ...]
+
+
+class Swept(_Record, frozen=True):
+    """It was looked for what can be forgotten; the next look is due at ``next_ms``. ``old_topics``: the ids of topics
+    that are no more, which the next look may forget."""
+
+    durable: ClassVar[bool] = False
+    next_ms: int
+    old_topics: tuple[str, ...]
 
 
 class SessionRenewed(_Record, frozen=True):
@@ -114,38 +152,60 @@ class DeadlinesPassed(_Record, frozen=True):
     now_ms: int
 
 
+class TimeGiven(_Record, frozen=True):
+    """All holders have a session's time until then, as after a load."""
+
+    durable: ClassVar[bool] = False
+    until_ms: int
+
+
 class PlanAcquired(_Record, frozen=True):
     """A member acquired; ``ranges`` by (topic id, partition). For a query it is the member's newest plan, and tells
-    what the log lost of records that nobody held (``untold``)."""
+    what the logs of some topics lost of records that nobody held (``tells``: their ids). ``explicit``: if nobody reads
+    it, and Spark commits its batch all the same, it is released."""
 
     number: int
     member_id: str
     member_epoch: int
     acquired_ms: int
     trial: bool = False
+    explicit: bool = False
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
-    untold: tuple[LeftOut, ...] = ()
+    tells: tuple[str, ...] = ()
+
+
+class RangesAdded(_Record, frozen=True):
+    """More ranges of a plan, the one acquired or kept last: a record of all of them would be too large."""
+
+    number: int
+    member_id: str
+    ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
 
 class PlanTakenUp(_Record, frozen=True):
     """The plan's delivery in this epoch: used (a replay of it then counts as a failure), or only reclaimed.
-    ``data_loss`` is told with it; ``untold`` still has to be. Another number than the newest plan's is one that was
-    given up for it: it is the newest again, empty."""
+    ``explicit``: in this attempt at its batch, what no sink decides is released. ``data_loss`` is told with it, also
+    what the group had to tell of the topics ``tells`` (ids); ``untold`` still has to be. Another number than the newest
+    plan's is one that was given up for it: it is the newest again, empty."""
 
     number: int
     member_id: str
     member_epoch: int
     used: bool
+    explicit: bool = False
     data_loss: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     untold: tuple[LeftOut, ...] = ()
+    tells: tuple[str, ...] = ()
 
 
 class PlanStaged(_Record, frozen=True):
     """What sinks said of the plan's records, by (topic id, partition); it is laid over what was staged before.
     ``decided`` and ``rejected`` add to the window of the reject ratio. ``attempt``: the plan's attempt in which a sink
-    spoke (None: not to be remembered). ``query_id``: Spark's, as it is known of the member from now on (empty: as it
-    was)."""
+    spoke whose silence is a release (None: not to be remembered). ``explicit``: whether it is, where the sink says
+    otherwise than the plan (None: as it was). ``replaces``: whether all sinks of this attempt have said so of their
+    target (None: as it was). ``query_id``: Spark's, as it is known of the member from now on (empty:
+    as it was)."""
 
     number: int
     member_id: str
@@ -153,6 +213,8 @@ class PlanStaged(_Record, frozen=True):
     decided: int = 0
     rejected: int = 0
     attempt: int | None = None
+    explicit: bool | None = None
+    replaces: bool | None = None
     query_id: str = ""
 
 
@@ -206,11 +268,14 @@ class PlanKept(_Record, frozen=True):
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
     reclaims: int = 0
     gave_up: tuple[int, ...] = ()
+    explicit: bool = False
     spoke: tuple[int, ...] = ()
+    replaces: bool | None = None
 
 
 class ProgressKept(_Record, frozen=True):
-    """A snapshot's numbers: the group's last one and its window of the reject ratio (member_id None), or a member's
+    """A snapshot's numbers: the group's last one, its window of the reject ratio, and the highest epoch of members that
+    it forgot (member_id None), or a member's
     last completed one, its evidence, whether a sink decided for it, and for which of Spark's queries."""
 
     number: int
@@ -220,20 +285,28 @@ class ProgressKept(_Record, frozen=True):
     decided: int = 0
     rejected: int = 0
     query_id: str = ""
+    forgotten_epoch: int = 0
 
 
 Record: TypeAlias = (
     GroupCreated
     | ConfigsAltered
     | TopicRegistered
+    | TopicGone
     | PartitionInitialized
     | MemberJoined
+    | MemberSeen
+    | MembersForgotten
+    | PartitionsForgotten
+    | Swept
     | SessionRenewed
     | SessionEnded
     | RunsChanged
     | LocksRenewed
     | DeadlinesPassed
+    | TimeGiven
     | PlanAcquired
+    | RangesAdded
     | PlanTakenUp
     | PlanStaged
     | PlanCompleted
@@ -244,9 +317,8 @@ Record: TypeAlias = (
     | ProgressKept
 )
 
-MOST_RUNS = 20_000
-BYTES_A_RUN = 25
-"""In one stored record, of so many bytes without its reason: half a megabyte."""
+MOST_BYTES = 512 * 1024
+"""In one stored record. What a command comes to may be larger; it is stored in parts."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -258,43 +330,68 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_records(records: Iterable[Record]) -> list[bytes]:
-    """Those that are durable. One with very many runs becomes several that come to the same, so that no store has to
-    hold a record of any size."""
-    return [encode_record(part) for record in records if record.durable for part in _parts(record)]
+    """Those that are durable. A large one becomes several that come to the same, so that no store has to hold a record
+    of any size."""
+    return [data for record in records if record.durable for data in _encoded(record)]
 
 
-def _parts(record: Record) -> Iterator[Record]:
+def _encoded(record: Record) -> Iterator[bytes]:
+    data = encode_record(record)
+    if len(data) <= MOST_BYTES:
+        yield data
+        return
+    parts = _parts(record, 2 * len(data) // MOST_BYTES)
+    for part in parts:
+        yield from _encoded(part) if len(parts) > 1 else (data,)
+
+
+def _parts(record: Record, wanted: int) -> list[Record]:
+    """The record as about so many; as it is if it has no list that can be cut."""
     if isinstance(record, RunsChanged):
-        for part in _cut(record.runs):
-            yield record if len(part) == len(record.runs) else msgspec.structs.replace(record, runs=part)
-    elif isinstance(record, PlanStaged):
-        yield from _staged_parts(record)
-    else:
-        yield record
+        return [msgspec.structs.replace(record, runs=runs) for runs in _cut(record.runs, wanted)]
+    if isinstance(record, PlanStaged):
+        # Staging twice is staging both; the window counts with the first.
+        of_first, *of_others = _spread(record.partitions, wanted)
+        other = msgspec.structs.replace(record, decided=0, rejected=0)
+        return [
+            msgspec.structs.replace(record, partitions=of_first),
+            *(msgspec.structs.replace(other, partitions=part) for part in of_others),
+        ]
+    if isinstance(record, PlanAcquired | PlanKept) and record.ranges:
+        first, *rest = _spread(record.ranges, wanted)
+        added = RangesAdded(number=record.number, member_id=record.member_id, ranges=())
+        return [
+            msgspec.structs.replace(record, ranges=first),
+            *(msgspec.structs.replace(added, ranges=part) for part in rest),
+        ]
+    if isinstance(record, MembersForgotten):
+        return [msgspec.structs.replace(record, member_ids=ids) for ids in _cut(record.member_ids, wanted)]
+    if isinstance(record, RangesAdded):
+        return [msgspec.structs.replace(record, ranges=part) for part in _spread(record.ranges, wanted)]
+    return [record]
 
 
-def _staged_parts(record: PlanStaged) -> Iterator[Record]:
-    """Staging twice is staging both; the window counts with the first."""
-    parts = [((topic_id, index, part),) for topic_id, index, runs in record.partitions for part in _cut(runs)]
-    if len(parts) <= 1:
-        yield record
-        return
-    yield msgspec.structs.replace(record, partitions=parts[0])
-    for part in parts[1:]:
-        yield msgspec.structs.replace(record, partitions=part, decided=0, rejected=0)
+def _spread(partitions: ByPartition[Cut], wanted: int) -> list[ByPartition[Cut]]:
+    """The entries of (topic id, partition, entries), in about so many parts of the same form."""
+    total = sum(len(entries) for _, _, entries in partitions)
+    most = max(1, -(-total // wanted))
+    parts: list[list[tuple[str, int, tuple[Cut, ...]]]] = [[]]
+    room = most
+    for topic_id, index, entries in partitions:
+        at = 0
+        while at < len(entries):
+            if not room:
+                parts.append([])
+                room = most
+            taken = entries[at : at + room]
+            parts[-1].append((topic_id, index, taken))
+            at, room = at + len(taken), room - len(taken)
+    return [tuple(part) for part in parts]
 
 
-def _cut(runs: tuple[Reasoned, ...]) -> Iterator[tuple[Reasoned, ...]]:
-    """Parts of at most MOST_RUNS, fewer where reasons make them long. No part is empty, but for no runs at all."""
-    if len(runs) <= MOST_RUNS and not any(run[2].reason for run in runs):
-        yield runs
-        return
-    first, weight = 0, 0
-    for at, run in enumerate(runs):
-        weight += 1 + len(run[2].reason) // BYTES_A_RUN
-        if weight >= MOST_RUNS or at == len(runs) - 1:
-            yield runs[first : at + 1]
-            first, weight = at + 1, 0
+def _cut(entries: tuple[Cut, ...], wanted: int) -> list[tuple[Cut, ...]]:
+    most = max(1, -(-len(entries) // wanted))
+    return [entries[at : at + most] for at in range(0, len(entries), most)]
 
 
 def decode_record(data: bytes, group_id: str = "?") -> Record:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.changes import archived, moved
 from coordinator.core.isolation import solo_backoff_ms
+from coordinator.core.left_out import bounded
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import DataLost
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import LeftOut
 from coordinator.protocol.values import Disposition, TopicIdPartition
 
@@ -30,13 +34,22 @@ def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
 
 
 def released(run: Run, config: GroupConfig, not_before_ms: int | None = None) -> Run:
-    """Given back by its holder: a try, no failure; nobody may come back to it. With ``not_before_ms`` it is not
-    acquired again earlier. One whose lock was lost meanwhile had its try counted then."""
-    if run.state == RecordState.AVAILABLE:
-        return moved(run, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms or run.not_before_ms)
+    """Given back by the ShareConsumer that holds it: a try, no failure; nobody may come back to it. With
+    ``not_before_ms`` it is not acquired again earlier. At the limit of tries it is given up, as in Kafka."""
     given = run._replace(releases=run.releases + 1, deadline_ms=None)
     if given.tries >= config.share_delivery_count_limit:
         return archived(given, Event.LIMIT, config, Disposition.DELIVERY_LIMIT)
+    return moved(given, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms)
+
+
+def query_released(run: Run, config: GroupConfig, not_before_ms: int | None, disposition: Disposition) -> Run:
+    """Given back by a completed batch. Its releases alone give it up, with ``disposition``; one that was set aside has
+    been answered for, and is set aside no longer. One whose lock was lost meanwhile had its try counted then."""
+    if run.state == RecordState.AVAILABLE:
+        return moved(run, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms or run.not_before_ms)
+    given = run._replace(releases=run.releases + 1, set_aside_ms=None, last_tried_ms=None)
+    if given.releases >= config.share_delivery_count_limit:
+        return archived(given, Event.LIMIT, config, disposition)
     return moved(given, Event.RELEASE, acquisition=None, not_before_ms=not_before_ms)
 
 
@@ -90,20 +103,42 @@ def failed_alone(run: Run, config: GroupConfig, now_ms: int) -> Run:
     )
 
 
-def data_lost(group: ShareGroup, segments: Iterable[tuple[TopicIdPartition, Segment]]) -> list[DataLost]:
+def data_lost(
+    group: ShareGroup, segments: Iterable[tuple[TopicIdPartition, Segment]], uncounted: Iterable[LeftOut] = ()
+) -> list[DataLost]:
     """What pending plans of queries lose with records that are archived because the log no longer holds them, and what
-    the group does with those that nobody held (number 0), where it has queries to tell it."""
+    the group does with those that nobody held (number 0; with ``uncounted``), where it has queries to tell it. Bounded,
+    however scattered they are."""
     by_number: dict[int, list[LeftOut]] = {}
     for key, (first, last, run) in segments:
         plan = group.plans.get(run.acquisition) if run.acquisition is not None else None
         pending = plan is not None and plan is group.members[plan.member_id].pending
-        out = LeftOut(
-            topic=group.topic_names[key.topic_id], partition=key.partition, first=first, last=last, reason="data_loss"
-        )
+        out = left_out_entry(group, key, first, last, "data_loss")
         by_number.setdefault(plan.number if plan is not None and pending else 0, []).append(out)
+    for out in uncounted:
+        by_number.setdefault(0, []).append(out)
     if not any(member.query for member in group.members.values()):
         by_number.pop(0, None)
     return [
-        DataLost(number=number, member_id=group.plans[number].member_id if number else "", lost=tuple(lost))
+        DataLost(number=number, member_id=group.plans[number].member_id if number else "", lost=bounded(lost))
         for number, lost in by_number.items()
     ]
+
+
+def left_out_entry(group: ShareGroup, key: TopicIdPartition, first: int, last: int, reason: str) -> LeftOut:
+    """All offsets from first to last of a share partition, as an entry."""
+    return LeftOut(
+        topic=group.topic_names[key.topic_id],
+        topic_id=key.topic_id,
+        partition=key.partition,
+        first=first,
+        last=last,
+        count=last - first + 1,
+        reason=reason,
+    )
+
+
+def end_unknown(group: ShareGroup, partition: SharePartition) -> LeftOut:
+    """What was never acquired of a log whose end nobody has seen."""
+    end = partition.end_offset
+    return msgspec.structs.replace(left_out_entry(group, partition.key, end, end, "end_unknown"), count=0)

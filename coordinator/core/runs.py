@@ -63,15 +63,16 @@ class RunMap:
 
     ``counts``: records by state. ``carried``: records by acquisition number. ``ready``: first offsets of AVAILABLE runs
     that may be acquired at once; ``delayed``: (not before, first) of those that may be later; ``set_aside``:
-    (last tried, first) of those that are delivered alone; ``archiving``: first offsets of runs whose dead letters are
-    to be written. ``changed_numbers``: numbers that came or went since the group last looked (it drops plans that
-    nobody carries).
+    (last tried, first) of those that are delivered alone; ``backing_off``: (not before, first) of these; ``archiving``:
+    first offsets of runs whose dead letters are to be written. ``changed_numbers``: numbers that came or went since the
+    group last looked (it drops plans that nobody carries).
     """
 
     __slots__ = (
         "_firsts",
         "_runs",
         "archiving",
+        "backing_off",
         "carried",
         "changed_numbers",
         "counts",
@@ -89,6 +90,7 @@ class RunMap:
         self.ready: SortedList[int] = SortedList()
         self.delayed: SortedList[tuple[int, int]] = SortedList()
         self.set_aside: SortedList[tuple[int, int]] = SortedList()
+        self.backing_off: SortedList[tuple[int, int]] = SortedList()
         self.archiving: SortedList[int] = SortedList()
 
     def __len__(self) -> int:
@@ -203,6 +205,8 @@ class RunMap:
             if run.state == RecordState.AVAILABLE:
                 if run.set_aside_ms is not None:
                     self.set_aside.add((run.last_tried_ms or 0, first))
+                    if run.not_before_ms is not None:
+                        self.backing_off.add((run.not_before_ms, first))
                 elif run.not_before_ms is not None:
                     self.delayed.add((run.not_before_ms, first))
                 else:
@@ -225,6 +229,8 @@ class RunMap:
         if run.state == RecordState.AVAILABLE:
             if run.set_aside_ms is not None:
                 self.set_aside.remove((run.last_tried_ms or 0, first))
+                if run.not_before_ms is not None:
+                    self.backing_off.remove((run.not_before_ms, first))
             elif run.not_before_ms is not None:
                 self.delayed.remove((run.not_before_ms, first))
             else:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.members import AcquiredPlan, Member, PlanRanges
+from coordinator.core.group_snapshot import snapshot_of
+from coordinator.core.left_out import bounded
+from coordinator.core.members import AcquiredPlan, Member, PlanRanges, with_ranges
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (
     ConfigsAltered,
@@ -25,17 +25,24 @@ from coordinator.core.records import (
     LocksRenewed,
     LogStartMoved,
     MemberJoined,
+    MemberSeen,
+    MembersForgotten,
     PartitionInitialized,
+    PartitionsForgotten,
     PlanAcquired,
     PlanCompleted,
     PlanKept,
     PlanStaged,
     PlanTakenUp,
     ProgressKept,
+    RangesAdded,
     Record,
     RunsChanged,
     SessionEnded,
     SessionRenewed,
+    Swept,
+    TimeGiven,
+    TopicGone,
     TopicRegistered,
 )
 from coordinator.core.runs import Segment
@@ -50,6 +57,9 @@ REJECT_WINDOW = 10_000
 
 GIVEN_UP_KEPT = 100
 
+MEMBERS_KEPT = 1_000
+"""Members without a session that are kept however long ago they were there."""
+
 
 class ShareGroup:
     """State of one group. ``numbers`` in here are ints; on the wire they carry the group's incarnation."""
@@ -62,6 +72,8 @@ class ShareGroup:
         self.configs: dict[str, str] = {}
         self.topics: dict[str, str] = {}
         self.topic_names: dict[str, str] = {}
+        self.gone: set[str] = set()
+        """Ids of topics that were deleted, and of which all that nobody holds is archived."""
         self.partitions: dict[TopicIdPartition, SharePartition] = {}
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
@@ -71,6 +83,17 @@ class ShareGroup:
         self.decided = 0
         self.rejected = 0
         """By sinks, of about the last REJECT_WINDOW records."""
+        self.time_given_until_ms = 0
+        """Until then all holders have a session's time, after a load or after nobody was heard."""
+        self.sessions: dict[str, None] = {}
+        """The members whose session lives."""
+        self.forgotten_epoch = 0
+        """The highest epoch of members that were forgotten: those that come are given higher ones."""
+        self.old_topics: set[str] = set()
+        """Ids of topics that are no more, and of which there are share partitions."""
+        self.forgettable_topics: frozenset[str] = frozenset()
+        """Those of them that were known when it was last looked for what can be forgotten."""
+        self._swept_until_ms = 0
         self._holders: dict[int, set[TopicIdPartition]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -124,6 +147,10 @@ class ShareGroup:
             if partition is not None and (segments := partition.carrying(plan.number, ranges)):
                 yield partition, segments
 
+    def is_current(self, topic_id: str) -> bool:
+        """Whether there is such a topic, as far as the group knows: it was not deleted, nor made anew."""
+        return self.topics.get(self.topic_names.get(topic_id, "")) == topic_id and topic_id not in self.gone
+
     def initialized(self, topic_id: str, partition: int) -> bool:
         return TopicIdPartition(topic_id, partition) in self.partitions
 
@@ -135,9 +162,20 @@ class ShareGroup:
 
     def next_deadline_ms(self) -> int | None:
         """When Expire has something to do next, at the earliest (deadlines are over when they lie before now)."""
-        sessions = [m.session_deadline_ms for m in self.members.values() if m.session_deadline_ms is not None]
-        earliest = sessions + ([self._deadlines[0][0]] if self._deadlines else [])
+        deadlines = (self.members[member_id].session_deadline_ms for member_id in self.sessions)
+        earliest = [deadline_ms for deadline_ms in deadlines if deadline_ms is not None]
+        earliest += [self._deadlines[0][0]] if self._deadlines else []
+        earliest += [self._swept_until_ms] if self.has_forgettable else []
         return min(earliest) + 1 if earliest else None
+
+    @property
+    def has_forgettable(self) -> bool:
+        """Whether members or partitions may be there that are to be forgotten."""
+        return bool(self.old_topics) or len(self.members) - len(self.sessions) > MEMBERS_KEPT
+
+    def sweep_is_due(self, now_ms: int) -> bool:
+        """Whether it is time to look for them."""
+        return self.has_forgettable and self._swept_until_ms < now_ms
 
     def due_numbers(self, now_ms: int) -> set[int]:
         """Acquisitions with a lock deadline before ``now_ms``."""
@@ -151,7 +189,7 @@ class ShareGroup:
 
     def may_rest(self, now_ms: int) -> bool:
         """Nothing is held or delayed and no session lives: an on-demand coordinator may leave."""
-        if any(member.active for member in self.members.values()):
+        if self.sessions:
             return False
         return not any(partition.acquired_count or partition.waits(now_ms) for partition in self.partitions.values())
 
@@ -163,7 +201,7 @@ class ShareGroup:
 
     def loaded(self, now_ms: int) -> None:
         """After a load every holder has one session timeout to come back."""
-        deadline_ms = now_ms + self.config.share_session_timeout_ms
+        deadline_ms = self.time_given_until_ms = now_ms + self.config.share_session_timeout_ms
         self._deadlines = []
         for plan in list(self.plans.values()):
             held = [
@@ -174,6 +212,7 @@ class ShareGroup:
             ]
             if held:
                 self.members[plan.member_id].session_deadline_ms = deadline_ms
+                self.sessions[plan.member_id] = None
             if not plan.query:
                 for partition, (first, last, run) in held:
                     partition.apply([(first, last, run._replace(deadline_ms=deadline_ms))])
@@ -181,61 +220,7 @@ class ShareGroup:
 
     def snapshot(self) -> Iterator[Record]:
         """Records that rebuild this group from an empty one; live plans and numbers among them."""
-        if not self.exists:
-            return
-        yield GroupCreated(incarnation=self.incarnation, topic_ids=self.topic_ids)
-        if self.configs:
-            yield ConfigsAltered(configs=dict(self.configs))
-        for topic, topic_id in self.topics.items():
-            yield TopicRegistered(topic=topic, topic_id=topic_id)
-        for member in self.members.values():
-            yield _member_record(member)
-        yield ProgressKept(number=self.last_number, decided=self.decided, rejected=self.rejected)
-        for plan in self._kept_plans():
-            yield self._plan_record(plan)
-        yield from self._staged_records()
-        for member in self.members.values():
-            yield ProgressKept(
-                number=member.completed,
-                member_id=member.member_id,
-                evidence=member.evidence,
-                decides=member.decides,
-                query_id=member.query_id,
-            )
-        for key, partition in self.partitions.items():
-            yield from _partition_records(key, partition)
-        if self.untold:
-            yield DataLost(number=0, member_id="", lost=self.untold)
-
-    def _staged_records(self) -> Iterator[PlanStaged]:
-        for plan in self.plans.values():
-            if plan.staged:
-                partitions = tuple((*key, tuple(runs)) for key, runs in plan.staged.items())
-                yield PlanStaged(number=plan.number, member_id=plan.member_id, partitions=partitions)
-
-    def _kept_plans(self) -> list[AcquiredPlan]:
-        newest = [m.newest for m in self.members.values() if m.newest is not None]
-        return sorted({p.number: p for p in [*self.plans.values(), *newest]}.values(), key=lambda p: p.number)
-
-    def _plan_record(self, plan: AcquiredPlan) -> PlanKept:
-        return PlanKept(
-            number=plan.number,
-            member_id=plan.member_id,
-            member_epoch=plan.member_epoch,
-            acquired_ms=plan.acquired_ms,
-            trial=plan.trial,
-            used=plan.used,
-            vouches=plan.vouches,
-            newest=self.members[plan.member_id].newest is plan,
-            carried=plan.number in self.plans,
-            data_loss=plan.data_loss,
-            untold=plan.untold,
-            left_out=plan.left_out,
-            ranges=plan.ranges,
-            reclaims=plan.reclaims,
-            gave_up=plan.gave_up,
-            spoke=plan.spoke,
-        )
+        return snapshot_of(self)
 
     # --- one method a record
 
@@ -247,13 +232,23 @@ class ShareGroup:
         self.config = GroupConfig.parse(self.configs)
 
     def _topic_registered(self, record: TopicRegistered) -> None:
+        before = self.topics.get(record.topic, record.topic_id)
+        if before != record.topic_id:
+            self.old_topics.add(before)
+        self.old_topics.discard(record.topic_id)
         self.topics[record.topic] = record.topic_id
         self.topic_names[record.topic_id] = record.topic
+        self.gone.discard(record.topic_id)
+
+    def _topic_gone(self, record: TopicGone) -> None:
+        self.gone.add(record.topic_id)
 
     def _partition_initialized(self, record: PartitionInitialized) -> None:
         key = TopicIdPartition(record.topic_id, record.partition)
         partition = SharePartition(key, record.start_offset)
-        partition.log_start, partition.archived_total = record.log_start, record.archived_total
+        partition.log_start = record.log_start
+        for disposition, count in enumerate(record.archived):
+            partition.archived[disposition] = count
         if record.end_offset is not None:
             partition.end_offset = record.end_offset
         self.partitions[key] = partition
@@ -267,9 +262,32 @@ class ShareGroup:
 
     def _session_renewed(self, record: SessionRenewed) -> None:
         self.members[record.member_id].session_deadline_ms = record.deadline_ms
+        self.sessions[record.member_id] = None
 
     def _session_ended(self, record: SessionEnded) -> None:
         self.members[record.member_id].session_deadline_ms = None
+        self.sessions.pop(record.member_id, None)
+
+    def _member_seen(self, record: MemberSeen) -> None:
+        self.members[record.member_id].seen_ms = record.seen_ms
+
+    def _members_forgotten(self, record: MembersForgotten) -> None:
+        for member_id in record.member_ids:
+            member = self.members.pop(member_id)
+            self.forgotten_epoch = max(self.forgotten_epoch, member.member_epoch)
+            if member.pending is not None:
+                self.untold = bounded((*self.untold, *member.pending.untold))
+
+    def _partitions_forgotten(self, record: PartitionsForgotten) -> None:
+        for index in record.partitions:
+            del self.partitions[TopicIdPartition(record.topic_id, index)]
+        if not any(key.topic_id == record.topic_id for key in self.partitions):
+            self.old_topics.discard(record.topic_id)
+            self.gone.discard(record.topic_id)
+            del self.topic_names[record.topic_id]
+
+    def _swept(self, record: Swept) -> None:
+        self._swept_until_ms, self.forgettable_topics = record.next_ms, frozenset(record.old_topics)
 
     def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
         partition = self.partitions[TopicIdPartition(record.topic_id, record.partition)]
@@ -289,6 +307,9 @@ class ShareGroup:
         while self._deadlines and self._deadlines[0][0] < record.now_ms:
             heapq.heappop(self._deadlines)
 
+    def _time_given(self, record: TimeGiven) -> None:
+        self.time_given_until_ms = record.until_ms
+
     def _drop_plans_nobody_carries(self, partition: SharePartition) -> None:
         for number in partition.runs.changed_numbers:
             holders = self._holders.setdefault(number, set())
@@ -304,26 +325,36 @@ class ShareGroup:
     def _plan_acquired(self, record: PlanAcquired) -> None:
         member = self.members[record.member_id]
         plan = _plan_of(record, member)
-        self.plans[record.number] = plan
+        plan.explicit = record.explicit
+        if record.ranges:
+            self.plans[record.number] = plan
         self.last_number = max(self.last_number, record.number)
+        member.seen_ms = max(member.seen_ms, record.acquired_ms)
         if member.query:
             given_up = member.pending
-            plan.untold = record.untold
+            plan.untold = tuple(lost for lost in self.untold if lost.topic_id in record.tells)
+            self.untold = tuple(lost for lost in self.untold if lost.topic_id not in record.tells)
             if given_up is not None:
-                plan.untold = (*given_up.untold, *given_up.data_loss, *record.untold)
+                plan.untold = bounded((*given_up.untold, *given_up.data_loss, *plan.untold))
                 plan.gave_up = (*given_up.gave_up, given_up.number)[-GIVEN_UP_KEPT:]
-            self.untold = tuple(lost for lost in self.untold if lost not in record.untold)
             member.newest = plan
 
+    def _ranges_added(self, record: RangesAdded) -> None:
+        newest = self.members[record.member_id].newest
+        plan = newest if newest is not None and newest.number == record.number else self.plans[record.number]
+        plan.ranges = with_ranges(plan.ranges, record.ranges)
+
     def _plan_taken_up(self, record: PlanTakenUp) -> None:
+        self.untold = tuple(lost for lost in self.untold if lost.topic_id not in record.tells)
         member = self.members[record.member_id]
         plan = member.newest
         assert plan is not None
         if plan.number != record.number:
             plan = member.newest = replace(plan, number=record.number, trial=False, gave_up=(), spoke=(), staged={})
-        plan.reclaims += plan.member_epoch != record.member_epoch
+        if plan.member_epoch != record.member_epoch:
+            plan.reclaims, plan.replaces = plan.reclaims + 1, None
         plan.member_epoch, plan.used = record.member_epoch, record.used
-        plan.vouches = record.used
+        plan.vouches, plan.explicit = record.used, record.explicit
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
         plan.ranges = self._still_held(plan)
 
@@ -342,6 +373,10 @@ class ShareGroup:
         member = self.members[record.member_id]
         member.decides, member.query_id = True, record.query_id or member.query_id
         plan = self.plans.get(record.number)
+        if plan is not None and record.explicit is not None:
+            plan.explicit = record.explicit
+        if plan is not None and record.replaces is not None:
+            plan.replaces = record.replaces
         if plan is not None and record.attempt is not None and record.attempt not in plan.spoke:
             plan.spoke = (*plan.spoke, record.attempt)[-2:]
         for topic_id, index, runs in record.partitions if plan is not None else ():
@@ -357,7 +392,9 @@ class ShareGroup:
         member = self.members[record.member_id]
         member.completed = record.number
         assert member.newest is not None
-        member.newest.staged = {}
+        # Of a plan that is completed nothing is asked but its number.
+        member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()
+        member.newest.data_loss, member.newest.gave_up = (), ()
         member.evidence = member.evidence or (record.records > 0 and member.newest.vouches)
 
     def _evidence_cleared(self, record: EvidenceCleared) -> None:
@@ -374,18 +411,19 @@ class ShareGroup:
 
     def _data_lost(self, record: DataLost) -> None:
         if not record.number:
-            self.untold = _joined((*self.untold, *record.lost))
+            self.untold = bounded((*self.untold, *record.lost))
             return
         plan = self.members[record.member_id].newest
         assert plan is not None and plan.number == record.number
-        plan.untold = (*plan.untold, *record.lost)
+        plan.untold = bounded((*plan.untold, *record.lost))
 
     def _plan_kept(self, record: PlanKept) -> None:
         member = self.members[record.member_id]
         plan = _plan_of(record, member)
         plan.used, plan.vouches = record.used, record.vouches
         plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
-        plan.gave_up, plan.reclaims, plan.spoke = record.gave_up, record.reclaims, record.spoke
+        plan.gave_up, plan.reclaims = record.gave_up, record.reclaims
+        plan.explicit, plan.spoke, plan.replaces = record.explicit, record.spoke, record.replaces
         if record.carried:
             self.plans[record.number] = plan
         if record.newest:
@@ -395,22 +433,11 @@ class ShareGroup:
         if record.member_id is None:
             self.last_number = max(self.last_number, record.number)
             self.decided, self.rejected = record.decided, record.rejected
+            self.forgotten_epoch = record.forgotten_epoch
         else:
             member = self.members[record.member_id]
             member.completed, member.evidence = record.number, record.evidence
             member.decides, member.query_id = record.decides, record.query_id
-
-
-def _joined(lost: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
-    """Neighbours as one: a log that loses its oldest records again and again makes one entry."""
-    found: list[LeftOut] = []
-    for out in sorted(lost, key=lambda o: (o.topic, o.partition, o.first)):
-        last = found[-1] if found else None
-        if last is not None and (last.topic, last.partition, last.last + 1) == (out.topic, out.partition, out.first):
-            found[-1] = msgspec.structs.replace(last, last=out.last)
-        else:
-            found.append(out)
-    return tuple(found)
 
 
 def _plan_of(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
@@ -425,36 +452,25 @@ def _plan_of(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
     )
 
 
-def _member_record(member: Member) -> MemberJoined:
-    return MemberJoined(**{name: getattr(member, name) for name in MemberJoined.__struct_fields__})
-
-
-def _partition_records(key: TopicIdPartition, partition: SharePartition) -> Iterator[Record]:
-    yield PartitionInitialized(
-        topic_id=key.topic_id,
-        partition=key.partition,
-        start_offset=partition.start_offset,
-        log_start=partition.log_start,
-        archived_total=partition.archived_total - partition.runs.counts[RecordState.ARCHIVED],
-        end_offset=partition.end_offset,
-    )
-    runs = tuple((segment.first, segment.last, segment.run) for segment in partition.runs)
-    if runs:
-        yield RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs)
-
-
 _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     GroupCreated: ShareGroup._group_created,
     ConfigsAltered: ShareGroup._configs_altered,
     TopicRegistered: ShareGroup._topic_registered,
+    TopicGone: ShareGroup._topic_gone,
     PartitionInitialized: ShareGroup._partition_initialized,
     MemberJoined: ShareGroup._member_joined,
+    MemberSeen: ShareGroup._member_seen,
+    MembersForgotten: ShareGroup._members_forgotten,
+    PartitionsForgotten: ShareGroup._partitions_forgotten,
+    Swept: ShareGroup._swept,
     SessionRenewed: ShareGroup._session_renewed,
     SessionEnded: ShareGroup._session_ended,
     RunsChanged: ShareGroup._runs_changed,
     LocksRenewed: ShareGroup._runs_changed,
     DeadlinesPassed: ShareGroup._deadlines_passed,
+    TimeGiven: ShareGroup._time_given,
     PlanAcquired: ShareGroup._plan_acquired,
+    RangesAdded: ShareGroup._ranges_added,
     PlanTakenUp: ShareGroup._plan_taken_up,
     PlanStaged: ShareGroup._plan_staged,
     PlanCompleted: ShareGroup._plan_completed,

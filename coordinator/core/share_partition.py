@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.core.runs import Run, RunMap, Segment
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import Disposition, TopicIdPartition
 
 _STAYS = frozenset({RecordState.ACQUIRED, RecordState.ARCHIVING})
 
@@ -20,14 +20,15 @@ _STAYS = frozenset({RecordState.ACQUIRED, RecordState.ARCHIVING})
 class SharePartition:
     """State of one (topic id, partition) in one group. Changed by replayed records only."""
 
-    __slots__ = ("archived_total", "end_offset", "key", "log_start", "runs", "start_offset")
+    __slots__ = ("archived", "end_offset", "key", "log_start", "runs", "start_offset")
 
     def __init__(self, key: TopicIdPartition, start_offset: int) -> None:
         self.key = key
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.log_start = 0
-        self.archived_total = 0
+        self.archived = [0] * len(Disposition)
+        """Records that were ever ARCHIVED, by :class:`~coordinator.protocol.values.Disposition`."""
         self.runs = RunMap()
 
     def __repr__(self) -> str:
@@ -39,6 +40,11 @@ class SharePartition:
     @property
     def acquired_count(self) -> int:
         return self.runs.counts[RecordState.ACQUIRED]
+
+    @property
+    def archived_total(self) -> int:
+        """Records that were ever ARCHIVED, for whatever reason."""
+        return sum(self.archived)
 
     @property
     def archiving_count(self) -> int:
@@ -56,10 +62,7 @@ class SharePartition:
 
     def waits(self, now_ms: int) -> bool:
         """Whether a record is delayed, or backs off, beyond now."""
-        if any(not_before_ms > now_ms for not_before_ms, _ in self.runs.delayed):
-            return True
-        aside = (self.runs.starting_at(first) for _, first in self.runs.set_aside)
-        return any(segment is not None and (segment.run.not_before_ms or 0) > now_ms for segment in aside)
+        return any(last and last[-1][0] > now_ms for last in (self.runs.delayed, self.runs.backing_off))
 
     def carrying(self, acquisition: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
         """The parts of ``ranges`` whose run still carries this acquisition number."""
@@ -81,7 +84,7 @@ class SharePartition:
             if last < first or (run.state == RecordState.AVAILABLE and first < self.start_offset):
                 raise ValueError(f"{self!r} can't hold {first}-{last} as {run.state.name}")
             if run.state == RecordState.ARCHIVED:
-                self.archived_total += last - first + 1
+                self.archived[run.disposition] += last - first + 1
             if adjacent and adjacent[-1][1] != first - 1:
                 self.runs.replace(adjacent)
                 adjacent = []

@@ -3,7 +3,8 @@
 An attempt is a delivery, known by its delivery count. Rule: the last attempt's outcome counts, and what it did not
 mention is an outcome too (implicit: accepted, explicit: released); an older attempt's outcome can only veto: where two
 disagree the record is released. So does an older attempt's silence where that was a release: what that attempt wrote
-does not hold the record.
+does not hold the record. Where the last attempt's sinks say that their target replaces its output, nothing of an older
+attempt is left, and none has a veto.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from coordinator.protocol.values import AcknowledgeType
 class Verdict(NamedTuple):
     """What was said of a record at ``delivery_count``. outcome: an AcknowledgeType. not_before_ms: a release's own
     delay, as a time. letter: its dead letter is written. disagrees: an attempt before said something else, or passed it
-    over where that is a release."""
+    over where that is a release; or ``divided``: another sink of this very attempt said something else."""
 
     delivery_count: int
     outcome: int
@@ -26,11 +27,13 @@ class Verdict(NamedTuple):
     letter: bool = False
     reason: str = ""
     disagrees: bool = False
+    divided: bool = False
 
-    @property
-    def settled(self) -> int:
-        """The outcome that takes effect if this attempt is the last."""
-        return AcknowledgeType.RELEASE if self.disagrees else self.outcome
+    def settled(self, *, replaces: bool) -> int:
+        """The outcome that takes effect if this attempt is the last. ``replaces``: its output took the place of any
+        before."""
+        vetoed = self.divided if replaces else self.disagrees
+        return AcknowledgeType.RELEASE if vetoed else self.outcome
 
 
 StagedRun = tuple[int, int, Verdict]
@@ -43,11 +46,13 @@ GAP = Verdict(0, AcknowledgeType.GAP)
 def later(before: Verdict, now: Verdict) -> Verdict:
     """What is known after ``now`` was said of a record of which ``before`` was known. A letter that an earlier attempt
     wrote is written."""
-    disagrees = before.disagrees or now.disagrees or before.outcome != now.outcome
-    letter = now.letter or (before.letter and before.outcome == now.outcome)
-    if disagrees == now.disagrees and letter == now.letter:
+    differs = before.outcome != now.outcome
+    disagrees = before.disagrees or now.disagrees or differs
+    divided = now.divided or (before.delivery_count == now.delivery_count and (before.divided or differs))
+    letter = now.letter or (before.letter and not differs)
+    if (disagrees, divided, letter) == (now.disagrees, now.divided, now.letter):
         return now
-    return now._replace(disagrees=disagrees, letter=letter)
+    return now._replace(disagrees=disagrees, divided=divided, letter=letter)
 
 
 def overlaid(

@@ -7,7 +7,6 @@ the one that had them is the caller's to know (topic ids).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from coordinator.dead_letters.record_format import Header
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Silence, new_client
 
 STALL_S = 15.0
 """So long without anything new, and the log can't be read."""
@@ -53,13 +52,12 @@ _SPARSE = {
     "queued.max.messages.kbytes": "64",
 }
 
-_GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
+GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
+"""What a client that has no place to go back to says of an offset that the log does not have."""
 _REFUSED = frozenset(
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError._BAD_MSG,
         KafkaError._BAD_COMPRESSION,
         KafkaError.INVALID_MSG,
@@ -180,7 +178,7 @@ class _Reading:
 
     def run(self) -> Iterator[Original | Absent]:
         self._assign()
-        deadline = time.monotonic() + self._originals.stall_s
+        silence = Silence()
         while self._next < len(self._offsets):
             messages = self._consumer.consume(self._most(), _SLICE_S)
             before = self._next
@@ -191,8 +189,8 @@ class _Reading:
                 if self._next == len(self._offsets) or self._moved(message):
                     break  # what else came is not wanted
             if self._next > before or any(message.error() is None for message in messages):
-                deadline = time.monotonic() + self._originals.stall_s
-            elif time.monotonic() >= deadline:
+                silence.ends()
+            elif silence.lasts_s() >= self._originals.stall_s:
                 self._check_topic()
                 yield from self._absent_below(self._offsets[-1] + 1, Why.GONE)
 
@@ -212,7 +210,7 @@ class _Reading:
             end = _number(message.offset())
             yield from self._absent_below(end, Why.NEVER)
             yield from self._absent_below(self._offsets[-1] + 1, Why.PAST_END)
-        elif code in _GONE_OFFSETS:
+        elif code in GONE_OFFSETS:
             yield from self._out_of_range()
         elif code in UNKNOWN_TOPIC:
             yield from self._absent_below(self._offsets[-1] + 1, Why.GONE)

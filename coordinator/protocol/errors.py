@@ -1,53 +1,15 @@
-"""Named errors: one base, one class for each thing that can go wrong, with Kafka's error code where Kafka has one.
+"""Named errors: one class for each thing that can go wrong, with Kafka's error code where Kafka has one.
 
 The class docstring is the message; ``{fields}`` are filled from the keyword arguments. An error travels over RPC as
-its class name and fields, and is raised again as the same class on the other side.
+its class name and fields, and is raised again as the same class on the other side (coordinator/protocol/error_base.py).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-
-class ShareGroupError(Exception):
-    """Something went wrong in sharegroup."""
-
-    kafka_error: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
-    retriable: ClassVar[bool] = False
-
-    def __init__(self, **fields: Any) -> None:
-        self.fields = fields
-        template = " ".join((type(self).__doc__ or "").split())
-        super().__init__(template.format_map(fields))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.fields))
-
-
-def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupError:
-    return cls(**fields)
-
-
-def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:
-    """Rebuild the error that the other side raised; one that this side has no class for becomes RemoteError."""
-    known = by_name().get(name)
-    return RemoteError(name=name, text=text or fields) if known is None else known(**fields)
-
-
-def by_name() -> dict[str, type[ShareGroupError]]:
-    """All error classes by class name."""
-    found: dict[str, type[ShareGroupError]] = {}
-    todo = [ShareGroupError]
-    while todo:
-        cls = todo.pop()
-        found[cls.__name__] = cls
-        todo.extend(cls.__subclasses__())
-    return found
-
-
-class RemoteError(ShareGroupError):
-    """The coordinator answered {name}: {text}"""
-
+from coordinator.protocol.error_base import RemoteError as RemoteError
+from coordinator.protocol.error_base import ShareGroupError as ShareGroupError
+from coordinator.protocol.error_base import by_name as by_name
+from coordinator.protocol.error_base import error_from_wire as error_from_wire
 
 # --- the state machine
 
@@ -81,8 +43,18 @@ class FencedMemberEpoch(ShareGroupError):
     kafka_error = "FENCED_MEMBER_EPOCH"
 
 
+class MemberForgotten(ShareGroupError):
+    """Member {member_id} of share group {group_id} was away for longer than share.member.retention.ms, and the group
+    has forgotten it. It held nothing any more. Start the query with a new checkpointLocation, and with a longer
+    share.member.retention.ms if it is to rest for so long again."""
+
+    kafka_error = "UNKNOWN_MEMBER_ID"
+
+
 class GroupIdNotFound(ShareGroupError):
-    """Share group {group_id} does not exist in this coordinator's state store."""
+    """Share group {group_id} does not exist in this coordinator's state store. Is kafka.group.id right (a sink's is
+    that of its query's source)? If the group's state was deleted while its query ran, start the query with a new
+    checkpointLocation."""
 
     kafka_error = "GROUP_ID_NOT_FOUND"
 
@@ -148,9 +120,10 @@ class TooManyRejects(ShareGroupError):
 
 
 class NothingDecided(ShareGroupError):
-    """Share group {group_id} has share.acknowledgement.mode=explicit, and no sink has decided any record of this query:
-    its batch was given back as it was. Write the rows with format("sharegroup") or share_sink.acknowledge, with
-    kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the query again."""
+    """A batch of share group {group_id} began with share.acknowledgement.mode=explicit, and no sink has decided any
+    record of its query: the batch was given back as it was. Write the rows with format("sharegroup") or
+    share_sink.acknowledge, with kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the
+    query again."""
 
     kafka_error = "INVALID_REQUEST"
 
@@ -197,6 +170,13 @@ class CoordinatorNotAvailable(ShareGroupError):
 
     kafka_error = "COORDINATOR_NOT_AVAILABLE"
     retriable = True
+
+
+class OutageTooLong(CoordinatorNotAvailable):
+    """Share group {group_id} could not be served for {timeout_ms} ms (share.broker.outage.timeout.ms): {reason}.
+    Nothing is lost: start the query again once its Kafka brokers ({addresses}) answer, or let it wait longer.{log}"""
+
+    retriable = False
 
 
 class NotCoordinator(ShareGroupError):
@@ -263,6 +243,13 @@ class CoordinatorOverloaded(ShareGroupError):
 class RequestTooLarge(ShareGroupError):
     """{name} has {size_bytes} bytes or more, and the coordinator takes {limit_bytes} at most: send less at once, or
     raise its socket.request.max.bytes."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class SubscriptionTooLarge(ShareGroupError):
+    """What member {member_id} of share group {group_id} subscribes to has {size_bytes} bytes, and a group keeps
+    {limit_bytes} of a member at most: use subscribePattern instead of a list of topics, or several queries."""
 
     kafka_error = "INVALID_REQUEST"
 
@@ -358,6 +345,26 @@ class StateTopicNotAuthorized(ShareGroupError):
     kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
 
+class StateTopicMissing(ShareGroupError):
+    """State topic {topic} {what} while coordinators ran: the state of all share groups that was kept in it is lost. The
+    coordinator makes the topic anew if it may, and groups begin anew in it, by startingOffsets. Queries of before are
+    refused by name (ForeignPlan): start them with a new checkpointLocation."""
+
+    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+    retriable = True
+
+
+class StateTransactionOpen(ShareGroupError):
+    """A transaction is open in partition {partition} of state topic {topic} since offset {offset}, and what lies behind
+    it can't be read before it ends: share group {group_id} waits for that. Kafka ends it when its producer's
+    transaction.timeout.ms is over. One that stays is hanging: end it with kafka-transactions.sh --bootstrap-server
+    {addresses} abort --topic {topic} --partition {partition} --start-offset {offset}. Only coordinators should write to
+    this topic."""
+
+    kafka_error = "CONCURRENT_TRANSACTIONS"
+    retriable = True
+
+
 class StateRecordUnreadable(ShareGroupError):
     """Record {sequence} of share group {group_id} in state store {path} can't be read: {reason}. It was not skipped, so
     the group is not served; others are. Restore the store from a copy, or run the version that wrote it."""
@@ -371,6 +378,15 @@ class BrokerNotReachable(ShareGroupError):
     kafka.bootstrap.servers, the network and the security settings."""
 
     kafka_error = "NETWORK_EXCEPTION"
+    retriable = True
+
+
+class BrokerSecurityFailed(BrokerNotReachable):
+    """The Kafka brokers of {addresses} were reached, and the connection was refused: {reason}. Waiting does not mend
+    this: check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password is still the right one."""
+
+    kafka_error = "SASL_AUTHENTICATION_FAILED"
+    retriable = False
 
 
 class BrokerRefused(ShareGroupError):
@@ -388,6 +404,21 @@ class UnknownTopic(ShareGroupError):
     """Topic {topic} does not exist in the Kafka cluster at {addresses}."""
 
     kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class InvalidTopicPattern(ShareGroupError):
+    """subscribePattern={pattern} can't be used: {problem}. It is a regular expression in RE2's syntax
+    (https://github.com/google/re2/wiki/Syntax), which has no lookahead, lookbehind, backreference, possessive
+    quantifier or atomic group: write alternatives, as in orders|payments-.*, or name the topics in subscribe."""
+
+    kafka_error = "INVALID_REGULAR_EXPRESSION"
+
+
+class TopicKept(ShareGroupError):
+    """Topic {topic} can't be read by a share group: {owner} keeps its own state in it. Remove it from the option
+    subscribe or assign."""
+
+    kafka_error = "INVALID_TOPIC_EXCEPTION"
 
 
 class UnknownPartition(ShareGroupError):

@@ -1,10 +1,11 @@
-"""Clients of librdkafka, made so that what it refuses has a name, and how it says that a topic is not there. Beside the
-core, since it needs confluent_kafka."""
+"""Clients of librdkafka, made so that what it refuses has a name, and how it says that a topic is not there, that the
+brokers refuse the client, or nothing at all. Beside the core, since it needs confluent_kafka."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -13,7 +14,44 @@ from coordinator.protocol.errors import InvalidKafkaConfig
 
 UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """The codes for a topic or a partition that is not there, or not known yet: the broker's and librdkafka's own."""
+LONGEST_POLL_S = 2.0
+_REFUSED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+_CUT_OFF = re.compile(r"disconnect|connection re|timed out|transport failure", re.IGNORECASE)
+"""A broker that dies in the middle of a handshake fails it, too: in librdkafka's words, since the code is the same."""
 _TOGETHER = "(several that don't go together)"
+
+
+def is_refused(error: KafkaError) -> bool:
+    """Whether the brokers refuse the client, or it does not trust them: waiting does not mend that."""
+    return error.code() in _REFUSED and _CUT_OFF.search(error.str()) is None
+
+
+class Complaints:
+    """The ``error_cb`` of a client, which librdkafka tells the causes that its calls keep to themselves: they only time
+    out. Called when the client is polled."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        """The newest cause, empty if none was told."""
+        self.refused = ""
+        """Why the brokers refuse the client, in librdkafka's words; empty if they don't."""
+
+    def __call__(self, error: KafkaError) -> None:
+        if is_refused(error):
+            self.refused = error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+            self.last = f"{error.name()}: {error.str()}"
+
+    def forget(self) -> None:
+        """Something was answered since."""
+        self.last = self.refused = ""
 
 
 def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
@@ -47,3 +85,23 @@ def _is_refused_alone(key: str, value: Any) -> bool:
     except KafkaException:
         return True
     return False
+
+
+class Silence:
+    """For how long the brokers said nothing while somebody listened: a process that stood still between two polls heard
+    nobody, and that is not their silence."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self.ends()
+
+    def ends(self) -> None:
+        """Something came."""
+        self._looked_s, self._silent_s = self._now_s(), 0.0
+
+    def lasts_s(self) -> float:
+        """Asked after each poll, which waits for less than LONGEST_POLL_S."""
+        now_s = self._now_s()
+        self._silent_s += min(now_s - self._looked_s, LONGEST_POLL_S)
+        self._looked_s = now_s
+        return self._silent_s

@@ -39,17 +39,42 @@ class Plan(Message, frozen=True, tag=False):
 
 
 class LeftOut(Message, frozen=True, tag=False):
-    """Offsets of a replayed plan that its batch goes on without, and why.
+    """Offsets that a plan, or the group, goes on without, and why: ``count`` of them between ``first`` and ``last``,
+    which is all of them, or fewer where scattered ones are summed up. With an empty topic it counts offsets of
+    partitions that it does not name, since there are too many.
 
     reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
-    returned them), ``set_aside``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``.
+    returned them), ``set_aside``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``;
+    ``end_unknown`` (data that was lost from ``first`` on, nobody knows how much: it counts nothing); ``several`` where
+    one entry sums up several reasons.
     """
 
     topic: str
+    topic_id: str
     partition: int
     first: int
     last: int
+    count: int
     reason: str
+
+    def __str__(self) -> str:
+        if not self.topic:
+            return f"{self.count} records of other partitions"
+        where = f"{self.topic}-{self.partition}"
+        if self.reason == "end_unknown":
+            return f"{where} what it may have had from offset {self.first} on"
+        if self.count == self.last - self.first + 1:
+            return f"{where} offsets {self.first} to {self.last}"
+        return f"{where} {self.count} offsets between {self.first} and {self.last}"
+
+
+class GivenUp(Message, frozen=True, tag=False):
+    """Records that were given up at the delivery limit, for one reason, a Disposition in lower case. ``sample``: the
+    first ranges, as (topic, partition, first, last)."""
+
+    disposition: str
+    count: int
+    sample: tuple[tuple[str, int, int, int], ...]
 
 
 class PartitionBounds(Message, frozen=True, tag=False):
@@ -151,13 +176,15 @@ class NextPlan(Message, frozen=True):
 
 class UsePlan(Message, frozen=True):
     """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
-    (reclaimed: count + 1). Idempotent for one member epoch and plan."""
+    (reclaimed: count + 1). Idempotent for one member epoch and plan. ``acknowledgement_mode``: what the query itself
+    says about records of the batch that no sink decides; empty: the group's share.acknowledgement.mode."""
 
     group_id: str
     member_id: str
     member_epoch: int
     number: str
     fail_on_data_loss: bool = True
+    acknowledgement_mode: str = ""
 
 
 class LatestOffsets(Message, frozen=True):
@@ -222,7 +249,9 @@ class StageOutcomes(Message, frozen=True):
     """Stage what the rows of a batch said, durably, on the plans that carry them (design §5): it takes effect when the
     plan completes. Rows whose receipt matches no live plan are stale: they are counted, and with ``fail_on_stale``
     the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that the sink was opened with; empty:
-    not pinned. ``query_id`` is Spark's, empty where no query writes. ``rows`` is how many the batch had.
+    not pinned. ``query_id`` is Spark's, empty where no query writes. ``acknowledgement_mode``: the sink's own, which
+    holds for this attempt at the batch; empty: as its delivery began. ``replaces``: the query's output of a batch takes
+    the place of what an earlier attempt wrote. ``rows`` is how many the batch had.
     ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that the coordinator
     writes the original."""
 
@@ -230,6 +259,8 @@ class StageOutcomes(Message, frozen=True):
     incarnation: str = ""
     topic_ids: dict[str, str] = {}
     query_id: str = ""
+    acknowledgement_mode: str = ""
+    replaces: bool = False
     batch_id: int = -1
     rows: int = 0
     lost_replacements: int = 0
@@ -241,12 +272,14 @@ class StageOutcomes(Message, frozen=True):
 
 
 class SinkOpened(Message, frozen=True):
-    """What the sink works with. ``topic_ids`` by name, of the group's topics. ``acknowledgement_mode`` is what becomes
+    """What the sink works with. ``topic_ids`` by name, of the group's topics; ``ends`` by name and partition: the first
+    offset that nobody was handed out yet. ``acknowledgement_mode`` is what becomes
     of rows that it does not mention; ``dead_letter_topic`` empty: none is wanted; ``dead_letter_partitions``: how many
     that topic has; ``copy_record``: whether a letter holds the record."""
 
     incarnation: str = ""
     topic_ids: dict[str, str] = {}
+    ends: dict[str, dict[str, int]] = {}
     acknowledgement_mode: str = "implicit"
     dead_letter_topic: str = ""
     dead_letter_partitions: int = 0
@@ -255,11 +288,13 @@ class SinkOpened(Message, frozen=True):
 
 class OutcomesStaged(Message, frozen=True):
     """How many of the rows' records were staged, and how many were stale; some of those as
-    ``topic-partition@offset (delivery count)``."""
+    ``topic-partition@offset (delivery count)``. ``attempt``: which delivery of their batch the staged ones are of, from
+    0; None if none is."""
 
     staged: int = 0
     stale: int = 0
     stale_sample: tuple[str, ...] = ()
+    attempt: int | None = None
 
 
 class Done(Message, frozen=True):
@@ -281,13 +316,18 @@ class PlanReply(Message, frozen=True):
 
     ``data_loss``: offsets of the plan that the log no longer holds, archived by this very request (told again to the
     same member epoch if asked again): a reader with failOnDataLoss fails for it once. ``isolation_level``: the group's
-    at a UsePlan, which may have changed since the member joined.
+    at a UsePlan, which may have changed since the member joined. ``given_up``: records that this request gave up at the
+    delivery limit; it is not repeated if asked again, and the coordinator's log has it as well. ``undecided_left``: the
+    plan to complete is not completed yet, since so many of its records that no sink decided must still be looked for in
+    the log; ask again.
     """
 
     plan: Plan = Plan()
     left_out: tuple[LeftOut, ...] = ()
     data_loss: tuple[LeftOut, ...] = ()
     isolation_level: str = ""
+    given_up: tuple[GivenUp, ...] = ()
+    undecided_left: int = 0
 
 
 class OffsetsReply(Message, frozen=True):
@@ -311,7 +351,8 @@ class AcknowledgeReply(Message, frozen=True):
 
 class PartitionDescription(Message, frozen=True, tag=False):
     """A share partition as kafka-share-groups.sh shows it; ``lag`` None where the log's end is not known.
-    ``archiving``: records whose dead letters are not written yet."""
+    ``archived``: the records of ``archived_total`` by disposition; ``none`` are those that the log does not hold.
+    ``archiving``: records whose dead letters are not written yet. ``runs``: the first of ``runs_total``."""
 
     topic: str
     topic_id: str
@@ -321,7 +362,9 @@ class PartitionDescription(Message, frozen=True, tag=False):
     lag: int | None
     acquired: int
     archived_total: int
+    archived: dict[str, int] = {}
     archiving: int = 0
+    runs_total: int = 0
     runs: tuple[dict[str, int | str | bool | None], ...] = ()
 
 
@@ -336,13 +379,15 @@ class MemberDescription(Message, frozen=True, tag=False):
 
 
 class GroupDescription(Message, frozen=True):
-    """A group; state is EMPTY, STABLE or DEAD (KIP-932)."""
+    """A group; state is EMPTY, STABLE or DEAD (KIP-932). ``members``: some of ``members_total``, those with a session
+    first."""
 
     group_id: str
     state: str
     incarnation: str
     partitions: tuple[PartitionDescription, ...] = ()
     members: tuple[MemberDescription, ...] = ()
+    members_total: int = 0
     configs: dict[str, str] = {}
 
 

@@ -1,4 +1,5 @@
-"""The token of a standalone coordinator, and other files with secrets: read at the edge, by service and clients.
+"""The token of a standalone coordinator, other files with secrets, and directories for them: at the edge, for service
+and clients.
 
 Rule: a secret is in no error, log or ``repr``, and a file that others may read is not taken. "Others" are neither the
 owner nor the group: Kubernetes gives a pod its secrets by group.
@@ -12,10 +13,11 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from coordinator.protocol.errors import InvalidToken, TokenMissing, UnsafeFile, UnusableFile
+from coordinator.protocol.errors import InvalidToken, TokenMissing, UnsafeDirectory, UnsafeFile, UnusableFile
 
 TOKEN_VARIABLE = "SHAREGROUP_COORDINATOR_TOKEN"  # noqa: S105 - names, no secrets
 TOKEN_KEY = "share.coordinator.token.file"  # noqa: S105
+RUNTIME_VARIABLE = "SHAREGROUP_RUNTIME_DIR"
 SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -50,3 +52,37 @@ def read_file(key: str, path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnusableFile(key=key, path=path, reason=error.strerror or type(error).__name__) from None
+
+
+def own_dir(path: Path, *, named: bool) -> Path:
+    """The directory, made with mode 0700 if it is not there. ``named``: a person chose it, links and parents included;
+    else it may be no link, and no part of its path somebody else's: what is checked here is what is used later.
+    UnsafeDirectory says why it is not safe."""
+    path = path.absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = "" if named else next((why for part in path.parents if (why := _of_parent(part))), "")
+        found = path.stat() if named else path.lstat()
+    except OSError as error:
+        reason = f"it can't be made ({error.strerror})"
+        raise UnsafeDirectory(path=path, reason=reason, variable=RUNTIME_VARIABLE) from None
+    if not stat.S_ISDIR(found.st_mode):
+        reason = reason or f"it is a symbolic link of user {found.st_uid}"
+    elif found.st_uid != os.getuid():
+        reason = reason or f"it belongs to user {found.st_uid}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        reason = reason or "others may write to it"
+    if reason:
+        raise UnsafeDirectory(path=path, reason=reason, variable=RUNTIME_VARIABLE)
+    return path
+
+
+def _of_parent(path: Path) -> str:
+    """Why somebody else could put another directory in the place of one in here; empty if nobody can."""
+    found = path.lstat()
+    if found.st_uid not in (0, os.getuid()):
+        return f"{path} belongs to user {found.st_uid}"
+    if stat.S_ISLNK(found.st_mode):
+        return _of_parent(Path(os.path.realpath(path)))  # a link of the user's own, or of the system's
+    open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+    return f"others may replace what is in {path}" if open_to_all else ""

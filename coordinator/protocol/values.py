@@ -8,6 +8,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+GROUP_OF_COLUMN = "sharegroup.group.id"
+"""In the metadata of the source's receipt columns: the share group whose deliveries they are of. Spark hands it on with
+the column, as far as it is the same column."""
+
 
 class TopicIdPartition(NamedTuple):
     """A partition of one incarnation of a topic."""
@@ -35,13 +39,15 @@ class AcknowledgeType(IntEnum):
 
 
 class Disposition(IntEnum):
-    """Why a record is a dead letter (KIP-1317's idea; the numbers are ours): its holder rejected it; it was given back,
-    or failed its trial, when its tries were used up; or its lock ran out then."""
+    """Why a record is archived (KIP-1317's idea; the numbers are ours): its holder rejected it; it was released, or
+    failed its trial, when its tries were used up; its lock ran out then; or, in explicit mode, no sink decided it then.
+    NONE: the log does not hold it."""
 
     NONE = 0
     REJECTED = 1
     DELIVERY_LIMIT = 2
     EXPIRED = 3
+    UNDECIDED = 4
 
 
 class OutcomeRun(NamedTuple):

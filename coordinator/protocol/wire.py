@@ -34,6 +34,12 @@ class Healthy(Message, frozen=True):
     """Whether it takes requests of groups: it has its part of them, and is not about to leave."""
 
 
+class StepDown(Message, frozen=True):
+    """Asks a coordinator on demand to leave, for a reason: another one takes its place. Its answer is Done."""
+
+    reason: str
+
+
 class FindCoordinator(Message, frozen=True):
     """Asks any coordinator which one serves the group."""
 
@@ -90,7 +96,7 @@ class Started(Message, frozen=True):
 
 _TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
 
-_requests: dict[str, type[Any]] = {cls.__name__: cls for cls in (*get_args(Request), Health, FindCoordinator)}
+_requests: dict[str, type[Any]] = {cls.__name__: cls for cls in (*get_args(Request), Health, StepDown, FindCoordinator)}
 _Answer: TypeAlias = Reply | Healthy | CoordinatorFound | Failed | Started
 _answers: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Answer)
 

@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from coordinator.config.resolved import ServerConfig
+from coordinator.core.commands import ArchiveGoneTopics, Gap, PartitionStart
+from coordinator.core.left_out import count
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -29,6 +31,7 @@ from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
     DescribeGroup,
+    GivenUp,
     Heartbeat,
     Joined,
     JoinGroup,
@@ -46,18 +49,24 @@ from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Where
 from coordinator.service.brokers.deleted_topics import gone_topic_ids
 from coordinator.service.brokers.log_gaps import Gaps, count_offsets
+from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import Subscription, TopicPartitionId, starting_offsets
+from coordinator.service.brokers.undecided import Asked, UndecidedLooks
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.open_state import Engined
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.runtime.runtime import one
-from coordinator.service.runtime.transactions import Facts, View
+from coordinator.service.runtime.transactions import Facts, Held, View
 from coordinator.service.sinks import open_sink
 
 LONGEST_WAIT_MS = 60_000
 LOOK_AGAIN_S = 1.0
+MOST_SHRUNK = 10_000
+"""Shrunk logs of which it is remembered that they were logged."""
 ASKS_AT_ONCE = 8
+MOST_ASKED = 10_000
+MOST_NAMED = 20
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +80,9 @@ class CoordinatorService:
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
         self._gaps = Gaps(watch.cluster)
+        self._undecided = UndecidedLooks(watch.cluster)
         self._shrunk: set[tuple[str, Where, int]] = set()
+        self._asked_gone: dict[tuple[str, str], float] = {}
         self._news = threading.Condition()
         self._news_count = 0
         self._handlers: dict[type[Any], Callable[[Any], Any]] = {
@@ -107,11 +118,12 @@ class CoordinatorService:
     # --- members
 
     def _as_it_is(self, request: Any) -> Any:
-        return self._engine.call(request.group_id, scripts.describe(request))
+        return self._engine.call(request.group_id, transactions.describe(request))
 
     def _join(self, request: JoinGroup) -> Joined:
+        Subscription.of(request).check_names()
         new = request.member_epoch is None
-        view = self._engine.call(request.group_id, scripts.look_before_join(request), peek=new)
+        view = self._engine.call(request.group_id, transactions.look_before_join(request), peek=new)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
         if new:
             self._check_dead_letters(request, view)
@@ -123,7 +135,7 @@ class CoordinatorService:
             # A session that lapsed must come back while the broker is away, too.
             _log.warning("rejoined without a look at the broker: group=%s %s", request.group_id, error)
             starts = {}
-        join = self._limits.within(request, scripts.join(request, topic_ids=topic_ids, starts=starts))
+        join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
         joined = self._engine.call(request.group_id, join, claim=new)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
@@ -132,39 +144,42 @@ class CoordinatorService:
         """What is wrong with the dead letter topic is found now, not when a record has nowhere to go."""
         name = view.config.errors_deadletterqueue_topic_name if view.config is not None else ""
         if view.config is not None and name:
-            is_own = name in view.known_topics or Subscription.of(request).has(name)
+            is_own = name in view.known.topics or Subscription.of(request).has(name)
             check_dead_letter_topic(self._watch.cluster, view.config, {name} if is_own else ())
 
-    def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicPartitionId, int]:
+    def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicPartitionId, Start]:
         """Start offsets of the subscribed partitions that the group does not have yet."""
         subscription = Subscription.of(request)
         topics = self._watch.topics(subscription, fresh=True)
         if request.member_epoch is None:
             subscription.check(topics, self._watch.cluster)
         partitions = subscription.partitions(topics.values(), request.group_id, topic_ids=topic_ids)
-        new = [p for p in partitions if (p.topic_id, p.partition) not in view.fetch_from]
-        # Partitions added to a topic that the group has, and a topic that was made anew, begin at their earliest.
-        grown = {p for p in new if p.topic in view.known_topics}
-        policy = [p for p in new if p not in grown]
-        found = self._watch.cluster.offsets([p.where for p in grown], EARLIEST)
-        found |= starting_offsets(
-            self._watch.cluster,
-            view.auto_offset_reset,
-            [p.where for p in policy],
-            self._engine.clock.now_ms(),
-            read_committed=view.read_committed,
-        )
-        if missing := [f"{p.topic}-{p.partition}" for p in new if p.where not in found]:
+        new = [p for p in partitions if (p.topic_id, p.partition) not in view.fetch_from or p.topic_id in view.gone]
+        brought = {topic for topic in topics if not view.known.has(topic)}
+        earliest = self._watch.cluster.offsets([p.where for p in new], EARLIEST)
+        policy = self._by_policy(request, view, [p.where for p in new if p.topic in brought])
+        unknown = [p for p in new if p.where not in earliest or (p.topic in brought and p.where not in policy)]
+        if missing := [f"{p.topic}-{p.partition}" for p in unknown]:
             # Left out, they would begin by another rule than the one that holds now.
             raise CoordinatorNotAvailable(
                 group_id=request.group_id, reason=f"the brokers give no offsets of {', '.join(missing)} yet"
             )
-        return {p: found[p.where] for p in new}
+        return {p: Start(earliest[p.where], policy.get(p.where)) for p in new}
+
+    def _by_policy(self, request: JoinGroup, view: View, wheres: list[Where]) -> dict[Where, int]:
+        assert view.config is not None
+        return starting_offsets(
+            self._watch.cluster,
+            request.starting_offsets or view.config.share_auto_offset_reset,
+            wheres,
+            self._engine.clock.now_ms(),
+            read_committed=view.read_committed,
+        )
 
     # --- sinks
 
     def _stage(self, request: StageOutcomes) -> OutcomesStaged:
-        staged = self._engine.call(request.group_id, scripts.describe(request))
+        staged = self._engine.call(request.group_id, transactions.describe(request))
         assert isinstance(staged, OutcomesStaged)
         if staged.stale or request.lost_replacements:
             _log.warning(
@@ -182,13 +197,22 @@ class CoordinatorService:
 
     def _next_plan(self, request: NextPlan) -> PlanReply:
         deadline = time.monotonic() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
+        given_up: tuple[GivenUp, ...] = ()
         while True:
             news = self._news_count
             view = self._look(request)
             partitions = self._partitions(view, request.group_id)
+            self._look_for_gone(request.group_id, view, partitions)
             facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
             facts = self._with_gaps(request, view, facts)
-            reply = self._engine.call(request.group_id, scripts.next_plan(request, facts))
+            if facts.undecided_left:
+                who = (request.group_id, request.member_id, request.start, facts.undecided_left)
+                _log.info("reading what no sink decided: group=%s member=%s plan=%s left=%d", *who)
+                return PlanReply(undecided_left=facts.undecided_left)
+            reply = self._engine.call(request.group_id, transactions.next_plan(request, facts))
+            self._undecided.forget(_asked(request))
+            given_up += reply.given_up
+            reply = msgspec.structs.replace(reply, given_up=given_up)
             left_s = deadline - time.monotonic()
             if reply.plan.number or request.until is not None or left_s <= 0:
                 return reply
@@ -218,23 +242,39 @@ class CoordinatorService:
 
     def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
         view = self._look(request)
-        facts = self._facts(request, view, self._partitions(view, request.group_id), may_wait=False)
-        return self._engine.call(request.group_id, scripts.acquire_records(request, facts))
+        partitions = self._partitions(view, request.group_id)
+        self._look_for_gone(request.group_id, view, partitions)
+        facts = self._facts(request, view, partitions, may_wait=False)
+        return self._engine.call(request.group_id, transactions.acquire_records(request, facts))
 
     def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
         """Only while records are set aside: is there anything in what they, and what is told of them, rest on? And, in
-        explicit mode, in what is about to be released?"""
+        explicit mode, in what is about to be released? ``undecided_left``: of that not all is read yet."""
         if request.start and view.undecided and not self._gives_back(view):
             # No guess will do: what is released counts a try.
-            gaps = self._gaps.absent(view.undecided, read_committed=view.read_committed)
-            processed = view.decides or count_offsets(gaps) < count_offsets(view.undecided)
+            look = self._undecided.go_on(_asked(request), view.undecided, read_committed=view.read_committed)
+            if not look.is_done:
+                return dataclasses.replace(facts, undecided_left=look.total - look.read)
+            gaps = self._of_its_topics(request.group_id, view, tuple(look.gaps), view.undecided)
+            processed = view.decides or count_offsets(gaps) < look.total
             facts = dataclasses.replace(facts, undecided_gaps=gaps, processed=processed)
         if not view.set_aside:
             return facts
         gaps = self._gaps.among(view.set_aside, read_committed=view.read_committed)
+        gaps = self._of_its_topics(request.group_id, view, gaps, view.set_aside)
         unproven = request.start and view.unproven and view.decides
         processed = not unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
         return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
+
+    def _of_its_topics(
+        self, group_id: str, view: View, gaps: tuple[Gap, ...], looked_at: tuple[Held, ...]
+    ) -> tuple[Gap, ...]:
+        """Without those of topics that are gone: it may be another topic's log, of the same name, that was read."""
+        if not gaps:
+            return ()
+        names = {held.topic_id: held.topic for held in looked_at}
+        gone = gone_topic_ids(self._watch.cluster, names, group_id, topic_ids=view.topic_ids)
+        return tuple(gap for gap in gaps if gap.topic_id not in gone)
 
     def _gives_back(self, view: View) -> bool:
         """No sink has ever decided anything, and there is a record: all of the plan is given back, gaps too. To know
@@ -250,6 +290,8 @@ class CoordinatorService:
             reached = view.fetch_from.get((p.topic_id, p.partition), 0)
             end = ends.get(p.where, reached)
             if end < reached and (group_id, p.where, reached) not in self._shrunk:
+                if len(self._shrunk) >= MOST_SHRUNK:
+                    self._shrunk.clear()
                 self._shrunk.add((group_id, p.where, reached))
                 _log.error(
                     "log shrunk: group=%s %s-%d ends at %d now, and the group has acquired it up to %d (an unclean "
@@ -263,21 +305,70 @@ class CoordinatorService:
                 )
 
     def _use_plan(self, request: UsePlan) -> PlanReply:
-        look = scripts.look(request.group_id, request.member_id, request.member_epoch, number=request.number)
+        look = transactions.look(request.group_id, request.member_id, request.member_epoch, number=request.number)
         view = self._engine.call(request.group_id, look)
         assert view.subscription is not None
         # Both at once: one round trip in each batch's way instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in view.plan])
         names = {topic_id: topic for topic, topic_id, _ in view.plan}
-        gone = gone_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids)
+        gone = gone_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
+        self._archive_gone(request.group_id, view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
         kept = [TopicPartitionId(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=asked.result(), ends={})
-        take_up = scripts.use_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
+        take_up = transactions.use_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
         reply = self._engine.call(request.group_id, take_up)
         for left in (*reply.left_out, *reply.data_loss):
-            _log.info("left out: group=%s plan=%s %s", request.group_id, request.number, left)
+            _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.number, left, left.reason)
         return reply
+
+    # --- topics that are gone
+
+    def _look_for_gone(self, group_id: str, view: View, partitions: list[TopicPartitionId]) -> None:
+        """Topics of the subscription that are not found any more, or only under another id, are asked for again before
+        they pass for gone; then the group settles what it still had of them."""
+        assert view.subscription is not None
+        here = {p.topic_id for p in partitions}
+        missing = {i: topic for i, topic in view.topics.items() if i not in here and view.subscription.has(topic)}
+        asked = {i: topic for i, topic in missing.items() if self._may_ask_again(group_id, i)}
+        if not asked or not view.topic_ids:  # without ids a topic made anew is the same one
+            return
+        try:
+            gone = gone_topic_ids(self._watch.cluster, asked, group_id, topic_ids=True, past=view.past)
+        except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
+            _log.warning("whether topics are gone is not known: group=%s %s", group_id, error)
+            return
+        self._archive_gone(group_id, view, {topic_id: asked[topic_id] for topic_id in gone})
+
+    def _may_ask_again(self, group_id: str, topic_id: str) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._asked_gone.get((group_id, topic_id), now_s):
+            return False
+        if len(self._asked_gone) >= MOST_ASKED:
+            self._asked_gone.clear()
+        self._asked_gone[group_id, topic_id] = now_s + self._watch.metadata_refresh_s
+        return True
+
+    def _archive_gone(self, group_id: str, view: View, gone: Mapping[str, str]) -> None:
+        if not gone or not view.topic_ids:
+            return
+        ends = tuple(
+            PartitionStart(topic_id=topic_id, partition=partition, start_offset=end)
+            for topic_id, topic in gone.items()
+            for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
+        )
+        archive = ArchiveGoneTopics(topic_ids=tuple(sorted(gone)), ends=ends)
+        lost = self._engine.call(group_id, one(archive)).lost
+        for topic_id, topic in gone.items():
+            of_topic = [out for out in lost if out.topic_id == topic_id]
+            _log.warning(
+                "topic gone: group=%s topic=%s id=%s was deleted; lost=%d%s",
+                group_id,
+                topic,
+                topic_id,
+                count(of_topic),
+                f" ({', '.join(map(str, of_topic[:MOST_NAMED]))})" if of_topic else "",
+            )
 
     # --- offsets, and people
 
@@ -292,7 +383,7 @@ class CoordinatorService:
         return OffsetsReply(ends=ends)
 
     def _describe(self, request: DescribeGroup) -> Any:
-        description = self._engine.call(request.group_id, scripts.describe(request), peek=True)
+        description = self._engine.call(request.group_id, transactions.describe(request), peek=True)
         partitions = [TopicPartitionId(p.topic, p.topic_id, p.partition) for p in description.partitions]
         read_committed = description.configs.get("share.isolation.level") == "read_committed"
         try:
@@ -301,19 +392,23 @@ class CoordinatorService:
             _log.warning("described without lag: group=%s %s", request.group_id, error)
             return description
         facts = Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends)
-        bounds = scripts.bounds(partitions, facts, None)
+        bounds = transactions.bounds(partitions, facts, None)
         return self._engine.call(request.group_id, one(msgspec.structs.replace(request, bounds=bounds)), peek=True)
 
     # --- inside
 
     def _look(self, request: NextPlan | AcquireRecords | LatestOffsets) -> View:
-        look = scripts.look(request.group_id, request.member_id, request.member_epoch)
+        look = transactions.look(request.group_id, request.member_id, request.member_epoch)
         return self._engine.call(request.group_id, look)
 
     def _partitions(self, view: View, group_id: str) -> list[TopicPartitionId]:
         assert view.subscription is not None
         topics = self._watch.topics(view.subscription)
         return view.subscription.partitions(topics.values(), group_id, topic_ids=view.topic_ids)
+
+
+def _asked(request: NextPlan) -> Asked:
+    return request.group_id, request.member_id, request.start
 
 
 def _backlog(view: View, facts: Facts) -> int:

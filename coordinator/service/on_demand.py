@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import logging
 import os
 import secrets
 import signal
+import socket
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
-from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.errors import CoordinatorNotAvailable, UnsafeDirectory
+from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.protocol.wire import Endpoint, LaunchSettings, encode
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import KafkaCluster
@@ -30,6 +32,7 @@ from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
 from coordinator.service.open_state import KafkaState, OnChange, SqliteState
 from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.runtime.clock import now_s
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.server.listener import LOOPBACK, Listener
@@ -71,17 +74,16 @@ def open_state(
 
 def place_of(runtime_dir: Path) -> str:
     """What the coordinators of this runtime directory, one after the other, have in common, and no others do: hosts in
-    containers may have one name. A random word in a file of its own."""
-    path = runtime_dir / "place"
-    with contextlib.suppress(FileExistsError):
-        number, temporary = tempfile.mkstemp(dir=runtime_dir, prefix=".place-")
-        with os.fdopen(number, "w", encoding="ascii") as file:
-            file.write(uuid.uuid4().hex)
-        try:
-            os.link(temporary, path)  # whole, and only if there is none
-        finally:
-            os.unlink(temporary)
-    return path.read_text(encoding="ascii")
+    containers may have one name, one kernel, or one network. Made of what no cleaner of files can take away."""
+    facts = [socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
+    for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
+        with contextlib.suppress(OSError):  # not every system has them
+            facts.append(read(path))
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
+
+
+def _text_of(path: str) -> str:
+    return Path(path).read_text(encoding="ascii").strip()
 
 
 class Coordinator:
@@ -100,7 +102,7 @@ class Coordinator:
         spare_the_collector()
         limits = limits or ServerConfig.parse()
         self.config = CoordinatorConfig.parse(settings.configs)
-        cluster = KafkaCluster(
+        cluster = self.cluster = KafkaCluster(
             settings.bootstrap_servers, settings.kafka_config, self.config.share_coordinator_broker_timeout_ms
         )
         self.watch = BrokerWatch(
@@ -159,15 +161,23 @@ class Coordinator:
 
     def wait_until_idle(self, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
         """Until it may leave: told to, or nobody asked for the idle timeout, nothing is held, and no dead letter waits
-        that can still be written. Returns why."""
+        that can still be written; or nobody asked, and the brokers were away, for that time and an outage's: it can
+        do nothing for its groups, and all that it knows is in the store. Returns why."""
         timeout_s = self.config.share_coordinator_idle_timeout_ms / 1000
+        forsaken_s = timeout_s + self.config.share_broker_outage_timeout_ms / 1000
         rested_s, look_s = 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
+        looked_s = now_s()
         while not told.wait(look_s):
             on_look()
             rests = self.engine.may_rest() and self.office.may_rest()
+            late_s, looked_s = now_s() - looked_s - look_s, now_s()
+            if late_s > LONGEST_LOOK_S:  # it was stopped: who asked meanwhile is not heard yet
+                rested_s = 0.0
             rested_s = rested_s + look_s if rests else 0.0
             if min(rested_s, self.server.idle_s) >= timeout_s:
                 return "idle"
+            if min(self.server.idle_s, self.cluster.away_s) >= forsaken_s:
+                return f"nobody has called, and no broker answered, for {forsaken_s:.0f} s"
         return "told to"
 
 
@@ -188,6 +198,12 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
     """Own, serve, yield the endpoint once, and go on until idle. Raises the named errors of the store and of Kafka."""
     coordinator = Coordinator(settings, token := secrets.token_urlsafe(32))
     told = told_by_signal()
+
+    def step_down(reason: str) -> None:
+        _log.warning("asked to leave: %s", reason)
+        told.set()
+
+    coordinator.server.step_down = step_down
     endpoint = Endpoint(
         host=LOOPBACK, port=coordinator.server.port, token=token, pid=os.getpid(), version=package_version()
     )
@@ -214,12 +230,11 @@ def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> None:
     """Write it again if it is gone: a cleaner took it, or the directory went with the user's last login session. Nobody
     else would find this coordinator, nor could start another, since this one owns the store."""
     path = Path(settings.endpoint_path)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnsafeDirectory):
         if not path.exists():
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            if path.parent.stat().st_uid == os.getuid():
-                write_endpoint(path, endpoint)
-                _log.warning("endpoint file was gone, and is written again: %s", path)
+            own_dir(path.parent, named=RUNTIME_VARIABLE in os.environ)
+            write_endpoint(path, endpoint)
+            _log.warning("endpoint file was gone, and is written again: %s", path)
 
 
 def remove_endpoint(path: Path, endpoint: Endpoint) -> None:

@@ -12,15 +12,19 @@ from typing import Protocol, TypeVar
 
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
-from coordinator.service.runtime.event_loop import Clock, Engine
+from coordinator.service.runtime.clock import Clock
+from coordinator.service.runtime.event_loop import Engine
 from coordinator.service.runtime.partitioned_runtime import Engines
 from coordinator.service.runtime.runtime import Script, Shard, Steps
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import FleetMember, NewestTaker, Ownership
+from coordinator.service.stores.kafka.placing import prepared
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.service.stores.kafka.topic_guard import TopicGuard
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import Store
 from coordinator.state_log.owner import Owner
@@ -88,7 +92,7 @@ class KafkaState:
         place: str,
         advertised: str = "",
     ) -> None:
-        self._topic = StateTopic(
+        self._wanted = StateTopic(
             cluster=cluster,
             bootstrap_servers=cluster.addresses,
             kafka_config=kafka_config,
@@ -96,9 +100,10 @@ class KafkaState:
             write_timeout_ms=config.share_coordinator_write_timeout_ms,
             broker_timeout_ms=config.share_coordinator_broker_timeout_ms,
         )
-        self._topic.ensure()
+        self._topic = prepared(self._wanted)
         self._config, self._on_change = config, on_change
         self._stores: dict[int, KafkaStore] = {}
+        self._is_gone = False
         self._engines = Engines(self._topic.partitions, self._new_shard)
         self.engine: Engined = self._engines
         me = Owner(
@@ -116,6 +121,7 @@ class KafkaState:
             interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
             wake=self._wake if advertised else None,
         )
+        self._guard = TopicGuard(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
 
     def find(self, group_id: str) -> str:
         """The host:port of the fleet's process that serves the group; empty: this one."""
@@ -125,6 +131,7 @@ class KafkaState:
 
     def close(self) -> None:
         """Hand everything over."""
+        self._guard.close(self._topic.timeout_s)
         self._pruning.close()
         if self._fleet is not None:
             self._fleet.close()
@@ -134,9 +141,44 @@ class KafkaState:
 
     def _new_shard(self, partition: int) -> Shard:
         updates = self._config.share_coordinator_snapshot_update_records_per_snapshot
-        store = KafkaStore(self._topic, partition, self._ownership, updates_per_snapshot=updates)
+        store = KafkaStore(
+            self._topic,
+            partition,
+            self._ownership,
+            updates_per_snapshot=updates,
+            on_missing=lambda: self._guard.look_soon(),
+        )
         self._stores[partition] = store
         return _shard(store, self._config, self._on_change, self._engines.clock)
+
+    def _look_at_topic(self) -> None:
+        """If the state topic was deleted, or made anew by somebody: begin anew, in a new one."""
+        try:
+            self._topic.verify()
+            if not self._is_gone:
+                return
+        except BrokerNotReachable:
+            return
+        except StateTopicMissing as error:
+            self._give_up(error)
+        try:
+            fresh = prepared(self._wanted)
+        except ShareGroupError as error:
+            self._give_up(error)
+            raise
+        if fresh.topic_id != self._topic.topic_id:
+            _log.warning("state topic %s is a new one: all groups begin anew in it", fresh.name)
+        self._topic, self._is_gone = fresh, False
+        self._engines.begin_anew(fresh.partitions)
+        self._stores = {p: store for p, store in list(self._stores.items()) if store.topic is fresh}
+
+    def _give_up(self, error: ShareGroupError) -> None:
+        """Nothing is served from the topic that was, or written into the one that has its name now."""
+        for store in list(self._stores.values()):
+            store.topic_is_gone(error)
+        if not self._is_gone:
+            _log.error("%s", error)
+        self._is_gone = True
 
     def _wake(self, group_id: str) -> None:
         self._engines.call(group_id, _only_load)

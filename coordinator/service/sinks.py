@@ -22,24 +22,27 @@ class SinkView:
 
     incarnation: str
     topic_ids: dict[str, str]
+    ends: dict[str, dict[str, int]]
     config: GroupConfig
     differs: bool
 
 
 def open_sink(engine: Engined, cluster: Cluster, request: OpenSink) -> SinkOpened:
-    """GroupIdNotFound (a sink is opened after its query's source has joined); named errors for configs, and for a dead
-    letter topic that is missing, can't be written, or is the group's own."""
-    view = engine.call(request.group_id, _look(request), peek=True)
+    """GroupIdNotFound (a sink is opened after its query's source has joined); GroupTakenOver, since a sink is no new
+    member: it neither takes a group nor looks at another's; named errors for configs, and for a dead letter topic that
+    is missing, can't be written, or is the group's own."""
+    view = engine.call(request.group_id, _look(request))
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     partitions = 0
     if view.config.errors_deadletterqueue_topic_name:
         partitions = check_dead_letter_topic(cluster, view.config, frozenset(view.topic_ids))
     if view.differs:
-        view = engine.call(request.group_id, _set_configs(request), claim=True)
+        view = engine.call(request.group_id, _set_configs(request))
     return SinkOpened(
         incarnation=view.incarnation,
         topic_ids=view.topic_ids,
+        ends=view.ends,
         acknowledgement_mode=view.config.share_acknowledgement_mode,
         dead_letter_topic=view.config.errors_deadletterqueue_topic_name,
         dead_letter_partitions=partitions,
@@ -48,9 +51,15 @@ def open_sink(engine: Engined, cluster: Cluster, request: OpenSink) -> SinkOpene
 
 
 def _view(group: ShareGroup, request: OpenSink) -> SinkView:
+    ends: dict[str, dict[str, int]] = {topic: {} for topic in group.topics}
+    names = {topic_id: topic for topic, topic_id in group.topics.items()}
+    for key, partition in group.partitions.items():
+        if key.topic_id in names:
+            ends[names[key.topic_id]][str(key.partition)] = partition.end_offset
     return SinkView(
         incarnation=group.incarnation,
         topic_ids=dict(group.topics),
+        ends=ends,
         config=GroupConfig.parse({**group.configs, **request.configs}),
         differs=any(group.configs.get(key) != value for key, value in request.configs.items()),
     )

@@ -6,7 +6,7 @@ import contextlib
 import logging
 
 from coordinator.config.resolved import ServerConfig
-from coordinator.service import on_demand as launch
+from coordinator.service import on_demand
 from coordinator.service.process.log_format import log_lines
 from coordinator.service.process.rate_limited_log import SeldomLog
 from coordinator.service.process.stderr_capture import NativeLog
@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 def serve(standalone: Standalone, log_format: str) -> None:
     """Until SIGTERM or SIGINT. Raises the named errors of what it could not start with."""
     token, listener = standalone.token(), standalone.listener()
-    told = launch.told_by_signal()
+    told = on_demand.told_by_signal()
     raise_descriptor_limit()
     seldom = SeldomLog(_log)
     native = NativeLog(seldom)
     with log_lines(native.stream, log_format), contextlib.closing(native):
-        coordinator = launch.Coordinator(
+        coordinator = on_demand.Coordinator(
             standalone.settings, token, in_fleet=True, listener=listener, limits=standalone.server, seldom=seldom
         )
         try:
@@ -35,7 +35,7 @@ def serve(standalone: Standalone, log_format: str) -> None:
                 "on" if listener.certificate else "off",
                 standalone.settings.state_store,
                 standalone.settings.bootstrap_servers,
-                launch.package_version(),
+                on_demand.package_version(),
             )
             told.wait()
             _log.info("leaving: told to")
@@ -45,7 +45,7 @@ def serve(standalone: Standalone, log_format: str) -> None:
             _log.info("left")
 
 
-def _doorkeeper(coordinator: launch.Coordinator, config: ServerConfig, seldom: SeldomLog) -> Doorkeeper:
+def _doorkeeper(coordinator: on_demand.Coordinator, config: ServerConfig, seldom: SeldomLog) -> Doorkeeper:
     door = Doorkeeper(
         coordinator.server.port,
         seldom,

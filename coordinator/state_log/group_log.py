@@ -17,20 +17,24 @@ from coordinator.protocol.values import TopicIdPartition
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.owner import Owner, decode_owner
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, pieces
-from coordinator.state_log.primitives import INT64
+from coordinator.state_log.placement import PLACEMENT_KEY
+from coordinator.state_log.primitives import INT32, INT64, number
 from coordinator.state_log.projection import changed, project
 from coordinator.state_log.record_keys import (
     GROUP_RECORD,
     GroupOwnerKey,
     GroupRecordKey,
     GroupSnapshotKey,
+    GroupSnapshotPartKey,
     ShareSnapshotKey,
     ShareUpdateKey,
     decode_key,
     encode_key,
+    group_of,
     key_head,
 )
 from coordinator.state_log.record_values import StateBatch
+from coordinator.state_log.strays import Strays
 
 MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
 """A longer snapshot goes on in updates."""
@@ -54,9 +58,14 @@ class GroupLog:
         self.next_sequence: int | None = None
         self.needed_offset: int | None = None
         self.owner: Owner | None = None
+        self.strays = Strays()
+        self.parts: Sequence[bytes] = ()
+        """Of the snapshot whose mark was read last: its first records, which came before the mark."""
+        self._parts: list[bytes] = []
+        self._parts_of: int | None = None
+        self._parts_from = 0
         self._left_out: int | None = None
         self._record_head = key_head(GROUP_RECORD, group_id)
-        self._group_part = self._record_head[2:]
         self._owner_key = encode_key(GroupOwnerKey(group_id))
         self._state_keys: dict[bytes, ShareSnapshotKey | ShareUpdateKey] = {}
         """As they were decoded: there are two a share partition, and they come again and again."""
@@ -69,29 +78,31 @@ class GroupLog:
     def read(self, key: bytes | None, value: bytes | None, offset: int) -> Entry | None:
         """The record at this offset of the state partition, as it comes; None if it is not one of the group's own.
         UnreadableRecord for one of the group's that can't be read, and where one is missing before it."""
-        if not key:
-            raise self._unreadable("a record without a key is among them")
-        if key[2 : 2 + len(self._group_part)] != self._group_part:
-            return None
-        if key.startswith(self._record_head):
+        if key is not None and key.startswith(self._record_head):
             if len(key) != len(self._record_head) + INT64.size:
                 raise self._unreadable("the key of a record has another length")
             (sequence,) = INT64.unpack_from(key, len(self._record_head))
             return self._own(int(sequence), value, offset)
+        group_id = group_of(key)
+        if group_id is None and key != PLACEMENT_KEY:
+            self.strays.add(offset)
+        if key is None or group_id != self.group_id:
+            return None
         known = self._state_keys.get(key) or decode_key(key)
         if isinstance(known, (ShareSnapshotKey, ShareUpdateKey)):
             self._state_keys[key] = known
             self._partition(TopicIdPartition(known.topic_id, known.partition)).replay(known, value)
+        elif isinstance(known, GroupSnapshotPartKey):
+            self._part(known, value, offset)
         elif isinstance(known, GroupSnapshotKey):
-            self.next_sequence, self.needed_offset, self._left_out = known.sequence, offset, None
-            return Entry(known.sequence, None)
+            return self._mark(known.sequence, value, offset)
         elif isinstance(known, GroupOwnerKey):
             self.owner = decode_owner(value or b"", self.group_id)
         return None
 
     def look(self, key: bytes | None, value: bytes | None) -> bool:
         """Whether the record is of this group; of its content only who owns the group is looked at."""
-        if not key or key[2 : 2 + len(self._group_part)] != self._group_part:
+        if group_of(key) != self.group_id:
             return False
         if key == self._owner_key:
             self.owner = decode_owner(value or b"", self.group_id)
@@ -101,6 +112,25 @@ class GroupLog:
         """All was read. UnreadableRecord if what the group needs is not there any more."""
         if self._left_out is not None:
             raise self._unreadable(f"what came before record {self._left_out} is gone, and no snapshot takes its place")
+
+    def _part(self, key: GroupSnapshotPartKey, value: bytes | None, offset: int) -> None:
+        if not key.part:
+            self._parts, self._parts_of, self._parts_from = [], key.sequence, offset
+        if value is not None and (key.sequence, key.part) == (self._parts_of, len(self._parts)):
+            self._parts.append(value)
+        else:
+            self._parts_of = None  # of an attempt whose beginning is gone
+
+    def _mark(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
+        self.parts, self._parts = [], self._parts if value else []
+        if value:
+            if self._parts_of != sequence or value != number(INT32, len(self._parts)):
+                self._left_out, self.next_sequence = sequence, None  # pruned in the midst of it: a newer one follows
+                return None
+            self.parts, offset = self._parts, self._parts_from
+        self._parts, self._parts_of = [], None
+        self.next_sequence, self.needed_offset, self._left_out = sequence, offset, None
+        return Entry(sequence, None)
 
     def _own(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
         if value is None:
@@ -121,9 +151,16 @@ class GroupLog:
         """The group's own records, numbered from ``first``."""
         return [(encode_key(GroupRecordKey(self.group_id, at)), data) for at, data in enumerate(records, first)]
 
-    def snapshot_mark(self) -> KeyValue:
-        """What a snapshot begins with."""
-        return encode_key(GroupSnapshotKey(self.group_id, self.next_sequence or 0)), b""
+    def snapshot_mark(self, parts: int = 0) -> KeyValue:
+        """What a snapshot begins with; one that was written in parts ends with it."""
+        key = encode_key(GroupSnapshotKey(self.group_id, self.next_sequence or 0))
+        return key, number(INT32, parts) if parts else b""
+
+    def snapshot_parts(self, records: Sequence[bytes]) -> list[KeyValue]:
+        """The records of a snapshot that is too large for one transaction; its mark comes after them."""
+        sequence = self.next_sequence or 0
+        keys = (GroupSnapshotPartKey(self.group_id, sequence, part) for part in range(len(records)))
+        return list(zip(map(encode_key, keys), records, strict=True))
 
     def state_records(self, group: ShareGroup, records: Sequence[Record], now_ms: int) -> list[KeyValue]:
         """Kafka's records of what ``records``, which the group has replayed, changed."""

@@ -1,4 +1,4 @@
-"""Which partition of the state topic a share group's state lies in.
+"""Which partition of the state topic a share group's state lies in, and the record that says among how many.
 
 Kafka's own rule for group ids (``GroupCoordinatorService.partitionFor``), so that a group lies where Kafka would look
 for it. All of a group is in one partition: its own records and its share partitions'.
@@ -7,6 +7,10 @@ for it. All of a group is in one partition: its own records and its share partit
 from __future__ import annotations
 
 import struct
+
+import msgspec
+
+from coordinator.state_log.record_keys import PLACEMENT, key_head
 
 _MASK = 0xFFFFFFFF
 _SIGN = 0x80000000
@@ -29,3 +33,27 @@ def java_hash_code(text: str) -> int:
     for (unit,) in struct.iter_unpack("<H", units):
         code = (31 * code + unit) & _MASK
     return code - 2 * _SIGN if code & _SIGN else code
+
+
+class _Placement(msgspec.Struct, frozen=True):
+    partitions: int
+
+
+PLACEMENT_KEY = key_head(PLACEMENT, "")
+"""Of the record in the state topic's partition 0 that says among how many partitions groups are placed. It names no
+group."""
+
+
+def encode_placement(partitions: int) -> bytes:
+    """As msgpack."""
+    return msgspec.msgpack.encode(_Placement(partitions))
+
+
+def decode_placement(key: bytes | None, value: bytes | None) -> int | None:
+    """Among how many partitions groups are placed; None from any other record."""
+    if key != PLACEMENT_KEY:
+        return None
+    try:
+        return msgspec.msgpack.decode(value or b"", type=_Placement).partitions
+    except msgspec.DecodeError:
+        return None

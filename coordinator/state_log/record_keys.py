@@ -7,6 +7,7 @@ group id, so that a reader of one group can pass over another group's records wh
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple, TypeAlias
 
 from coordinator.state_log.primitives import INT16, INT32, INT64, Reader, number, string, uuid
@@ -17,6 +18,11 @@ GROUP_RECORD = 100
 """The lowest type that is ours: a record of :mod:`coordinator.core.records`, as ``encode_record`` wrote it."""
 GROUP_SNAPSHOT = 101
 GROUP_OWNER = 102
+GROUP_SNAPSHOT_PART = 104
+PLACEMENT = 110
+"""Of the state topic itself, and no group's: see :mod:`coordinator.state_log.placement`."""
+_TYPES_END = 1_000
+"""Types from here on are neither Kafka's nor ours, in any version."""
 
 
 class ShareSnapshotKey(NamedTuple):
@@ -43,11 +49,21 @@ class GroupRecordKey(NamedTuple):
 
 
 class GroupSnapshotKey(NamedTuple):
-    """A snapshot of the group begins: what lies before it of this group is not needed. Its value is empty; the records
-    that follow in its transaction, from ``sequence`` on, are the snapshot."""
+    """A snapshot of the group begins: what lies before it of this group is not needed. Its value is empty, and the
+    records that follow in its transaction, from ``sequence`` on, are the snapshot; or its value is the number of parts
+    that came before it, in transactions of their own, and are the snapshot then."""
 
     group_id: str
     sequence: int
+
+
+class GroupSnapshotPartKey(NamedTuple):
+    """A record of a snapshot that is too large for one transaction; ``part`` counts from 0. Nothing is read from parts
+    before the snapshot's mark, which has the same ``sequence``."""
+
+    group_id: str
+    sequence: int
+    part: int
 
 
 class GroupOwnerKey(NamedTuple):
@@ -56,15 +72,20 @@ class GroupOwnerKey(NamedTuple):
     group_id: str
 
 
-Key: TypeAlias = ShareSnapshotKey | ShareUpdateKey | GroupRecordKey | GroupSnapshotKey | GroupOwnerKey
+Key: TypeAlias = (
+    ShareSnapshotKey | ShareUpdateKey | GroupRecordKey | GroupSnapshotKey | GroupSnapshotPartKey | GroupOwnerKey
+)
 
 
+_HEAD = struct.Struct(">hh")
+_GROUP_AT = _HEAD.size
 _TYPES: dict[type[Key], int] = {
     ShareSnapshotKey: SHARE_SNAPSHOT,
     ShareUpdateKey: SHARE_UPDATE,
     GroupRecordKey: GROUP_RECORD,
     GroupSnapshotKey: GROUP_SNAPSHOT,
     GroupOwnerKey: GROUP_OWNER,
+    GroupSnapshotPartKey: GROUP_SNAPSHOT_PART,
 }
 
 
@@ -73,6 +94,8 @@ def encode_key(key: Key) -> bytes:
     head = key_head(_TYPES[type(key)], key.group_id)
     if isinstance(key, (ShareSnapshotKey, ShareUpdateKey)):
         return head + uuid(key.topic_id) + number(INT32, key.partition)
+    if isinstance(key, GroupSnapshotPartKey):
+        return head + number(INT64, key.sequence) + number(INT32, key.part)
     if isinstance(key, (GroupRecordKey, GroupSnapshotKey)):
         return head + number(INT64, key.sequence)
     return head
@@ -94,6 +117,8 @@ def decode_key(data: bytes) -> Key:
     elif record_type in (GROUP_RECORD, GROUP_SNAPSHOT):
         numbered = GroupRecordKey if record_type == GROUP_RECORD else GroupSnapshotKey
         key = numbered(group_id, reader.number(INT64))
+    elif record_type == GROUP_SNAPSHOT_PART:
+        key = GroupSnapshotPartKey(group_id, reader.number(INT64), reader.number(INT32))
     elif record_type == GROUP_OWNER:
         key = GroupOwnerKey(group_id)
     else:
@@ -102,9 +127,18 @@ def decode_key(data: bytes) -> Key:
     return key
 
 
-def group_of(data: bytes) -> str:
-    """Whose record it is, by its key, of whatever type; UnreadableRecord if not even that can be read."""
-    return _head(Reader(data))[1]
+def group_of(key: bytes | None) -> str | None:
+    """Whose record it is, by its key, of whatever type. None: no group's; somebody else has written it."""
+    if not key or len(key) <= _GROUP_AT:
+        return None
+    record_type, length = _HEAD.unpack_from(key)
+    end = _GROUP_AT + length
+    if not (0 <= record_type < _TYPES_END and _GROUP_AT < end <= len(key)):
+        return None
+    try:
+        return key[_GROUP_AT:end].decode("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def _head(reader: Reader) -> tuple[int, str]:

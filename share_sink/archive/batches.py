@@ -10,6 +10,7 @@ the columns those of ``SCHEMA``; readers skip what begins with ``_``. The rule: 
 last attempt of its batch. Tasks write below ``_staging/``; ``finish_batch`` merges their small files and moves them to
 their places: one file a batch and topic, for up to ``MERGE_BYTES``. Before that it notes the batch's files in
 ``_journal/``: a batch that is replayed, on another day or with other outcomes, finds there what it has to replace.
+An attempt's number is in its files' names, so none overwrites another's; only those of earlier attempts are replaced.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import FileType
 
+from coordinator.protocol.errors import BatchTakenUp
 from share_sink.archive.location import Place, place_of, shown
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
@@ -45,17 +47,24 @@ class _Batch(NamedTuple):
 
     key: str
     batch_id: int
+    run: str = ""
 
     @classmethod
-    def of(cls, group_id: str, query_id: str, batch_id: int, write: int) -> _Batch:
-        """A batch's ``write``-th write."""
+    def of(cls, group_id: str, query_id: str, batch_id: int, write: int, run_id: str) -> _Batch:
+        """A batch's ``write``-th write, in a run of its query."""
         text = json.dumps([group_id, query_id, write])
-        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], batch_id)
+        run = hashlib.sha256(run_id.encode()).hexdigest()[:8]
+        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], batch_id, run)
 
     @property
     def staging(self) -> str:
-        """The folder of its tasks' files."""
-        return f"_staging/{self.key}-{self.batch_id}"
+        """The folder of its tasks' files. No run touches another's before its outcomes are staged."""
+        return f"{self.all_staging}{self.run}"
+
+    @property
+    def all_staging(self) -> str:
+        """How the folders of all runs begin."""
+        return f"_staging/{self.key}-{self.batch_id}-"
 
     @property
     def journal(self) -> str:
@@ -83,10 +92,12 @@ class ArchiveWriter:
     foreachBatch): each has files of its own, and replaces only these when it is replayed. ArchiveNotWritable.
     """
 
-    def __init__(self, path: str, group_id: str, query_id: str, batch_id: int, task_id: int, *, write: int = 0) -> None:
+    def __init__(
+        self, path: str, group_id: str, query_id: str, batch_id: int, task_id: int, *, write: int = 0, run_id: str = ""
+    ) -> None:
         self._place = place_of(path)
         self._group_id = group_id
-        self._folder = _Batch.of(group_id, query_id, batch_id, write).staging
+        self._folder = _Batch.of(group_id, query_id, batch_id, write, run_id).staging
         # No two attempts write one file: Spark may believe dead the one that still writes.
         self._name = f"{task_id:06d}-{uuid.uuid4().hex}.parquet"
         self._files: dict[str, RowFile] = {}
@@ -121,6 +132,14 @@ class ArchiveWriter:
         return self._files[topic]
 
 
+def check_files(path: str, files: Iterable[str]) -> None:
+    """On the driver, before a batch's outcomes are staged: whether it sees what the tasks wrote. ArchiveNotWritable;
+    ArchiveRowsMissing."""
+    place = place_of(path)
+    with place.named_errors():
+        _sizes(place, list(files))
+
+
 def finish_batch(
     path: str,
     files: Iterable[str],
@@ -128,41 +147,51 @@ def finish_batch(
     group_id: str,
     query_id: str,
     batch_id: int,
+    attempt: int,
     run_id: str = "",
     write: int = 0,
 ) -> list[str]:
-    """Make the rows of a batch visible, on the driver, before its outcomes are staged: ``files`` are what ``close`` of
-    the tasks' winning attempts gave. Call it for each batch, also when nothing was rejected.
+    """Make the rows of a batch visible, on the driver, when its outcomes are staged: ``files`` are what ``close`` of
+    the tasks' winning attempts gave. Call it for each batch, also when nothing was rejected. The staging is the fence:
+    it refuses a driver that was replaced. What it staged takes effect only if Spark commits the batch, after this.
 
-    What an earlier attempt of the batch made visible is replaced. ``run_id`` is the query's run: the same run never
-    replays a batch, so what it wrote of this batch before was another write, and stays. Killed in the middle, it leaves
-    what the replay of the batch replaces. Returns the new files, relative to the archive. ArchiveNotWritable;
-    ArchiveRowsMissing.
+    What an earlier attempt of the batch made visible is replaced; ``attempt`` numbers them (OutcomesStaged). ``run_id``
+    is the query's run: the same run never replays a batch, so what it wrote of this batch before was another write, and
+    stays. Killed in the middle, it leaves what the replay of the batch replaces. Returns the new files, relative to the
+    archive. ArchiveNotWritable; ArchiveRowsMissing; BatchTakenUp if a later attempt's rows stand there already.
     """
-    place, batch = place_of(path), _Batch.of(group_id, query_id, batch_id, write)
+    place, batch = place_of(path), _Batch.of(group_id, query_id, batch_id, write, run_id)
     with place.named_errors():
-        former, run = _journal_of(place, batch)
-        kept = former if run_id and run == run_id else []
-        plan = _plan(place, batch, sorted(files), begin=len(kept))
+        journal = _journal_of(place, batch)
+        if journal.attempt > attempt:
+            raise BatchTakenUp(
+                group_id=group_id, row=f"batch {batch_id}, whose rows the archive has of a later attempt"
+            )
+        former = list(journal.files)
+        kept = former if run_id and journal.run == run_id else []
+        plan = _plan(place, batch, sorted(files), attempt=attempt, begin=len(kept))
         if not kept:
             for stale in sorted(set(former) - set(plan)):
                 delete_file(place, stale)
         if plan or former:
-            write_whole(place, batch.journal, {"batch": batch_id, "run": run_id, "files": [*kept, *plan]})
+            noted = _Journal(batch_id, run_id, attempt, [*kept, *plan])
+            write_whole(place, batch.journal, noted._asdict())
         for target, sources in plan.items():
             _put(place, batch, target, sources)
-    _clear(place, batch)
+        for folder in place.folders_in("_staging"):
+            if folder.startswith(batch.all_staging):
+                _clear(place, folder)
     return list(plan)
 
 
-def discard_batch(path: str, *, group_id: str, query_id: str, batch_id: int, write: int = 0) -> None:
+def discard_batch(path: str, *, group_id: str, query_id: str, batch_id: int, run_id: str = "", write: int = 0) -> None:
     """Away with what the tasks of a failed batch wrote, on the driver. No error: what stays is seen by nobody."""
     try:
         place = place_of(path)
     except ArchiveNotWritable as error:
         _log.info("archive: nothing is removed: %s", error)
         return
-    _clear(place, _Batch.of(group_id, query_id, batch_id, write))
+    _clear(place, _Batch.of(group_id, query_id, batch_id, write, run_id).staging)
 
 
 def archive_dataset(path: str) -> ds.Dataset:
@@ -173,12 +202,12 @@ def archive_dataset(path: str) -> ds.Dataset:
         return ds.dataset(place.root, schema, "parquet", place.files, _PARTITIONING)
 
 
-def _plan(place: Place, batch: _Batch, files: Sequence[str], *, begin: int) -> dict[str, list[str]]:
+def _plan(place: Place, batch: _Batch, files: Sequence[str], *, attempt: int, begin: int) -> dict[str, list[str]]:
     """File to be -> the tasks' files that go into it, in the order of the tasks; numbered from ``begin`` on."""
     sizes = _sizes(place, files)
     today = datetime.now(timezone.utc).date().isoformat()
     return {
-        f"date={today}/{topic}/{batch.key}-{batch.batch_id}-{number}.parquet": sources
+        f"date={today}/{topic}/{batch.key}-{batch.batch_id}-{attempt}-{number}.parquet": sources
         for topic, of_topic in _by_topic(files).items()
         for number, sources in enumerate(bins(of_topic, sizes, MERGE_BYTES), begin)
     }
@@ -224,12 +253,21 @@ def _put(place: Place, batch: _Batch, target: str, sources: Sequence[str]) -> No
     place.files.move(place.at(ready), place.at(target))
 
 
-def _journal_of(place: Place, batch: _Batch) -> tuple[list[str], str]:
-    """The files that were made visible of this batch, or were about to be, and the run that did it."""
+class _Journal(NamedTuple):
+    """The files that were made visible of a batch, or were about to be, and by which run, in which attempt."""
+
+    batch: int = -1
+    run: str = ""
+    attempt: int = -1
+    files: Sequence[str] = ()
+
+
+def _journal_of(place: Place, batch: _Batch) -> _Journal:
+    """Of this batch; an empty one if another, or none, was the query's last."""
     if place.files.get_file_info(place.at(batch.journal)).type == FileType.NotFound:
-        return [], ""
-    noted = read_json(place, batch.journal)
-    return (noted["files"], noted["run"]) if noted["batch"] == batch.batch_id else ([], "")
+        return _Journal()
+    noted = _Journal(**read_json(place, batch.journal))
+    return noted if noted.batch == batch.batch_id else _Journal()
 
 
 def read_json(place: Place, path: str) -> dict[str, Any]:
@@ -256,11 +294,11 @@ def delete_file(place: Place, file: str) -> None:
         return
 
 
-def _clear(place: Place, batch: _Batch) -> None:
+def _clear(place: Place, folder: str) -> None:
     """An attempt that Spark gave up may still write there: what stays is seen by nobody."""
     try:
-        place.files.delete_dir(place.at(batch.staging))
+        place.files.delete_dir(place.at(folder))
     except FileNotFoundError:
         return
     except OSError as error:
-        _log.info("archive: %s was not emptied: %s", batch.staging, error)
+        _log.info("archive: %s was not emptied: %s", folder, error)

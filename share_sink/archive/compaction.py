@@ -27,7 +27,7 @@ TARGET_BYTES = 128 << 20
 _FOLDER = "_compacting"
 _LATE = timedelta(hours=1)
 """A batch that was begun yesterday may come into its place a little later; clocks differ."""
-_OURS = re.compile(r"date=(\d{4}-\d\d-\d\d)/topic=[^/]+/[0-9a-f]{16,32}(?:-\d+-\d+)?\.parquet")
+_OURS = re.compile(r"date=(\d{4}-\d\d-\d\d)/topic=[^/]+/[0-9a-f]{16,32}(?:-\d+-\d+-\d+)?\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ disposition, and no headers of the record.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from coordinator.dead_letters import record_format as names
 from coordinator.dead_letters.record_format import Header
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Silence, new_client
 from share_sink.errors import DeadLettersNotRead
 
 REDRIVES = "__dlq.redrive.count"
@@ -131,7 +130,7 @@ def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, in
 
 def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]]) -> Iterator[Message]:
     consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in ends.items()])
-    left, progress_s, last = set(ends), time.monotonic(), "no answer"
+    left, silence, last = set(ends), Silence(), "no answer"
     while left:
         for message in consumer.consume(_BATCH, _POLL_S):
             number, error = message.partition(), message.error()
@@ -140,14 +139,14 @@ def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]]) -> Iterat
                     yield message
                 if message.offset() >= ends[number][1] - 1:
                     left.discard(number)
-                progress_s = time.monotonic()  # the reader's time is not the broker's
+                silence.ends()  # the reader's time is not the broker's
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(number)
             elif error.fatal() or error.code() in _FOR_GOOD:
                 raise KafkaException(error)
             else:
                 last = error.str()
-        if left and time.monotonic() - progress_s > NO_PROGRESS_S:
+        if left and silence.lasts_s() > NO_PROGRESS_S:
             raise DeadLettersNotRead(topic=topic, reason=f"nothing came for {NO_PROGRESS_S:.0f} s; the last: {last}")
 
 

@@ -1,8 +1,7 @@
-"""``python -m sharegroup.demo.command``: tells the story and exits 0 if every check of it passed."""
+"""``sharegroup demo``: tells the story and exits 0 if every check of it passed."""
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import re
@@ -11,6 +10,8 @@ import signal
 import subprocess
 import sys
 from types import FrameType
+
+import click
 
 from coordinator.protocol.errors import ShareGroupError
 from sharegroup.demo.errors import CannotRun, DemoFailed
@@ -26,9 +27,9 @@ _WHAT = (
 )
 
 
-def main() -> int:
-    """0: all checks passed. 1: one did not, or the story did not come to its end. 130: interrupted."""
-    argparse.ArgumentParser(prog="python -m sharegroup.demo.command", description=f"{_TITLE}. {_WHAT}").parse_args()
+@click.command(help=f"{_TITLE}.\n\n{_WHAT}")
+def demo() -> int:
+    """Exit status 0: all checks passed. 1: one did not, or the story did not come to its end. 130: interrupted."""
     try:
         _check_java()
         _check_packages()
@@ -96,7 +97,3 @@ def _check_packages() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    sys.exit(main())

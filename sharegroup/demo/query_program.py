@@ -31,6 +31,7 @@ GROUP = {
     "share.session.timeout.ms": "300000",  # a query that restarts within it keeps its batch
     "share.state.store": "sqlite",  # the embedded broker keeps no state over its death
 }
+OUTPUT = {"outputOnReplay": "replaces"}  # a folder for each batch, overwritten when it is replayed
 
 
 def main(name: str, bootstrap_servers: str, folder: str, payments: str) -> None:
@@ -54,7 +55,7 @@ def main(name: str, bootstrap_servers: str, folder: str, payments: str) -> None:
 
     def bill_orders(batch: DataFrame, batch_id: int) -> None:
         decided = decide(batch, payments, key=f"{name}-{batch_id}").persist()
-        acknowledge(decided, batch_id, group)  # first; it takes effect when the batch is done
+        acknowledge(decided, batch_id, group | OUTPUT)  # first; it takes effect when the batch is done
         accepted = decided.where("acknowledgement = 'accept'")
         bills = accepted.select("json.order", bill("json.amount").alias("due"), "partition", "offset", "deliveryCount")
         bills.write.mode("overwrite").json(f"{folder}/bills/batch={batch_id}")

@@ -21,13 +21,13 @@ _SPARK_DEFAULTS = """\
 spark.master                          local[2]
 spark.driver.memory                   640m
 spark.driver.host                     127.0.0.1
-spark.driver.extraJavaOptions         -Djava.io.tmpdir={folder}/tmp -XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1
-spark.local.dir                       {folder}/tmp
+spark.driver.extraJavaOptions         -Djava.io.tmpdir={folder}/tmp -XX:-UsePerfData -XX:+UseSerialGC
+-XX:TieredStopAtLevel=1 spark.local.dir                       {folder}/tmp
 spark.sql.warehouse.dir               {folder}/tmp/warehouse
 spark.python.unix.domain.socket.dir   {folder}
 spark.ui.enabled                      false
 spark.ui.showConsoleProgress          false
-"""  # noqa: E501 - a line of Spark's settings can't be broken
+"""
 
 _LOG4J = """\
 rootLogger.level = warn

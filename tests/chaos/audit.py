@@ -38,6 +38,10 @@ class Audit:
         self.archived: set[tuple[int, int]] = set()
         self.owners: list[str] = []
         """The processes that had the group, one after the other."""
+        self.holders: dict[int, str] = {}
+        """Each plan's number, and the member that acquired it."""
+        self.lost_locks: set[tuple[int, int, int]] = set()
+        """(partition, offset, number): the session of the plan's member ended, and others could take the record."""
         self.appends = 0
         self.problems: list[str] = []
         self._numbers: set[int] = set()
@@ -64,6 +68,7 @@ class Audit:
             if record.number in self._numbers:
                 self.problems.append(f"number {record.number} is handed out twice")
             self._numbers.add(record.number)
+            self.holders[record.number] = record.member_id
         elif isinstance(record, PlanCompleted):
             self.completed.add(record.number)
         elif isinstance(record, RunsChanged):
@@ -75,6 +80,8 @@ class Audit:
     def _change(self, where: tuple[int, int], now: Held) -> None:
         before = self.records.get(where, Held(RecordState.AVAILABLE, None, 0))
         self.records[where] = now
+        if before.state == RecordState.ACQUIRED and now.state == RecordState.AVAILABLE and now.acquisition is not None:
+            self.lost_locks.add((*where, now.acquisition))  # a release, and a cut, clear the number
         if now.state == RecordState.ARCHIVED:
             self.archived.add(where)
         if before.state in TERMINAL and now.state != before.state:
@@ -117,3 +124,26 @@ def delivered(lines: Iterable[dict[str, Any]]) -> set[tuple[int, int]]:
 def acked(lines: Iterable[dict[str, Any]]) -> set[int]:
     """Numbers of the plans whose completion was answered."""
     return {int(line["number"].rpartition(".")[2]) for line in lines if line["what"] == "acked"}
+
+
+def numbers_by_record(lines: Iterable[dict[str, Any]]) -> dict[tuple[int, int], set[int]]:
+    """(partition, offset) of each record, and the plans with which it was written."""
+    found: dict[tuple[int, int], set[int]] = {}
+    for line in lines:
+        if line["what"] == "done":
+            number = int(line["number"].rpartition(".")[2])
+            for partition, first, last, _ in line["ranges"]:
+                for offset in range(first, last + 1):
+                    found.setdefault((partition, offset), set()).add(number)
+    return found
+
+
+def doubled(audit: Audit, lines: Iterable[dict[str, Any]]) -> tuple[int, list[str]]:
+    """How many records were written with several plans; and those of them whose lock was not lost before: what the
+    guarantee does not excuse."""
+    several = {where: numbers for where, numbers in numbers_by_record(lines).items() if len(numbers) > 1}
+    kept = {
+        where: sorted(number for number in numbers if (*where, number) not in audit.lost_locks)
+        for where, numbers in several.items()
+    }
+    return len(several), [f"{where} written by plans {kept[where]}" for where in sorted(kept) if len(kept[where]) > 1]

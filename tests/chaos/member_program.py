@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import NextPlan, Plan, UsePlan
 
 FAILED_BY_NAME = 3
+WORKS_S = 1.0
+"""How long it works on a batch at most, with its locks in its hands."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +94,7 @@ class Member:
             self.process(logged)
             start = logged
         while True:
-            reply = self.session.call(NextPlan, start=start, max_records=200, wait_ms=100)
+            reply = self.session.call(NextPlan, start=start, max_records=400, wait_ms=100)
             if start and start != self.journal.last("acked"):
                 self.journal.add("acked", start)
             plan: Plan = reply.plan
@@ -103,6 +107,7 @@ class Member:
 
     def process(self, number: str) -> None:
         used = self.session.call(UsePlan, number=number, fail_on_data_loss=False)
+        threading.Event().wait(random.uniform(0.0, WORKS_S))
         records = [(p.partition, *each) for p in used.plan.partitions for each in p.ranges]
         self.journal.add("done", number, ranges=records)
 

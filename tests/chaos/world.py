@@ -1,5 +1,8 @@
 """The whole: a broker, three coordinators, four members in two groups, a producer, and the killer; then peace, and the
-reckoning."""
+reckoning.
+
+One member of each group is left alone: whatever happens to coordinators, broker and the other member, it loses no lock.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
-from tests.chaos.audit import Audit, acked, audited, delivered, journal
+from tests.chaos.audit import Audit, acked, audited, delivered, doubled, journal
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member
 from tests.support.kafka_broker import KafkaBroker, free_ports
@@ -30,9 +33,15 @@ from tests.support.waiting import wait_until
 
 COORDINATORS, PARTITIONS, STATE_PARTITIONS = 3, 4, 8
 GROUPS = {"billing": ("b1", "b2"), "shipping": ("s1", "s2")}
+LEFT_ALONE = frozenset({"b1", "s1"})
 TOPIC = "orders"
 SESSION_MS = 6_000
 MEMBER_SESSION_MS = 10_000
+BROKER_DIES_EVERY_S = 300.0
+BROKER_STOPS = 0.1
+"""Of all harm, which part is the broker's being stopped."""
+STOPS_LAST = (0.5, 3.0)
+"""In session timeouts, of the one that is stopped."""
 RECORDS_PER_S = 200
 DRAIN_S = 240.0
 GROUP_CONFIGS = {
@@ -55,6 +64,7 @@ class Reckoning:
     archived: dict[str, int] = field(default_factory=dict)
     takeovers_ms: list[float] = field(default_factory=list)
     several_harmed_ms: list[float] = field(default_factory=list)
+    twice: dict[str, int] = field(default_factory=dict)
     failed_by_name: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -72,6 +82,7 @@ class Reckoning:
             f"{appends} appends, {owners} takings",
             f"members failed by name {self.failed_by_name} times",
             f"acknowledged plans {self.acked}, archived {self.archived}",
+            f"written twice after a lost lock {self.twice}",
             f"takeovers {len(self.takeovers_ms)}, p95 {p95 / 1000:.1f} s, longest {longest_ms / 1000:.1f} s",
             f"with several coordinators harmed {len(self.several_harmed_ms)}, "
             f"longest {max(self.several_harmed_ms, default=0) / 1000:.1f} s",
@@ -83,8 +94,12 @@ class Reckoning:
 class World:
     """Made, run, drained, reckoned with; `close` ends all that it started."""
 
-    def __init__(self, folder: Path, seed: int, broker: KafkaBroker) -> None:
-        self.folder, self.seed, self.broker = folder, seed, broker
+    def __init__(
+        self, folder: Path, seed: int, broker: KafkaBroker, *, harm_s: tuple[float, float] = (2.0, 6.0)
+    ) -> None:
+        """``harm_s``: so many seconds lie between one harm and the next."""
+        self.folder, self.seed, self.broker, self._harm_s = folder, seed, broker, harm_s
+        self._broker_is_stopped = False
         self.chance = random.Random(seed)
         self.result = Reckoning(seed=seed)
         self.events: list[tuple[int, str, str]] = []
@@ -113,24 +128,22 @@ class World:
     # --- its life
 
     def run(self, seconds: float) -> None:
-        """Chaos for so long. The broker dies once, in the middle of it."""
+        """Chaos for so long. The broker dies in the middle of it, and of each five minutes."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5, "log_level": 0})
         began = time.monotonic()
-        broker_at = began + seconds * self.chance.uniform(0.3, 0.7)
+        broker_at = began + min(seconds, BROKER_DIES_EVERY_S) * self.chance.uniform(0.3, 0.7)
         next_at = began + 5.0
-        resume: list[tuple[float, Victim]] = []
+        resume: list[tuple[float, Victim | None]] = []
         while (now := time.monotonic()) < began + seconds:
             self._produce(producer, int((now - began) * RECORDS_PER_S))
             for at, victim in [each for each in resume if each[0] <= now]:
                 resume.remove((at, victim))
-                if victim.lives:
-                    self._note("resume", victim.name)
-                    victim.resume()
+                self._resume(victim)
             if now >= next_at:
-                next_at = now + self.chance.uniform(2.0, 6.0)
+                next_at = now + self.chance.uniform(*self._harm_s)
                 self._harm(resume)
-            if now >= broker_at:
-                broker_at = began + seconds + 1
+            if now >= broker_at and not self._broker_is_stopped:
+                broker_at += BROKER_DIES_EVERY_S
                 self._note("kill", "broker")
                 self.broker.kill()
                 self.broker.start()
@@ -140,7 +153,7 @@ class World:
                     victim.revive()
             producer.poll(0.05)
         for _, victim in resume:
-            victim.resume()
+            self._resume(victim)
         for victim in self.victims:
             victim.revive()
         assert not producer.flush(60), "the producer could not get rid of its records"
@@ -178,12 +191,20 @@ class World:
             result.acked[group] = len(answered)
             if forgotten := answered - audit.completed:
                 result.problems.append(f"{group}: answered and forgotten: {sorted(forgotten)[:10]}")
+            result.twice[group], unexcused = doubled(audit, itertools.chain(*journals))
+            result.problems += [f"{group}: {problem}" for problem in unexcused[:10]]
+            for name in LEFT_ALONE.intersection(names):
+                lost = sorted(each for each in audit.lost_locks if audit.holders[each[2]] == name)
+                if lost:
+                    result.problems.append(f"{name} lived all the time, and lost its locks of {lost[:10]}")
             missing = everything - set().union(*map(delivered, journals)) - audit.archived
             if missing:
                 result.problems.append(f"{group}: {len(missing)} records lost: {sorted(missing)[:10]}")
             self._measure_takeovers(journals)
         for victim in self.victims:
             result.failed_by_name += sum(status == FAILED_BY_NAME for status, _ in victim.deaths)
+            if victim.name in LEFT_ALONE and any(status for status, _ in victim.deaths):
+                result.problems.append(f"{victim.name}, left alone, ended by itself: {victim.deaths}")
             if strange := [death for death in victim.deaths if not self._is_allowed(victim, *death)]:
                 result.problems.append(f"{victim.name} ended by itself with {strange}: {victim.said()}")
         return result
@@ -221,8 +242,14 @@ class World:
         self.victims.append(victim)
         return victim
 
-    def _harm(self, resume: list[tuple[float, Victim]]) -> None:
-        running = [victim for victim in self.victims if victim.runs]
+    def _harm(self, resume: list[tuple[float, Victim | None]]) -> None:
+        if self.chance.random() < BROKER_STOPS and not self._broker_is_stopped:
+            self._note("stop", "broker")
+            self.broker.pause()
+            self._broker_is_stopped = True
+            resume.append((time.monotonic() + self._stop_s(SESSION_MS), None))
+            return
+        running = [victim for victim in self.victims if victim.runs and victim.name not in LEFT_ALONE]
         if not running:
             return
         victim = self.chance.choice(running)
@@ -232,7 +259,21 @@ class World:
         else:
             self._note("stop", victim.name)
             victim.pause()
-            resume.append((time.monotonic() + self.chance.uniform(1.0, 2.5 * SESSION_MS / 1000), victim))
+            session_ms = MEMBER_SESSION_MS if victim in self.members else SESSION_MS
+            resume.append((time.monotonic() + self._stop_s(session_ms), victim))
+
+    def _stop_s(self, session_ms: int) -> float:
+        return self.chance.uniform(*STOPS_LAST) * session_ms / 1000
+
+    def _resume(self, victim: Victim | None) -> None:
+        """``None``: the broker."""
+        if victim is None:
+            self._note("resume", "broker")
+            self.broker.resume()
+            self._broker_is_stopped = False
+        elif victim.lives:
+            self._note("resume", victim.name)
+            victim.resume()
 
     def _note(self, what: str, name: str) -> None:
         self.events.append((time.time_ns() // 1_000_000, what, name))

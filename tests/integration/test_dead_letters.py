@@ -13,9 +13,7 @@ from coordinator.dead_letters.source_records import Originals
 from coordinator.protocol.errors import DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat
 from coordinator.protocol.values import AcknowledgeType
-from coordinator.service.dead_letters import dispatcher as dead_letter_office
-from coordinator.service.dead_letters import group_backlog as letter_backlog
-from coordinator.service.dead_letters import group_worker as letter_desk
+from coordinator.service.dead_letters import dispatcher, group_backlog, group_worker
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
 from tests.support.rejecting import Rejecting, origins, read_all, said
@@ -48,7 +46,7 @@ def rejecting(kafka, unique, tmp_path, dlq):
 @pytest.fixture
 def soon(monkeypatch):
     """What is tried again is tried soon."""
-    monkeypatch.setattr(dead_letter_office, "LONGEST_BACKOFF_S", 0.5)
+    monkeypatch.setattr(dispatcher, "LONGEST_BACKOFF_S", 0.5)
 
 
 # --- what is written
@@ -162,13 +160,13 @@ def test_a_topic_made_anew_gives_no_letter_another_records_content(kafka, topic,
 
 def hold_desks(monkeypatch):
     """No desk is worked at before the event that is returned is set."""
-    go, work = threading.Event(), letter_desk.Desk.work
+    go, work = threading.Event(), group_worker.Desk.work
 
     def after_go(desk):
         assert go.wait(240)
         return work(desk)
 
-    monkeypatch.setattr(letter_desk.Desk, "work", after_go)
+    monkeypatch.setattr(group_worker.Desk, "work", after_go)
     return go
 
 
@@ -320,19 +318,19 @@ def test_an_end_between_the_letter_and_its_filing_doubles_the_letter_and_not_its
     orders = topic()
     kafka.produce(orders, ["a"])
     group = rejecting(orders)
-    written, go, file = threading.Event(), threading.Event(), letter_backlog.file
+    written, go, file = threading.Event(), threading.Event(), group_backlog.file
 
     def too_late(*given):
         written.set()
         assert go.wait(240)
         return file(*given)
 
-    monkeypatch.setattr(letter_backlog, "file", too_late)
+    monkeypatch.setattr(group_backlog, "file", too_late)
     group.reject_all(1)
     assert written.wait(120)
     group.stop()
     go.set()
-    monkeypatch.setattr(letter_backlog, "file", file)
+    monkeypatch.setattr(group_backlog, "file", file)
 
     group.start()
 

@@ -171,7 +171,7 @@ MOST = (MAX_STATE_RECORD_BYTES - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES
 """Batches of the longest record that there is."""
 
 
-def test_a_snapshot_of_many_megabytes_is_one_transaction_that_loads(open_at):
+def test_a_snapshot_of_many_megabytes_loads_as_it_was(open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})

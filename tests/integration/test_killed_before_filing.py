@@ -20,13 +20,13 @@ pytestmark = pytest.mark.broker
 RECORDS = 200
 FAULT = """
 import pathlib, threading
-from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters import group_backlog
 
 def file(*_):
     pathlib.Path({reached!r}).touch()
     threading.Event().wait()
 
-letter_backlog.file = file
+group_backlog.file = file
 """
 
 

@@ -1,6 +1,5 @@
 """A coordinator on demand: found or started, one for all, killed at any time, gone when idle; and members' sessions."""
 
-import contextlib
 import json
 import os
 import random
@@ -31,6 +30,8 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, UsePlan
 from coordinator.service.stores.sqlite_store import SqliteStore
+from tests.support.coordinator_process import has_ended, kill
+from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
 SECRET = "s3cret-of-the-broker"
@@ -97,20 +98,6 @@ def coordinators(directory):
         if psutil.pid_exists(pid):
             found.append(pid)
     return found
-
-
-def kill(pid, number=signal.SIGKILL):
-    with contextlib.suppress(psutil.NoSuchProcess):  # it was gone before, and who started the next one reaped it
-        process = psutil.Process(pid)
-        process.send_signal(number)
-        wait_until(lambda: is_gone(process), what="it is gone")
-
-
-def is_gone(process):
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def endpoint_file(runtime):
@@ -230,6 +217,29 @@ def test_an_endpoint_file_that_was_left_behind_is_found_out(connect, runtime, le
         assert connect().endpoint_pid != killed
 
 
+# --- stopped
+
+
+def test_a_coordinator_that_is_stopped_for_longer_than_a_session_ends_no_session(connect, join):
+    """m1 is in a batch, m2 asks for records all the time; both live, and nobody hears them for a while."""
+    configs = {"share.session.timeout.ms": "4000"}
+    first, second = join(connect(), configs=configs), join(connect(), "m2", configs=configs)
+    plan = first.call(NextPlan).plan
+    first.call(UsePlan, number=plan.number)
+    coordinator = psutil.Process(connect().endpoint_pid)
+    stop_process(coordinator.pid)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(second.call, NextPlan, wait_ms=1_000)
+        with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
+            coordinator.wait(5)
+        coordinator.send_signal(signal.SIGCONT)
+        assert asked.result().plan.number == ""
+    assert second.call(NextPlan).plan.number == ""
+    assert first.call(NextPlan, start=plan.number).plan.number == ""
+    assert connect().call(DescribeGroup(group_id="billing")).partitions[0].start_offset == RECORDS // 4
+    assert connect().endpoint_pid == coordinator.pid
+
+
 # --- leaving
 
 
@@ -240,7 +250,7 @@ def test_it_leaves_when_it_is_idle_and_is_started_again(connect, join, runtime):
     session.call(LatestOffsets)
     session.close(leave=True)
     wait_until(lambda: not list(runtime.glob("endpoint-*.json")), what="its endpoint file is gone")
-    wait_until(lambda: is_gone(first), what="it is gone")
+    wait_until(lambda: has_ended(first), what="it has ended")
     assert client.call(DescribeGroup(group_id="billing")).state == "EMPTY"
 
 

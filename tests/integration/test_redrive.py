@@ -8,8 +8,8 @@ from confluent_kafka import Consumer, TopicPartition
 from coordinator.client.option_errors import MissingOption, RefusedOption
 from coordinator.dead_letters.record_format import Disposition, Letter, Origin, letter
 from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, UnknownTopic
+from share_sink import redrive
 from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
-from share_sink.redrive import redrive
 from share_sink.redrive.dlq_reader import REDRIVES
 from share_sink.redrive.report import Sent
 from sharegroup.__main__ import run

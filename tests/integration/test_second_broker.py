@@ -8,7 +8,7 @@ import pytest
 from coordinator.dead_letters.record_format import Origin
 from coordinator.protocol.errors import DeadLetterTopicMissing, UnknownTopic
 from coordinator.protocol.values import AcknowledgeType
-from coordinator.service.dead_letters import dispatcher as dead_letter_office
+from coordinator.service.dead_letters import dispatcher
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.waiting import wait_until
 
@@ -19,7 +19,7 @@ RECORDS = 2_000
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(dead_letter_office, "LONGEST_BACKOFF_S", 1.0)
+    monkeypatch.setattr(dispatcher, "LONGEST_BACKOFF_S", 1.0)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_a_topic_that_is_deleted_and_made_anew(join, kafka, topic):
     name = topic()
     kafka.produce(name, [b"x"] * 10)
     session = join(name)
-    plan = session.call(NextPlan).plan
+    plan = session.call(NextPlan, max_records=4).plan  # 4 to 9 were never acquired
     kafka.delete_topic(name)
     kafka.create_topic(name)
     kafka.produce(name, [b"y"] * 3)
@@ -114,6 +114,21 @@ def test_a_topic_that_is_deleted_and_made_anew(join, kafka, topic):
     following = session.call(NextPlan, start=plan.number, wait_ms=20_000).plan
     assert held(following) == {0: [(0, 2)]}
     assert following.partitions[0].topic_id == kafka.topic_id(name)
+
+
+def test_what_a_deleted_topic_had_is_told_though_there_is_nothing_left_to_read(join, kafka, topic):
+    name = topic()
+    kafka.produce(name, [b"x"] * 10)
+    session = join(name)
+    plan = session.call(NextPlan, max_records=4).plan
+    session.call(UsePlan, number=plan.number)
+    kafka.delete_topic(name)
+
+    def told():
+        return session.call(NextPlan, start=plan.number, wait_ms=1_000).plan
+
+    following = wait_until(lambda: (found := told()).number and found, what="the topic is found to be gone")
+    assert [(out.first, out.last) for out in session.call(UsePlan, number=following.number).data_loss] == [(4, 9)]
 
 
 def test_a_topic_that_does_not_exist_is_named(join, kafka):
@@ -162,13 +177,28 @@ def test_the_log_tells_at_which_offsets_it_has_records(cluster, kafka, topic):
     kafka.produce_transaction(name, [b"x"] * 2, commit=False)
     kafka.produce_transaction(name, [b"x"] * 2)
     everything = {"most": 100, "read_committed": False}
-    assert cluster.existing(where, 0, 99, **everything) == [0, 1, 2, 3, 4, 6, 7]
-    assert cluster.existing(where, 0, 99, most=100, read_committed=True) == [0, 1, 2, 6, 7]
-    assert cluster.existing(where, 2, 6, **everything) == [2, 3, 4, 6]
-    assert cluster.existing(where, 0, 99, most=1, read_committed=True) == [0]
-    assert cluster.existing(where, 5, 5, **everything) == []
+    assert cluster.existing(where, 0, 99, **everything) == ([0, 1, 2, 3, 4, 6, 7], 0, 9)
+    assert cluster.existing(where, 0, 99, most=100, read_committed=True) == ([0, 1, 2, 6, 7], 0, 9)
+    assert cluster.existing(where, 2, 6, **everything) == ([2, 3, 4, 6], 2, 7)
+    assert cluster.existing(where, 0, 99, most=1, read_committed=True) == ([0], 0, 1)
+    assert cluster.existing(where, 5, 5, **everything) == ([], 5, 6)
     kafka.delete_records(name, 4)
-    assert cluster.existing(where, 0, 6, **everything) == [4, 6]
+    assert cluster.existing(where, 0, 6, **everything) == ([4, 6], 4, 7)
+    assert cluster.existing(where, 0, 2, **everything) == ([], 0, 0), "removed, and no gap"
+
+
+def test_what_the_log_as_seen_now_does_not_reach_is_not_known(cluster, kafka, topic):
+    name = topic()
+    where = (name, 0)
+    kafka.produce(name, [b"x"] * 10)
+    for committed in (False, True):
+        for first in (10, 11, 500):
+            assert cluster.existing(where, first, first, most=1, read_committed=committed) == ([], first, first)
+        assert cluster.existing(where, 8, 12, most=10, read_committed=committed) == ([8, 9], 8, 10)
+    writer = kafka.open_transaction(name, [b"open"])
+    assert cluster.existing(where, 9, 12, most=10, read_committed=True) == ([9], 9, 10)
+    assert cluster.existing(where, 10, 10, most=1, read_committed=True) == ([], 10, 10)
+    writer.abort_transaction(30)
 
 
 def test_a_log_that_cannot_be_read_is_named(kafka, topic):

@@ -87,7 +87,7 @@ def connect(coordinator, certificates, monkeypatch):
     clients = []
 
     def new(endpoint="", retry_timeout_s=60, **configs):
-        options = {TOKEN_FILE: str(coordinator.protocol.secret_files), CA: str(certificates.ca), **configs}
+        options = {TOKEN_FILE: str(coordinator.token_file), CA: str(certificates.ca), **configs}
         options = {key: text for key, text in options.items() if text}
         client = CoordinatorClient.connect(
             "unused:1",
@@ -274,7 +274,7 @@ def test_junk_ends_its_connection_and_is_logged_seldom(coordinator, junk, goes_o
 
 
 def test_health_says_by_its_exit_status_whether_it_is_ready(coordinator, certificates, tmp_path):
-    options = ["--endpoint", coordinator.endpoint, "--token-file", coordinator.protocol.secret_files]
+    options = ["--endpoint", coordinator.endpoint, "--token-file", coordinator.token_file]
     found = sharegroup("coordinator", "health", *options, "--ca", certificates.ca)
     assert (found.returncode, found.stdout.split(",")[0]) == (0, f"ready: pid {coordinator.process.pid}")
     found = sharegroup("coordinator", "health", *options)

@@ -9,12 +9,18 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.protocol.errors import GroupTakenOver, StateRecordUnreadable
+from coordinator.core.commands import CreateGroup
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupTakenOver, StateRecordUnreadable
+from coordinator.protocol.messages import DescribeGroup, OpenSink
+from coordinator.service.runtime.event_loop import Engine
+from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.sinks import open_sink
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestTaker
 from coordinator.service.stores.store import StoreDoubtful, StoreFenced
+from tests.support.fake_cluster import FakeCluster
 from tests.support.state_topics import Hosts, in_mid_write, state_topic, taken
 
 pytestmark = pytest.mark.broker
@@ -44,6 +50,23 @@ def the_newest_taker_wins(hosts: Hosts) -> None:
         taken(old, claim=False)
     new.append({"billing": [b"b"]})
     assert taken(new) == [b"a", b"b"]
+
+
+def a_sink_takes_no_group_back(hosts: Hosts) -> None:
+    """Design §1: "never takes it back by itself" goes for the sinks of a query that runs, too, whatever they set."""
+    old, new = Engine(Shard(hosts("one"))), Engine(Shard(hosts("two")))
+    sink = OpenSink(group_id="billing", configs={"errors.deadletterqueue.max.reject.ratio": "0.5"})
+    try:
+        old.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+        new.call("billing", one(DescribeGroup(group_id="billing")), claim=True)
+        for _ in range(2):
+            with pytest.raises(GroupTakenOver):
+                open_sink(old, FakeCluster(), sink)
+        assert not new.call("billing", one(DescribeGroup(group_id="billing"))).configs
+        open_sink(new, FakeCluster(), sink)
+    finally:
+        old.close()
+        new.close()
 
 
 def no_answer_comes_from_memory(hosts: Hosts) -> None:
@@ -84,6 +107,7 @@ def a_load_reads_committed_records_only(hosts: Hosts) -> None:
 
 SCENARIOS = [
     the_newest_taker_wins,
+    a_sink_takes_no_group_back,
     no_answer_comes_from_memory,
     what_is_in_doubt_is_settled_by_the_load,
     a_load_reads_committed_records_only,
@@ -110,6 +134,11 @@ def skip_the_fence(patch: Patch) -> None:
 
 def take_it_back_by_itself(patch: Patch) -> None:
     patch.setattr(NewestTaker, "check", lambda *a, **k: None)
+
+
+def let_sinks_take_groups(patch: Patch) -> None:
+    right = Engine.call
+    patch.setattr(Engine, "call", lambda self, group_id, script, **how: right(self, group_id, script, claim=True))
 
 
 def do_not_say_who_owns_it(patch: Patch) -> None:
@@ -142,6 +171,7 @@ def read_what_is_not_committed(patch: Patch) -> None:
 MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Hosts], None]]] = [
     (skip_the_fence, the_newest_taker_wins),
     (take_it_back_by_itself, the_newest_taker_wins),
+    (let_sinks_take_groups, a_sink_takes_no_group_back),
     (do_not_say_who_owns_it, the_newest_taker_wins),
     (believe_memory, no_answer_comes_from_memory),
     (prove_nothing, no_answer_comes_from_memory),
@@ -152,5 +182,6 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Hosts], None]]] = [
 @pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda each: each.__name__)
 def test_the_mistake_is_found(mistake, scenario, open_at, monkeypatch):
     mistake(monkeypatch)
-    with pytest.raises((AssertionError, pytest.fail.Exception, StateRecordUnreadable, StoreDoubtful)):
+    found = (AssertionError, pytest.fail.Exception, StateRecordUnreadable, StoreDoubtful, CoordinatorNotAvailable)
+    with pytest.raises(found):
         scenario(open_at)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import acknowledge, fetch, membership
+from coordinator.core.commands import acknowledge, acquire_records, membership
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PartitionInitialized, RunsChanged, decode_record
 from coordinator.core.runs import Run
@@ -180,11 +180,11 @@ def keep_the_lock_at_its_deadline(patch: pytest.MonkeyPatch) -> None:
 
 
 def fresh_records_before_those_that_came_back(patch: pytest.MonkeyPatch) -> None:
-    def take(self: fetch.PartitionFetch) -> None:
+    def take(self: acquire_records.PartitionFetch) -> None:
         self._take_fresh()
         self._take_returned()
 
-    patch.setattr(fetch.PartitionFetch, "take", take)
+    patch.setattr(acquire_records.PartitionFetch, "take", take)
 
 
 def never_move_the_start_offset(patch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,7 @@ class ChoiceModel(SinksModel):
         assert number == self.last_number + 1, "numbers never fall, and are group-wide"
         self.last_number = number
         plan = Plan(number, member.name, member.epoch, member.query, chosen, trial=trial, acquired_ms=now_ms)
+        plan.explicit = self.explicit
         for key in chosen:
             partition = self.partitions[key[0]]
             record = partition.records.setdefault(key[1], Record())

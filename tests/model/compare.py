@@ -44,7 +44,7 @@ class Comparison:
             self.spso[index] = partition.start_offset
             assert (partition.start_offset, partition.end_offset) == (naive.start, naive.end)
             assert partition.log_start == naive.log_start
-            assert partition.archived_total == naive.archived
+            assert {kind: count for kind, count in enumerate(partition.archived) if count} == +naive.archived
             self._compare_runs(index)  # a run has one holder, and so has each of its offsets
             end = self.engine.ends[index]
             assert partition.lag(end) == self.model.lag(index, end)
@@ -106,7 +106,8 @@ class Comparison:
             assert (plan is None) == (member.newest is None)
             if plan is not None and member.newest is not None:
                 assert keys_of(plan.untold) == sorted(member.newest.untold), "lost while nobody read it"
-                assert keys_of(plan.data_loss) == sorted(member.newest.told)
+                if plan.number != group.members[name].completed:
+                    assert keys_of(plan.data_loss) == sorted(member.newest.told)
 
     def compare_words(self) -> None:
         """What the group says of itself to the service: slower, so not after each step of a walk."""
@@ -122,6 +123,8 @@ class Comparison:
 
 
 def keys_of(lost: Iterable[LeftOut]) -> list[Key]:
+    lost = list(lost)
+    assert all(out.count == out.last - out.first + 1 for out in lost), "so few are not summed up"
     return sorted((out.partition, offset) for out in lost for offset in range(out.first, out.last + 1))
 
 

@@ -62,7 +62,8 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     query = plan is not None and plan.query
     wanted = bool(group.config.errors_deadletterqueue_topic_name)
     if was.state == RecordState.ARCHIVING or isinstance(command, FileLetters):
-        assert (was.state, now) == (RecordState.ARCHIVING, Run(RecordState.ARCHIVED, was.delivery_count)), where
+        filed = Run(RecordState.ARCHIVED, was.delivery_count, disposition=was.disposition)
+        assert (was.state, now) == (RecordState.ARCHIVING, filed), where
         assert isinstance(command, FileLetters), f"ARCHIVING until its letter is filed: {where}"
         return
     if now.state == RecordState.ARCHIVING:
@@ -95,7 +96,10 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
         by_sink = isinstance(command, CompletePlan) and query
         assert by_sink or isinstance(command, Acknowledge) or (isinstance(command, LeaveGroup) and not query), where
     if was.set_aside_ms is not None:
-        assert now.set_aside_ms is not None, f"set aside until it is done: {where}"
+        answered = released and isinstance(command, CompletePlan)
+        assert (now.set_aside_ms is None) == bool(answered), (
+            f"set aside until a batch releases it, or it is done: {where}"
+        )
     elif now.set_aside_ms is not None:
         assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
         assert now.acquisition is None, f"out of its batch: {where}"
@@ -111,7 +115,7 @@ def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> No
         assert was.state == RecordState.ACQUIRED
     elif isinstance(command, CompletePlan):
         assert plan is not None and query, f"a sink decided nothing of it: {was}"
-        at_limit = was.tries + 1 >= group.config.share_delivery_count_limit
+        at_limit = was.releases + 1 >= group.config.share_delivery_count_limit
         assert plan.staged or command.gaps or at_limit, f"archived though no sink said so: {was}"
     elif query:
         assert plan is not None

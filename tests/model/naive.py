@@ -15,7 +15,7 @@ from coordinator.core.isolation import solo_backoff_ms
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 1, 2, 3, 4
 TERMINAL = (ACKNOWLEDGED, ARCHIVED)
-REJECTED, DELIVERY_LIMIT, EXPIRED = 1, 2, 3
+REJECTED, DELIVERY_LIMIT, EXPIRED, UNDECIDED = 1, 2, 3, 4
 """Why a record was given up."""
 Key = tuple[int, int]
 
@@ -106,8 +106,15 @@ class Plan:
     told: list[Key] = field(default_factory=list)
     gave_up: list[int] = field(default_factory=list)
     """Plans that it took the place of, and that nobody used."""
+    explicit: bool = False
+    """Silence of this attempt is a release: as the group, or the query itself, had it when the attempt began, or as its
+    sink said."""
+    targets: set[bool] = field(default_factory=set)
+    """Whether the targets of this attempt's sinks replace what they hold of the batch, as far as they said anything."""
     reclaims: int = 0
     """How often a later process came back to it: each time with all counts raised by one."""
+    goes_without: bool = False
+    """Whether something of it was left out when it was taken up last, that the log still has."""
     said: dict[Key, list[Said]] = field(default_factory=dict)
     """All that sinks ever said of its records, in order."""
     heard: set[int] = field(default_factory=set)
@@ -146,7 +153,8 @@ class Partition:
     start: int = 0
     end: int = 0
     log_start: int = 0
-    archived: int = 0
+    archived: Counter[int] = field(default_factory=Counter)
+    """Records by the reason that they are archived for; 0: the log does not hold them."""
 
 
 @dataclass
@@ -201,14 +209,17 @@ class Naive:
                 del records[partition.start]
                 partition.start += 1
 
-    def archive(self, key: Key, record: Record) -> None:
+    def archive(self, key: Key, record: Record, disposition: int = 0) -> None:
+        """For good. One that waited for its letter keeps the reason that it was given up for."""
+        disposition = record.disposition if record.state == ARCHIVING else disposition
         record.end(ARCHIVED)
-        self.partitions[key[0]].archived += 1
+        record.disposition = disposition
+        self.partitions[key[0]].archived[disposition] += 1
 
     def give_up(self, key: Key, record: Record, disposition: int, reason: str = "") -> None:
         """Archived when its dead letter is filed; at once where the group wants none."""
         if not self.dead_letters:
-            self.archive(key, record)
+            self.archive(key, record, disposition)
             return
         record.end(ARCHIVING)
         record.disposition, record.reason = disposition, reason
@@ -275,14 +286,26 @@ class Naive:
         else:
             record.state = AVAILABLE
 
-    def release(self, key: Key, record: Record, now_ms: int | None = None, at_ms: int | None = None) -> None:
+    def release(
+        self,
+        key: Key,
+        record: Record,
+        now_ms: int | None = None,
+        at_ms: int | None = None,
+        disposition: int = DELIVERY_LIMIT,
+        *,
+        by_query: bool = False,
+    ) -> None:
         """Given back: at once; at ``at_ms``, its own delay; or, with ``now_ms``, as the retry policy says. One whose
-        lock was lost meanwhile had its try counted then."""
+        lock was lost meanwhile had its try counted then. ``by_query``: with its batch; failures give nothing up."""
         release, record.deadline_ms = record.releases + 1, None
         if record.state == ACQUIRED:
             record.releases = release
-            if record.failures + record.releases >= self.limit:
-                self.give_up(key, record, DELIVERY_LIMIT)
+            if by_query:
+                self.met["released, was set aside"] += record.set_aside_ms is not None
+                record.set_aside_ms = record.last_tried_ms = None
+            if record.releases + (0 if by_query else record.failures) >= self.limit:
+                self.give_up(key, record, disposition)
                 return
         record.state, record.number = AVAILABLE, None
         if at_ms is not None:

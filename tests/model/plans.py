@@ -55,10 +55,11 @@ class PlansModel(Naive):
         plan.untold += gone
         if kept:
             plan.told = []
-            plan.epoch = member.epoch
+            plan.epoch, plan.explicit = member.epoch, self.explicit
             plan.reclaims += 1
+            plan.targets = set()
             plan.offsets = kept
-            plan.vouches = False
+            plan.vouches = plan.goes_without = False
         return bool(kept)
 
     def come_back(
@@ -115,8 +116,11 @@ class PlansModel(Naive):
                 record.state, record.number = AVAILABLE, None
         return kept
 
-    def take_up(self, name: str, epoch: int, number: int, now_ms: int, log_starts: dict[int, int], fail: bool) -> Plan:
-        """partitions(end): what was lost is told, and if that fails the query, nobody reads the plan."""
+    def take_up(
+        self, name: str, epoch: int, number: int, now_ms: int, log_starts: dict[int, int], fail: bool, mode: str = ""
+    ) -> Plan:
+        """partitions(end): what was lost is told, and if that fails the query, nobody reads the plan. ``mode``: the
+        query's own; else the group's holds."""
         member = self.member(name, epoch)
         plan = member.newest
         if member.gave_up(number):
@@ -126,11 +130,16 @@ class PlansModel(Naive):
         if plan.used and plan.epoch == member.epoch:
             return plan
         told = plan.told if plan.epoch == member.epoch else []
+        offered = plan.offsets
         plan.offsets, gone = self.come_back(member, plan, now_ms, log_starts)
+        plan.goes_without = bool(set(offered) - {*plan.offsets, *gone, *plan.untold})
         plan.told, plan.untold = [*told, *plan.untold, *gone], []
-        plan.reclaims += plan.epoch != member.epoch
+        if plan.epoch != member.epoch:
+            plan.reclaims += 1
+            plan.targets = set()
         plan.epoch, plan.used = member.epoch, not (plan.told and fail)
         plan.vouches = plan.used
+        plan.explicit = mode == "explicit" if mode else self.explicit
         return plan
 
     def take_up_empty(self, member: Member, number: int, log_starts: dict[int, int], fail: bool) -> Plan:

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import NamedTuple
 
-from tests.model.naive import ACKNOWLEDGED, ARCHIVING, AVAILABLE, REJECTED, Key, Member, Plan, Record, Refused, Said
+from tests.model.naive import (
+    ACKNOWLEDGED,
+    ARCHIVING,
+    AVAILABLE,
+    DELIVERY_LIMIT,
+    REJECTED,
+    UNDECIDED,
+    Key,
+    Member,
+    Plan,
+    Record,
+    Refused,
+    Said,
+)
 from tests.model.plans import PlansModel
 
 GAP, ACCEPT, RELEASE, REJECT = range(4)
@@ -27,18 +41,28 @@ class SinksModel(PlansModel):
     """PlansModel, with outcomes by row."""
 
     def stage(
-        self, rows: list[Row], now_ms: int, query_id: str, *, pinned: bool, fail_on_stale: bool
+        self,
+        rows: list[Row],
+        now_ms: int,
+        query_id: str,
+        *,
+        pinned: bool,
+        fail_on_stale: bool,
+        mode: str = "",
+        replaces: bool = False,
     ) -> tuple[int, int]:
-        """How many rows were staged, and how many were stale. ``pinned``: this life of the group and its topics."""
+        """How many rows were staged, and how many were stale. ``pinned``: this life of the group and its topics.
+        ``mode``: the sink's own. ``replaces``: its target does."""
         deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.used]
         if not pinned or (rows and not deciding):
             raise Refused("outdated, or no plan")
-        if any(self.is_of_an_earlier_attempt(row) for row in rows):
-            raise Refused("taken up since")
+        self.check_rows(rows)
         matching = [(plan, row) for row in rows if (plan := self.decided_by(row)) is not None]
         rejects = sum(row.outcome == REJECT for _, row in matching)
         if fail_on_stale and len(matching) < len(rows):
             raise Refused("stale")
+        if rows and not matching:
+            self.check_some_held(query_id)
         decided, rejected = self.decided + len(matching), self.rejected + rejects
         if rejects and self.reject_ratio < 1 and decided >= RATIO_FROM and rejected > self.reject_ratio * decided:
             raise Refused("too many rejects")
@@ -51,16 +75,58 @@ class SinksModel(PlansModel):
         for plan in decided_now.values():
             self.members[plan.member].decides = True
             self.members[plan.member].query_id = query_id or self.members[plan.member].query_id
-        if self.explicit:
-            for plan in deciding:
-                if plan.number in decided_now or self.may_be_of(plan, query_id, bool(matching)):
-                    self.members[plan.member].decides = True
-                    plan.heard.add(plan.reclaims)
-                    self.met["nothing said"] += plan.number not in decided_now
+        for plan in deciding:
+            has_rows = plan.number in decided_now
+            if has_rows or self.may_be_of(plan, query_id, bool(matching)):
+                self.heard_of(plan, mode, replaces, has_rows=has_rows, is_known=self.is_of(plan, query_id))
         self.decided, self.rejected = decided, rejected
         while self.decided > RATIO_WINDOW:
             self.decided, self.rejected = self.decided // 2, self.rejected // 2
         return len(matching), len(rows) - len(matching)
+
+    def heard_of(self, plan: Plan, mode: str, replaces: bool, *, has_rows: bool, is_known: bool) -> None:
+        """A sink has committed, surely or perhaps this batch's."""
+        if mode == "explicit":
+            plan.explicit = True
+        elif mode == "implicit" and has_rows and plan.reclaims not in plan.heard:
+            plan.explicit = False
+        if plan.explicit:
+            self.members[plan.member].decides = True
+            plan.heard.add(plan.reclaims)
+            self.met["nothing said"] += not has_rows
+        if has_rows or is_known or (plan.explicit and not replaces):
+            plan.targets.add(replaces)
+
+    def check_rows(self, rows: list[Row]) -> None:
+        if any(self.is_of_no_delivery(row) for row in rows):
+            raise Refused("never delivered")
+        if any(self.is_of_an_earlier_attempt(row) for row in rows):
+            raise Refused("taken up since")
+
+    def check_some_held(self, query_id: str) -> None:
+        """No row is held: the query must have lost something of its batch."""
+        if self.lost_nothing(query_id):
+            self.met["none held"] += 1
+            raise Refused("none held")
+
+    def is_of_no_delivery(self, row: Row) -> bool:
+        """Whether the record was never handed out at that count, as far as it is known."""
+        partition = self.partitions[row.key[0]]
+        record = partition.records.get(row.key[1])
+        return row.count < 1 or row.key[1] >= partition.end or (record is not None and row.count > record.count)
+
+    def lost_nothing(self, query_id: str) -> bool:
+        """Whether the queries that rows may be of are in batches from which nothing is missing."""
+        queries = [m for m in self.members.values() if m.query]
+        its = [m for m in queries if query_id and m.query_id == query_id] or queries
+        plans = [m.pending for m in its if m.pending is not None]
+        return all(
+            plan.used
+            and bool(plan.offsets)
+            and len(list(self.held(plan))) == len(plan.offsets)
+            and not (plan.goes_without or plan.told)
+            for plan in plans
+        )
 
     def is_passed_over(self, plan: Plan, row: Row) -> bool:
         """Whether a sink spoke in an earlier attempt, after the last one that named the record."""
@@ -71,11 +137,15 @@ class SinksModel(PlansModel):
     def may_be_of(self, plan: Plan, query_id: str, has_rows: bool) -> bool:
         """Whether a sink that says nothing of a batch is this batch's: its rows, or what others named before, tell."""
         mine = self.members[plan.member].query_id
-        if query_id and mine == query_id:
+        if self.is_of(plan, query_id):
             return True
         if has_rows or (query_id and any(m.query_id == query_id for m in self.members.values())):
             return False
         return not (query_id and mine)
+
+    def is_of(self, plan: Plan, query_id: str) -> bool:
+        """Whether rows have come with this id before, for the plan's query."""
+        return bool(query_id) and self.members[plan.member].query_id == query_id
 
     def decided_by(self, row: Row) -> Plan | None:
         """The batch that a row is of: a used plan, the newest of its query, that carries the record at this count."""
@@ -104,7 +174,7 @@ class SinksModel(PlansModel):
             raise Refused("not the newest")
         held = list(self.held(plan))
         member.completed = number
-        if self.explicit and not member.decides and processed and held:
+        if plan.explicit and not member.decides and processed and held:
             self.give_back(held)
             return True
         missing = set(gaps)
@@ -129,16 +199,21 @@ class SinksModel(PlansModel):
     def decide(self, plan: Plan, key: Key, record: Record, missing: bool, now_ms: int) -> bool:
         """What becomes of a record when its batch is committed; whether it was accepted or rejected."""
         said = plan.said.get(key, [])
+        if said and plan.targets == {True}:
+            self.met["what was replaced"] += said[0].count != record.count
         if not said and missing:
             self.archive(key, record)
             self.met["gap at completion"] += 1
             return False
-        outcome = self.outcome_of(said, record)
+        letter = any(s.letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
+        if plan.targets == {True}:
+            said = [s for s in said if s.count == record.count]
+        outcome = self.outcome_of(plan, said, record)
         if outcome == ACCEPT:
             record.end(ACKNOWLEDGED)
         elif outcome == REJECT:
             self.give_up(key, record, REJECTED, said[-1].reason)
-            if record.state == ARCHIVING and any(s.letter for s in said):
+            if record.state == ARCHIVING and letter:
                 self.archive(key, record)
                 self.met["letter was written"] += 1
         elif self.is_gone(key):
@@ -146,16 +221,21 @@ class SinksModel(PlansModel):
             self.archive(key, record)
         else:
             own_ms = said[-1].at_ms if said and said[-1].outcome == RELEASE else None
-            self.release(key, record, now_ms, own_ms)
+            self.release(key, record, now_ms, own_ms, DELIVERY_LIMIT if said else UNDECIDED, by_query=True)
         return outcome in (ACCEPT, REJECT)
 
-    def outcome_of(self, said: list[Said], record: Record) -> int:
-        """The last attempt's, of which silence is one; where any two attempts disagree the record is released."""
+    def outcome_of(self, plan: Plan, said: list[Said], record: Record) -> int:
+        """The last attempt's, of which silence is one; where any two attempts disagree the record is released. If the
+        target replaces what it holds, no attempt was before the last one."""
         outcomes = {s.outcome for s in said}
+        alone = plan.targets == {True}
         if not said or said[-1].count != record.count:
-            outcomes.add(RELEASE if self.explicit else ACCEPT)
+            named = max((plan.reclaims - (record.count - s.count) for s in said), default=-1)
+            unheard = not alone and any(named < attempt for attempt in plan.heard)
+            outcomes.add(RELEASE if plan.explicit or unheard else ACCEPT)
+            self.met["silence in both modes"] += unheard and not plan.explicit
             self.met["silence"] += bool(said)
-        if any(s.passed_over for s in said):
+        if not alone and any(s.passed_over for s in said):
             outcomes.add(RELEASE)
             self.met["passed over"] += 1
         self.met["veto"] += len(outcomes) > 1

@@ -278,14 +278,20 @@ class Steps:
         else:
             ends = {b.partition: b.end for b in bounds}
             self.model.check_plan(member, list(chosen), reply.plan.trial, most, self.mode, ends, now_ms)
-            if chosen:
+            to_tell = bool(self.model.untold or (member.pending is not None and member.pending.untold))
+            assert bool(reply.plan.number) == bool(chosen or to_tell), "losses are told, be there nothing to acquire"
+            self.seen["a plan that only tells"] += to_tell and not chosen
+            if reply.plan.number:
                 number = self.engine.group.number(reply.plan.number)
                 self.model.acquired(member, number, list(chosen), reply.plan.trial, now_ms)
                 assert chosen == {k: self.model.at(k).count for k in chosen}
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.number))
 
-    def use(self, name: str, epoch: int, number: int, *, looks: bool = False, fail: bool = False) -> None:
-        """``looks``: asks the brokers where the logs start first. ``fail``: failOnDataLoss."""
+    def use(
+        self, name: str, epoch: int, number: int, *, looks: bool = False, fail: bool = False, own_mode: str = ""
+    ) -> None:
+        """``looks``: asks the brokers where the logs start first. ``fail``: failOnDataLoss. ``own_mode``: the query's
+        share.acknowledgement.mode."""
         now_ms = self.engine.now_ms
         bounds = self.bounds() if looks else ()
         log_starts = {b.partition: b.log_start for b in bounds}
@@ -300,11 +306,12 @@ class Steps:
             number=self.engine.group.number_text(number),
             bounds=bounds,
             fail_on_data_loss=fail,
+            acknowledgement_mode=own_mode,
         )
         reply = self.both(
-            f"use {name} {number}{' looks' if looks else ''}{' fails' if fail else ''}",
+            f"use {name} {number}{' looks' if looks else ''}{' fails' if fail else ''} {own_mode}",
             command,
-            lambda: self.model.take_up(name, epoch, number, now_ms, log_starts, fail),
+            lambda: self.model.take_up(name, epoch, number, now_ms, log_starts, fail, own_mode),
         )
         if reply is None:
             return
@@ -320,7 +327,7 @@ class Steps:
             check_taken_up(before, plan, chosen, reply.left_out)
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.number))
 
-    def replay(self, name: str, number: int, **how: bool) -> None:
+    def replay(self, name: str, number: int, **how: Any) -> None:
         """The query's process dies, and a new one takes the batch up."""
         self.join_anew(name)
         self.use(name, self.epochs[name], number, **how)
@@ -353,9 +360,19 @@ class Steps:
 
     # --- sinks, and who writes dead letters
 
-    def stage(self, rows: list[Row], *, query_id: str = "", outdated: str = "", fail_on_stale: bool = False) -> None:
+    def stage(
+        self,
+        rows: list[Row],
+        *,
+        query_id: str = "",
+        outdated: str = "",
+        fail_on_stale: bool = False,
+        own_mode: str = "",
+        replaces: bool = False,
+    ) -> None:
         """What a batch's rows said; ``rows`` may name any record, but each one once. ``outdated``: the sink is of an
-        earlier life of the group ("incarnation"), or of its topic ("topic")."""
+        earlier life of the group ("incarnation"), or of its topic ("topic"). ``own_mode``: the sink's
+        share.acknowledgement.mode. ``replaces``: its target does, at a replay."""
         now_ms = self.engine.now_ms
         rows = sorted(rows, key=lambda row: row.key)
         partitions = tuple(
@@ -367,15 +384,26 @@ class Steps:
             incarnation="before" if outdated == "incarnation" else "i",
             topic_ids={"orders": "before" if outdated == "topic" else TOPIC_ID},
             query_id=query_id,
+            acknowledgement_mode=own_mode,
+            replaces=replaces,
             fail_on_stale=fail_on_stale,
             partitions=partitions,
         )
         counted: list[tuple[int, int]] = []
         reply = self.both(
-            f"stage {[(p.partition, *map(tuple, p.runs)) for p in partitions]} {query_id} {outdated} {fail_on_stale}",
+            f"stage {[(p.partition, *map(tuple, p.runs)) for p in partitions]} "
+            f"{query_id} {outdated} {fail_on_stale} {own_mode} {replaces}",
             command,
             lambda: counted.append(
-                self.model.stage(rows, now_ms, query_id, pinned=not outdated, fail_on_stale=fail_on_stale)
+                self.model.stage(
+                    rows,
+                    now_ms,
+                    query_id,
+                    pinned=not outdated,
+                    fail_on_stale=fail_on_stale,
+                    mode=own_mode,
+                    replaces=replaces,
+                )
             ),
         )
         assert reply is None or [(reply.staged, reply.stale)] == counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from tests.model.naive import Key
 from tests.model.plans import Ack
@@ -116,8 +117,11 @@ class Walk:
             start = self.chance.randint(0, self.steps.model.last_number)
         self.steps.acquire(name, self._epoch(name), start, self.chance.choice((1, 3, 8, 40)), self._partitions())
 
-    def _how(self) -> dict[str, bool]:
-        return {"looks": self.chance.random() < 0.5, "fail": self.chance.random() < 0.3}
+    def _how(self) -> dict[str, Any]:
+        return {"looks": self.chance.random() < 0.5, "fail": self.chance.random() < 0.3, "own_mode": self._own_mode()}
+
+    def _own_mode(self) -> str:
+        return self.chance.choice(("", "", "", "", "", "explicit", "implicit"))
 
     def use(self) -> None:
         name = self._any(QUERIES)
@@ -149,7 +153,14 @@ class Walk:
             rows += self._rows_of_others(receipts)
         outdated = self.chance.choice(("incarnation", "topic")) if self.chance.random() < 0.05 else ""
         query_id = self.chance.choice(("", names[0], names[0], names[-1], "another"))
-        self.steps.stage(rows, query_id=query_id, outdated=outdated, fail_on_stale=self.chance.random() < 0.1)
+        self.steps.stage(
+            rows,
+            query_id=query_id,
+            outdated=outdated,
+            fail_on_stale=self.chance.random() < 0.1,
+            own_mode=self._own_mode(),
+            replaces=self.chance.random() < 0.3,
+        )
 
     def _rows(self, receipts: dict[Key, int], passed_over: float) -> list[Row]:
         """Mostly one outcome for all, with some that are different."""
@@ -185,18 +196,21 @@ class Walk:
         self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
         self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((1, 8, 40)))
         self.steps.use(name, self.steps.epochs[name], self.steps.newest(name))
+        replaces = self.chance.random() < 0.3
         for _ in range(self.chance.choice((0, 1, 1, 2))):
             rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.1, 0.5, 1.0)))
-            self.steps.stage(rows, query_id=name)
+            self.steps.stage(rows, query_id=name, replaces=replaces)
             self.steps.comparison.compare()
             self._crash_now_and_then()
-            self.steps.replay(name, self.steps.newest(name))
+            self.steps.replay(name, self.steps.newest(name), own_mode=self._own_mode())
             self._crash_now_and_then()
             if self.chance.random() < 0.2:
                 self.steps.stage(rows, query_id=name)  # the driver before lives
         if self.chance.random() < 0.8:
-            rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.0, 0.3)))
-            self.steps.stage(rows, query_id=name)
+            for _ in range(self.chance.choice((1, 1, 2))):
+                rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.0, 0.3, 0.9)))
+                self.steps.stage(rows, query_id=name, replaces=replaces)
+            self._crash_now_and_then()
         self.steps.comparison.compare()
         if self.chance.random() < 0.8:
             self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))

@@ -14,7 +14,7 @@ from coordinator.core.records import PartitionInitialized, Record, SessionRenewe
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import DescribeGroup
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import Script, Shard
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
 from tests.protocol.happened import Happened, runs_by_offset, what_happened
@@ -105,7 +105,7 @@ class Coordinators:
     def load(self, log: int) -> Served:
         """Another process has loaded the log."""
         if log not in self._served:
-            self._served[log] = self._round(0, log, scripts.describe(DescribeGroup(group_id=GROUP)), Round())
+            self._served[log] = self._round(0, log, transactions.describe(DescribeGroup(group_id=GROUP)), Round())
         return self._served[log]
 
     def time_passes(self, memory: int, log: int, ms: int, silent: frozenset[str]) -> Served:
@@ -114,6 +114,15 @@ class Coordinators:
         if key not in self._served:
             moved, log = self._intern(later(self._records[memory], ms, silent)), self.older(log, ms)
             self._served[key] = self._round(moved, log, None, Round())
+        return self._served[key]
+
+    def stands_still(self, memory: int, log: int, ms: int) -> Served:
+        """So much time, in which the process heard nobody."""
+        key = (memory, log, ms)
+        if key not in self._served:
+            silent = frozenset(self.sessions(memory))
+            moved, log = self._intern(later(self._records[memory], ms, silent)), self.older(log, ms)
+            self._served[key] = self._round(moved, log, None, Round(unheard_ms=ms))
         return self._served[key]
 
     def older(self, number: int, ms: int) -> int:
@@ -146,7 +155,7 @@ class Coordinators:
         asked = None if script is None else shard.submit(GROUP, script)
         died = False
         try:
-            shard.step(NOW_MS)
+            shard.step(NOW_MS, at.unheard_ms)
             shard.step(NOW_MS)
         except Died:
             died = True
@@ -213,3 +222,4 @@ class Round(NamedTuple):
     fenced: bool = False
     fault: str = ""
     log_start: int = 0
+    unheard_ms: int = 0

@@ -103,7 +103,7 @@ def outputs(world: World, setting: Setting) -> str:
     """Of each record, in how many outputs it is."""
     processed = world.consumer.processed
     kept = range(world.log_start, setting.records)
-    rolls = len(setting.sink) > 1
+    rolls = len(setting.sink) > 1 and not setting.replaces
     for offset in kept:
         if "accept" not in setting.may_say(offset) and setting.sink:
             written = [batch for query in world.queries for batch in (*query.replaced, *query.skipped)]
@@ -111,6 +111,8 @@ def outputs(world: World, setting: Setting) -> str:
                 return f"record {offset}, which no sink ever accepts, was accepted"
             if any(batch >> offset & 1 for batch in written):
                 return f"record {offset}, which no sink ever accepts, is in an output"
+    if setting.replaces and (both := _given_up_and_written(world, setting)):
+        return both
     for offset in (o for o in kept if not world.archived >> o & 1):
         others = processed >> offset & 1
         replaced = sum(batch >> offset & 1 for query in world.queries for batch in query.replaced)
@@ -124,4 +126,13 @@ def outputs(world: World, setting: Setting) -> str:
             return f"record {offset} is in {skipped} outputs of sinks that skip; no lock was lost, no batch was cut"
         if others and replaced and not (lost or world.lapsed >> offset & 1):
             return f"record {offset} is in a query's output and was accepted by a ShareConsumer that lost no lock"
+    return ""
+
+
+def _given_up_and_written(world: World, setting: Setting) -> str:
+    """Where no attempt but the last leaves anything, a record is in an output or a dead letter."""
+    for offset in range(world.log_start, setting.records):
+        written = any(batch >> offset & 1 for query in world.queries for batch in query.replaced)
+        if written and world.archived >> offset & 1 and not world.lost >> offset & 1:
+            return f"record {offset} is in an output, and was given up"
     return ""

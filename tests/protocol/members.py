@@ -3,8 +3,8 @@
 What Spark does is taken from design §4 and §8: ``offsets/N`` is written after ``latestOffset``, ``commits/N`` after the
 sink wrote; a new process replays the last logged, uncommitted batch by ``partitions(end)``, and asks ``latestOffset``
 only from a batch that was committed. A query writes to two sinks: one replaces its output of a (query, batch id), one
-skips a batch id that it knows. Where the setting has a sink of ours, it acknowledges first, then writes what it
-accepts. Sets of offsets are bits of an int.
+skips a batch id that it knows; or, where the setting says so, to the first one alone. Where the setting has a sink of
+ours, it acknowledges first, then writes what it accepts. Sets of offsets are bits of an int.
 """
 
 from __future__ import annotations
@@ -151,8 +151,10 @@ class Query(NamedTuple):
         batch, at = self.batch & ~gone, len(self.offsets) - 1
         if setting.sink:
             batch &= bits((offset, offset) for offset, _, outcome in self.said if outcome == "accept")
+        replaced = (*self.replaced[:at], batch)
         skipped = self.skipped if at < len(self.skipped) else (*self.skipped, batch)
-        return self._replace(phase="commit", batch=batch, replaced=(*self.replaced[:at], batch), skipped=skipped)
+        skipped = replaced if setting.replaces else skipped
+        return self._replace(phase="commit", batch=batch, replaced=replaced, skipped=skipped)
 
     def may_have(self, plan: str, offset: int) -> bool:
         """Whether the batch of this plan was read, or is, with that record in it."""

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coordinator.core.commands import acquire
+from coordinator.core.commands import acquire_plan
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import OutcomesStaged
-from coordinator.service.runtime import runtime as shard
+from coordinator.service.runtime import runtime
 from coordinator.service.runtime.runtime import Shard
 from tests.protocol import coordinators
 from tests.protocol.coordinators import OneLog
@@ -18,9 +18,12 @@ from tests.protocol.members import Query
 from tests.protocol.setting import Budget, Setting
 from tests.unit.rules.sink_mistakes import (
     a_commit_without_rows_says_nothing,
+    an_older_attempt_vetoes_though_its_output_is_replaced,
     an_older_attempts_silence_is_unheard,
+    every_target_is_taken_for_one_that_replaces,
     forget_that_an_attempt_was_passed_over,
     forget_that_attempts_disagree,
+    forget_what_the_target_does_in_snapshots,
     leave_staged_outcomes_out_of_snapshots,
     leave_what_is_decided_out_of_a_replay,
     stage_without_appending,
@@ -38,6 +41,7 @@ from tests.unit.rules.source_mistakes import (
 from tests.unit.rules.test_mistakes import (
     acquire_without_appending,
     clear_the_number_at_expiry,
+    count_time_in_which_nobody_was_heard,
     forget_that_the_cut_comes_first,
     forget_the_cut,
     forget_the_receipt,
@@ -67,8 +71,8 @@ def skip_the_fence(patch: Patch) -> None:
 
 
 def reply_before_the_append(patch: Patch) -> None:
-    def step(self: Shard, now_ms: int) -> int:
-        round_ = shard._Round(now_ms=now_ms)
+    def step(self: Shard, now_ms: int, unheard_ms: int = 0) -> int:
+        round_ = runtime._Round(now_ms=now_ms)
         self._load_again(round_)
         self._expire(round_)
         while self._waiting:
@@ -84,7 +88,7 @@ def reply_before_the_append(patch: Patch) -> None:
 
 
 def acquire_anew_while_a_plan_is_not_used(patch: Patch) -> None:
-    patch.setattr(acquire, "_pending_again", lambda *a: None)
+    patch.setattr(acquire_plan, "_pending_again", lambda *a: None)
 
 
 def merge_unequal_runs(patch: Patch) -> None:
@@ -164,6 +168,8 @@ STOPPED = Setting(records=3, most=(1,), fetches=1)
 REJECTS = Setting(sink=("accept",), rejects=1)
 ROLLS = Setting(records=1, most=(1,), sink=("accept", "release"))
 SILENT = Setting(records=1, most=(1,), sink=("accept", "nothing"))
+REPLACED = Setting(records=1, most=(1,), sink=("accept", "release", "reject"), replaces=True)
+SILENT_AND_REPLACED = Setting(records=1, most=(1,), sink=("accept", "nothing"), replaces=True)
 
 MISTAKES = (
     Mistake(skip_the_fence, ONE_RECORD, Budget(1, takeovers=1)),
@@ -171,6 +177,7 @@ MISTAKES = (
     Mistake(acquire_without_appending, ONE_RECORD, Budget(1, restarts=1)),
     Mistake(leave_live_plans_out_of_snapshots, ONE_RECORD, Budget(1, restarts=1)),
     Mistake(nobody_comes_back_after_a_load, ONE_RECORD, Budget(2, restarts=1, crashes=1)),
+    Mistake(count_time_in_which_nobody_was_heard, ONE_RECORD, Budget(1, stalls=1)),
     Mistake(match_by_count_instead_of_number, TWO, Budget(1, expiries=1, pauses=1)),
     Mistake(clear_the_number_at_expiry, ONE_RECORD, Budget(1, expiries=1, pauses=1)),
     Mistake(acquire_anew_while_a_plan_is_not_used, ONE_RECORD, Budget(1, lost=1)),
@@ -192,6 +199,11 @@ MISTAKES = (
     Mistake(leave_what_is_decided_out_of_a_replay, REJECTS, Budget(1, crashes=1)),
     Mistake(forget_that_attempts_disagree, ROLLS, Budget(1, crashes=1)),
     Mistake(write_before_acknowledging, ROLLS, Budget(1, crashes=1)),
+    Mistake(every_target_is_taken_for_one_that_replaces, ROLLS, Budget(1, crashes=1)),
+    Mistake(every_target_is_taken_for_one_that_replaces, SILENT, Budget(1, crashes=1)),
+    Mistake(an_older_attempt_vetoes_though_its_output_is_replaced, REPLACED, Budget(1, crashes=1)),
+    Mistake(an_older_attempt_vetoes_though_its_output_is_replaced, SILENT_AND_REPLACED, Budget(1, crashes=1)),
+    Mistake(forget_what_the_target_does_in_snapshots, REPLACED, Budget(2, crashes=1, restarts=1)),
     Mistake(an_older_attempts_silence_is_unheard, SILENT, Budget(1, crashes=1)),
     Mistake(a_commit_without_rows_says_nothing, SILENT, Budget(1, crashes=1)),
     Mistake(forget_that_an_attempt_was_passed_over, SILENT, Budget(2, crashes=2)),

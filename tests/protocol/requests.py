@@ -28,7 +28,7 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.brokers.subscription import TopicPartitionId
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import Script, Steps, one
 from coordinator.service.runtime.transactions import Facts
 from tests.protocol.setting import Setting
@@ -71,27 +71,27 @@ def script_of(request: Request, setting: Setting) -> Script[Any]:
         query = request.kind == "join query"
         epoch = request.epoch or None
         join = JoinGroup(**{**who, "member_epoch": epoch}, process_id=request.text, query=query, topics=(TOPIC,))
-        return scripts.join(join, topic_ids=True, starts={})
+        return transactions.join(join, topic_ids=True, starts={})
     if request.kind == "next":
         asked = NextPlan(**who, start=request.text, max_records=request.most, wait_ms=0)
-        return scripts.next_plan(asked, facts)
+        return transactions.next_plan(asked, facts)
     if request.kind == "use":
         use = UsePlan(**who, number=request.text, fail_on_data_loss=setting.fail_on_data_loss)
-        return scripts.use_plan(use, facts, gone=frozenset(), unsubscribed=frozenset())
+        return transactions.use_plan(use, facts, gone=frozenset(), unsubscribed=frozenset())
     if request.kind == "complete":
         return one(CompletePlan(member_id=request.member, member_epoch=request.epoch, number=request.text))
     if request.kind == "stage":
-        return scripts.describe(_staging(request))
+        return transactions.describe(_staging(request, setting))
     if request.kind == "fetch":
         bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=request.log_start, end=setting.records)
         return one(AcquireRecords(**who, max_records=request.most, bounds=(bounds,)))
     at, kind = request.offset, ACKS[request.kind]
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
     acks = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch,))
-    return scripts.describe(Acknowledge(**who, partitions=(acks,)))
+    return transactions.describe(Acknowledge(**who, partitions=(acks,)))
 
 
-def _staging(request: Request) -> StageOutcomes:
+def _staging(request: Request, setting: Setting) -> StageOutcomes:
     runs = tuple(
         OutcomeRun(offset, offset, count, ACKS[outcome])
         for offset, count, outcome in request.said
@@ -102,6 +102,7 @@ def _staging(request: Request) -> StageOutcomes:
         incarnation="i",
         topic_ids={TOPIC: TOPIC_ID},
         query_id=request.member,
+        replaces=setting.replaces,
         rows=len(runs),
         partitions=(PartitionOutcomes(topic=TOPIC, partition=0, runs=runs),) if runs else (),
     )

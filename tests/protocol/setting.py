@@ -17,7 +17,8 @@ class Setting:
     """What does not change while a world is walked. ``most``: each query's maxOffsetsPerTrigger. ``fetches``: how often
     the ShareConsumer asks for a record; with ``releases`` it may also give one back. ``sink``: what a query's sink may
     say of a record, in any attempt anything; empty: there is none; with "nothing" among it the group is in explicit
-    mode. ``rejects``, ``gives_back``: offsets, as bits, of which it says the same each time."""
+    mode. ``replaces``: it says that its query has no other output than one that replaces. ``rejects``, ``gives_back``:
+    offsets, as bits, of which it says the same each time."""
 
     records: int = 2
     most: tuple[int, ...] = (2, 1)
@@ -27,6 +28,7 @@ class Setting:
     fetches: int = 0
     releases: bool = False
     sink: tuple[str, ...] = ()
+    replaces: bool = False
     rejects: int = 0
     gives_back: int = 0
 
@@ -48,7 +50,7 @@ class Setting:
         if self.fetches:
             told.append(f"a ShareConsumer that fetches {self.fetches} times" + (", or releases" * self.releases))
         if self.sink:
-            told.append(f"a sink that says {' or '.join(self.sink)}")
+            told.append(f"a sink that says {' or '.join(self.sink)}" + ", into a target that replaces" * self.replaces)
         if self.rejects or self.gives_back:
             told.append(f"it rejects {self.rejects:b} and releases {self.gives_back:b}")
         return "; ".join(told)
@@ -76,6 +78,8 @@ class Budget(NamedTuple):
     """the log loses its oldest record"""
     stops: int = 0
     """a driver is stopped before it writes offsets/N, and goes on at any time later, or never"""
+    stalls: int = 0
+    """the coordinator stands still for a session timeout, and goes on"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """What is left after one thing that is of all these kinds; None if it is more than there is."""

@@ -14,8 +14,10 @@ from tests.protocol.mistakes import (
     MISTAKES,
     ONE_RECORD,
     REJECTS,
+    REPLACED,
     ROLLS,
     SILENT,
+    SILENT_AND_REPLACED,
     SLICES,
     STOPPED,
     TWO,
@@ -24,7 +26,7 @@ from tests.protocol.mistakes import (
 from tests.protocol.setting import Budget, Setting
 from tests.protocol.world import World
 
-ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 """One thing of any kind."""
 
 WALKS = {
@@ -49,6 +51,14 @@ WALKS = {
         SILENT,
         Budget(2, crashes=2, restarts=1, takeovers=1, expiries=1, pauses=1, delays=1),
     ),
+    "a sink decides anew into a target that replaces": (
+        REPLACED,
+        Budget(2, crashes=2, restarts=1, delays=1),
+    ),
+    "a sink that may be silent writes into a target that replaces": (
+        SILENT_AND_REPLACED,
+        Budget(2, crashes=2, restarts=1, delays=1),
+    ),
     "a sink names one record and passes the other over": (
         Setting(records=2, most=(2,), sink=("accept", "nothing")),
         Budget(1, crashes=1, restarts=1, takeovers=1, expiries=1, lost=1, delays=1),
@@ -63,6 +73,7 @@ WALKS = {
     ),
     "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1)),
     "records are set aside": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
+    "a coordinator stands still": (ONE_RECORD, Budget(2, crashes=1, expiries=1, pauses=1, stalls=1)),
     "two queries die with their coordinator": (
         ONE_RECORD,
         Budget(3, crashes=2, restarts=1, expiries=1),

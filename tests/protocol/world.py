@@ -219,6 +219,18 @@ class Steps:
         if left := budget.spend("takeovers"):
             live = self.coordinators.load(world.log).memory
             yield "another coordinator takes the group", world._replace(live=live, old=world.live), left
+        if left := budget.spend("stalls"):
+            yield "the coordinator stands still for a session timeout", self._stands_still(world), left
+
+    def _stands_still(self, world: World) -> World:
+        served = self.coordinators.stands_still(world.live, world.log, SESSION_MS + 1)
+        after = self._after(world, served)
+        ended = set(self.coordinators.sessions(world.live)) - set(self.coordinators.sessions(after.live))
+        complaint = (
+            f"time in which nobody was heard has ended the session of {', '.join(sorted(ended))}" if ended else ""
+        )
+        old = self.coordinators.older(world.old, SESSION_MS + 1) if world.old else 0
+        return after._replace(old=old, complaint=after.complaint or complaint)
 
     # --- time
 

@@ -5,12 +5,13 @@ A run that fails prints its seed; ``service --seed N --seeds 1 --trace`` plays i
 """
 
 import argparse
+import functools
 import sys
 import time
 from collections.abc import Callable
 
 from tests.simulation import poison, service
-from tests.simulation.service_scenario import ServiceScenario
+from tests.simulation.service_scenario import KINDS
 
 
 def play_poison(seed: int, trace: bool) -> int:
@@ -19,9 +20,9 @@ def play_poison(seed: int, trace: bool) -> int:
     return run.failures - run.outage_failures
 
 
-def play_service(seed: int, trace: bool) -> int:
+def play_service(seed: int, trace: bool, faults: str = "") -> int:
     """Events of a run."""
-    run = service.ServiceRun(ServiceScenario.of(seed))
+    run = service.ServiceRun(KINDS[faults](seed))
     try:
         service.finish(run)
     finally:
@@ -53,11 +54,15 @@ def main() -> int:
         options.add_argument(count, dest="count", type=int, default=1_000)
         options.add_argument("--seed", type=int, default=0, help="the first run's; each run has the next one")
         options.add_argument("--trace", action="store_true", help="service: print all that happened")
+        if kind == "service":
+            options.add_argument("--faults", choices=sorted(KINDS), default="", help="see tests/simulation/faults.py")
     words = sys.argv[1:]
     if not words or words[0] in ("--runs", "--seed"):  # as it was before there was another kind
         words = ["poison", *words]
     arguments = parser.parse_args(words)
     play, what = (play_poison, "restarts") if arguments.kind == "poison" else (play_service, "events")
+    if getattr(arguments, "faults", ""):
+        play = functools.partial(play_service, faults=arguments.faults)
     return play_all(play, arguments.seed, arguments.count, what, trace=arguments.trace)
 
 

@@ -1,51 +1,113 @@
-"""The brokers, as far as the simulation needs them: one topic, its partitions' logs as [start, end), and poison."""
+"""The brokers, as far as the simulation needs them: topics, their partitions' logs as [start, end), and poison.
+
+A log keeps its number when its topic is deleted, and one of that name that is created anew gets another id and other
+logs: so a record is told from one that lies at its offset now.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from coordinator.service.brokers.subscription import TopicPartitionId
 from coordinator.service.runtime.transactions import Facts
 
-TOPIC, TOPIC_ID = "orders", "T"
+TOPIC = "orders"
+LOGS_OF_A_TOPIC = 100
 Record = tuple[int, int]
-"""A partition and an offset."""
+"""A log's number (of the first topic: its partition) and an offset."""
+
+
+def log_of(topic_id: str, partition: int) -> int:
+    """A log's number."""
+    return int(topic_id[1:]) * LOGS_OF_A_TOPIC + partition
+
+
+def topic_partition_of(log: int) -> tuple[str, int]:
+    """A log's topic id and partition."""
+    return f"T{log // LOGS_OF_A_TOPIC}", log % LOGS_OF_A_TOPIC
+
+
+class Topic(NamedTuple):
+    """A topic that exists."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    created_ms: int
+
+    @property
+    def logs(self) -> range:
+        first = log_of(self.topic_id, 0)
+        return range(first, first + self.partitions)
 
 
 class Broker:
-    """Logs grow, lose their oldest records, and become more."""
+    """Topics come and go; logs grow, lose their oldest records, and become more. What is gone keeps its ``starts`` and
+    ``ends``."""
 
     def __init__(self, partitions: int, records: int) -> None:
-        self.starts = [0] * partitions
-        self.ends = [records] * partitions
+        self.topics: dict[str, Topic] = {}
+        self.names: dict[str, str] = {}
+        """Topic id to name, of all that ever were."""
+        self.starts: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        self.gone: set[int] = set()
         self.poison: set[Record] = set()
         self.letters: Counter[Record] = Counter()
         """What the dead letter topic holds, by origin."""
+        self.create(TOPIC, partitions, records)
+
+    # --- topics
+
+    def create(self, name: str, partitions: int, records: int = 0, now_ms: int = 0) -> Topic:
+        """The topic gets an id that none had before."""
+        topic = self.topics[name] = Topic(name, f"T{len(self.names)}", partitions, now_ms)
+        self.names[topic.topic_id] = name
+        for log in topic.logs:
+            self.starts[log], self.ends[log] = 0, records
+        return topic
+
+    def delete(self, name: str) -> None:
+        self.gone.update(self.topics.pop(name).logs)
+
+    def add_partition(self, name: str = TOPIC) -> None:
+        topic = self.topics[name] = self.topics[name]._replace(partitions=self.topics[name].partitions + 1)
+        self.starts[topic.logs[-1]] = self.ends[topic.logs[-1]] = 0
+
+    def created_ms(self, log: int) -> int:
+        """When the log's topic was created; 0: it was there from the beginning, or is gone."""
+        topic_id, _ = topic_partition_of(log)
+        return next((topic.created_ms for topic in self.topics.values() if topic.topic_id == topic_id), 0)
+
+    # --- logs
+
+    def logs(self) -> list[int]:
+        """Those that exist."""
+        return [log for topic in self.topics.values() for log in topic.logs]
 
     def partitions(self) -> list[TopicPartitionId]:
-        return [TopicPartitionId(TOPIC, TOPIC_ID, index) for index in range(len(self.ends))]
+        return [
+            TopicPartitionId(t.name, t.topic_id, index) for t in self.topics.values() for index in range(t.partitions)
+        ]
 
-    def append(self, partition: int, records: int) -> None:
-        self.ends[partition] += records
+    def append(self, log: int, records: int) -> None:
+        self.ends[log] += records
 
-    def add_partition(self) -> None:
-        self.starts.append(0)
-        self.ends.append(0)
-
-    def delete_up_to(self, partition: int, offset: int) -> None:
-        self.starts[partition] = max(self.starts[partition], min(offset, self.ends[partition]))
+    def delete_up_to(self, log: int, offset: int) -> None:
+        self.starts[log] = max(self.starts[log], min(offset, self.ends[log]))
 
     def has(self, record: Record) -> bool:
-        return self.starts[record[0]] <= record[1] < self.ends[record[0]]
+        return record[0] not in self.gone and self.starts[record[0]] <= record[1] < self.ends[record[0]]
 
     def facts(self) -> Facts:
         """What a coordinator learns that asks now."""
         known = self.partitions()
         return Facts(
             partitions=known,
-            log_starts={p.where: self.starts[p.partition] for p in known},
-            ends={p.where: self.ends[p.partition] for p in known},
+            log_starts={p.where: self.starts[log_of(p.topic_id, p.partition)] for p in known},
+            ends={p.where: self.ends[log_of(p.topic_id, p.partition)] for p in known},
         )
 
     def readable(self, records: Iterable[Record]) -> list[Record]:

@@ -11,17 +11,21 @@ import contextlib
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from coordinator.core.commands import GoneTopicsArchived
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, UsePlan
+from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicPartitionId
-from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
+from coordinator.service.runtime.clock import UNHEARD_MS
 from coordinator.service.runtime.runtime import Script, Shard, Steps
 from coordinator.service.runtime.transactions import Facts, View
-from tests.simulation.broker import TOPIC, Broker
-from tests.simulation.faulty_store import Died, OwnedStore, StateLog
+from coordinator.service.sinks import SinkView
+from tests.simulation.broker import TOPIC, Broker, log_of
+from tests.simulation.faulty_store import Died, HostsStore, OwnedStore, StateLog
 from tests.simulation.network import Reply
 from tests.simulation.session import GROUP
 from tests.simulation.world import BrokenPromise, Pending, Process, Task, World
@@ -53,17 +57,24 @@ class CoordinatorProcess(Process):
         *,
         snapshot_after: int,
         writes_letters: bool = False,
+        host: int | None = None,
     ) -> None:
         super().__init__(world, name)
         self.broker, self.listener = broker, listener
         self.skew_ms = world.between(-2_000, 2_000)
-        self.store = OwnedStore(log, self)
-        self.shard = Shard(self.store, snapshot_after=snapshot_after)
+        self.host = host
+        self.store = OwnedStore(log, self) if host is None else HostsStore(log, self, host)
+        self.shard = Shard(self.store, snapshot_after=snapshot_after, clock=self.now_ms)
         self.decided_ms = 0
+        self._unheard_ms = 0
         self._in_step = False
         self._wakes_ms: int | None = None
         if writes_letters:
             self.spawn(self._keep_office())
+
+    def now_ms(self) -> int:
+        """Its clock's time."""
+        return self.world.now_ms + self.skew_ms
 
     @property
     def serves(self) -> bool:
@@ -78,6 +89,14 @@ class CoordinatorProcess(Process):
     def knows_the_log(self) -> bool:
         """Nobody else has written since it last did."""
         return self.store.knows_the_log
+
+    def stop_for(self, ms: int) -> None:
+        super().stop_for(ms)
+        self._hears_nobody(ms)
+
+    def _hears_nobody(self, ms: int) -> None:
+        """What :class:`coordinator.service.runtime.clock.Attention` measures."""
+        self._unheard_ms += max(0, ms - UNHEARD_MS)
 
     def receive(self, request: Any, reply: Reply) -> None:
         self.spawn(self._handle(request, reply))
@@ -110,22 +129,24 @@ class CoordinatorProcess(Process):
             yield from self._look(request)
             facts = yield from self._ask_brokers()
             return OffsetsReply(ends={TOPIC: {str(p): end for (_, p), end in facts.ends.items()}})
-        return (yield from self._run(request, scripts.describe(request)))
+        return (yield from self._run(request, transactions.describe(request)))
 
     def _join(self, request: JoinGroup) -> Task:
-        view: View = yield from self._run(request, scripts.look_before_join(request))
+        view: View = yield from self._run(request, transactions.look_before_join(request))
         facts = yield from self._ask_brokers()
         starts = {}
         for p in facts.partitions:
             if (p.topic_id, p.partition) not in view.fetch_from:
-                earliest = p.topic in view.known_topics or view.auto_offset_reset == "earliest"
-                starts[p] = (facts.log_starts if earliest else facts.ends)[p.where]
-        return (yield from self._run(request, scripts.join(request, topic_ids=True, starts=starts)))
+                assert view.config is not None
+                reset = request.starting_offsets or view.config.share_auto_offset_reset
+                earliest = facts.log_starts[p.where]
+                starts[p] = Start(earliest, earliest if reset == "earliest" else facts.ends[p.where])
+        return (yield from self._run(request, transactions.join(request, topic_ids=True, starts=starts)))
 
     def _next_plan(self, request: NextPlan) -> Task:
         yield from self._look(request)
         facts = yield from self._ask_brokers()
-        return (yield from self._run(request, scripts.next_plan(request, facts)))
+        return (yield from self._run(request, transactions.next_plan(request, facts)))
 
     def _use_plan(self, request: UsePlan) -> Task:
         view = yield from self._look(request, number=request.number)
@@ -133,11 +154,13 @@ class CoordinatorProcess(Process):
         kept = [TopicPartitionId(*held) for held in sorted(view.plan)]
         asked = Facts(partitions=kept, log_starts={p.where: facts.log_starts[p.where] for p in kept}, ends={})
         return (
-            yield from self._run(request, scripts.use_plan(request, asked, gone=frozenset(), unsubscribed=frozenset()))
+            yield from self._run(
+                request, transactions.use_plan(request, asked, gone=frozenset(), unsubscribed=frozenset())
+            )
         )
 
     def _look(self, request: Any, **fields: Any) -> Task:
-        look = scripts.look(request.group_id, request.member_id, request.member_epoch, **fields)
+        look = transactions.look(request.group_id, request.member_id, request.member_epoch, **fields)
         return (yield from self._run(request, look))
 
     def _ask_brokers(self) -> Task:
@@ -159,9 +182,7 @@ class CoordinatorProcess(Process):
 
     def _write_letters(self) -> Task:
         """Letters are written, then filed; it may die or be stopped between the two."""
-        backlog: Backlog | None = yield from self._own(
-            letter_backlog.look(letter_backlog.BEGINNING, lambda index: True)
-        )
+        backlog: Backlog | None = yield from self._own(group_backlog.look(group_backlog.BEGINNING, lambda index: True))
         if backlog is None or not backlog.due:
             return
         waiting = [(due, offset) for due in backlog.due for offset in range(due.first, due.last + 1)]
@@ -170,16 +191,16 @@ class CoordinatorProcess(Process):
     def _file(self, backlog: Backlog, written: list[tuple[Due, int]]) -> Task:
         self._produce_letters(written)
         yield self.world.between(0, 500)
-        yield from self._own(letter_backlog.file(backlog.incarnation, letter_backlog.coalesced(written)))
+        yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
 
     def _produce_letters(self, letters: list[tuple[Due, int]]) -> None:
-        self.broker.letters.update((due.key.partition, offset) for due, offset in letters)
+        self.broker.letters.update((log_of(*due.key), offset) for due, offset in letters)
 
     # --- the shard
 
-    def _run(self, request: Any, script: Script[Any]) -> Task:
+    def _run(self, request: Any, script: Script[Any], *, claim: bool = False, peek: bool = False) -> Task:
         answer = Pending()
-        submitted: Future[Any] = self.shard.submit(request.group_id, script)
+        submitted: Future[Any] = self.shard.submit(request.group_id, script, claim=claim, peek=peek)
         submitted.add_done_callback(lambda done: self._hear(request, done, answer))
         return (yield from self._outcome(answer))
 
@@ -200,7 +221,7 @@ class CoordinatorProcess(Process):
 
     def _hear(self, request: Any, done: Future[Any], answer: Pending) -> None:
         outcome = done.exception() or done.result()
-        if not isinstance(outcome, View):
+        if not isinstance(outcome, View | SinkView | GoneTopicsArchived):  # those are the service's own
             with contextlib.suppress(BrokenPromise):  # a future's callback: the world says it after this event
                 self.listener.answered(self, request, outcome)
         self.world.after(0, lambda: answer.set(done))
@@ -219,11 +240,13 @@ class CoordinatorProcess(Process):
         self._in_step = True
         self.decided_ms = self.world.now_ms
         try:
-            self.shard.step(self.world.now_ms + self.skew_ms)
+            unheard_ms, self._unheard_ms = self._unheard_ms, 0
+            self.shard.step(self.now_ms(), unheard_ms)
         except Died:
             return
         finally:
             self._in_step = False
+            self._hears_nobody(self.world.now_ms - self.decided_ms)
         due_ms = self.shard.next_deadline_ms()
         if self.shard.has_waiting:
             self._wake(self.world.now_ms)
@@ -235,15 +258,15 @@ def _fetch(request: AcquireRecords, facts: Facts) -> Script[Any]:
     """A ShareConsumer's fetch: it sees new partitions and moved logs as a query does."""
 
     def script(group: ShareGroup) -> Steps[Any]:
-        yield from scripts.initialize(group, {p: facts.log_starts[p.where] for p in facts.partitions})
-        yield from scripts.move_log_starts(facts.partitions, facts)
+        yield from transactions.initialize(group, {p: facts.log_starts[p.where] for p in facts.partitions})
+        yield from transactions.move_log_starts(facts.partitions, facts)
         return (
             yield AcquireRecords(
                 group_id=request.group_id,
                 member_id=request.member_id,
                 member_epoch=request.member_epoch,
                 max_records=request.max_records,
-                bounds=scripts.bounds(facts.partitions, facts, None),
+                bounds=transactions.bounds(facts.partitions, facts, None),
             )
         )
 

@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
+from coordinator.service.stores.store import (
+    NOTHING,
+    Shown,
+    SoleOwner,
+    StoreDoubtful,
+    StoredRecord,
+    StoreFenced,
+    StoreRefused,
+)
 from coordinator.state_log.partition_log import KeyValue
 from tests.simulation.world import Process, World
 
@@ -40,9 +49,14 @@ class StateLog:
     reader: Reader
     fence: str = "owner"
     fault_rate: float = 0.0
+    slow_ms: int = 10_000
     owner: int = 0
     logs: dict[str, list[StoredRecord]] = field(default_factory=dict)
     in_doubt: Appends | None = None
+    host: int = 0
+    """Of the newest owner."""
+    taken: int = 0
+    """How often the group went to another host."""
     _next: dict[str, int] = field(default_factory=dict)
 
     def next_owner(self) -> int:
@@ -93,8 +107,11 @@ class OwnedStore(SoleOwner):
 
     def __init__(self, log: StateLog, process: Process) -> None:
         self.log, self.process, self.world = log, process, log.world
-        self.owner = log.next_owner()
+        self.owner = self._take_number()
         self._known: dict[str, int] = {}
+
+    def _take_number(self) -> int:
+        return self.log.next_owner()
 
     @property
     def name(self) -> str:
@@ -161,7 +178,7 @@ class OwnedStore(SoleOwner):
 
     def _begin(self, fault: str) -> None:
         if fault == "slow":
-            self._be_slow(10_000)
+            self._be_slow(self.log.slow_ms)
         if fault == "die before":
             self._die(fault)
         if fault == "refuse":
@@ -195,3 +212,50 @@ class OwnedStore(SoleOwner):
     def _die(self, fault: str) -> None:
         self.process.die(fault)
         raise Died
+
+
+class HostsStore(OwnedStore):
+    """The way in of one of several hosts' coordinators, as a Kafka store's with
+    :class:`~coordinator.service.stores.kafka.ownership.NewestTaker`: a group is taken by a load, from another host only
+    for whoever claims it, which nobody may but a query that starts (``starting``: how many do just now)."""
+
+    def __init__(self, log: StateLog, process: Process, host: int) -> None:
+        super().__init__(log, process)
+        self.host = host
+        self._claimed = self._had = False
+        self.starting = 0
+
+    def _take_number(self) -> int:
+        return 0  # a process owns nothing before its first load
+
+    def claim(self, group_id: str) -> None:
+        self._claimed = True
+
+    def peek(self, group_id: str) -> list[StoredRecord]:
+        return list(self.log.logs.get(group_id, []))
+
+    def load(self, group_id: str) -> list[StoredRecord]:
+        claimed, self._claimed = self._claimed, False
+        if not claimed and not self.log.logs.get(group_id):
+            return []
+        is_anothers = bool(self.log.owner) and self.log.owner != self.owner
+        if is_anothers and not claimed and (self._had or self.log.host != self.host):
+            raise self._lost(group_id)
+        if is_anothers and self.log.host != self.host and not self.starting:
+            self.world.fail(f"{self.process.name} takes the group from host {self.log.host}, and no query starts")
+        if not self.owner or self.log.owner != self.owner:
+            self.log.taken += self.log.host != self.host
+            self.owner, self.log.host, self._had = self.log.next_owner(), self.host, True
+            self.world.note(self.process.name, f"takes the group as owner {self.owner}")
+        return super().load(group_id)
+
+    def _check_owner(self, group_id: str) -> None:
+        if not self.owner:
+            raise StoreRefused("the group is not loaded")
+        if self.owner != self.log.owner:
+            raise StoreFenced(self._lost(group_id))
+
+    def _lost(self, group_id: str) -> ShareGroupError:
+        if self.log.host == self.host:
+            return NotCoordinator(what=f"share group {group_id}")
+        return GroupTakenOver(group_id=group_id, owner=f"the coordinator of host {self.log.host}")

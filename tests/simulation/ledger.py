@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from coordinator.config.resolved import GroupConfig
 from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.core.records import (
+    ConfigsAltered,
+    DataLost,
     LogStartMoved,
     MemberJoined,
     PartitionInitialized,
@@ -27,7 +30,7 @@ from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
 from coordinator.service.stores.store import StoredRecord
-from tests.simulation.broker import Broker, Record
+from tests.simulation.broker import Broker, Record, log_of
 from tests.simulation.world import World
 from tests.unit.group_driver import durable_state
 
@@ -50,6 +53,9 @@ class Evidence(Protocol):
     def was_said(self, record: Record, count: int, outcome: int) -> bool:
         """A query's sink sent a row with this receipt and outcome."""
 
+    def own_mode(self, number: int, member_epoch: int) -> str:
+        """The acknowledgement mode that the query named when it took the plan up; empty: the group's."""
+
     def has_left(self, member_id: str) -> bool:
         """A ShareConsumer said that it leaves."""
 
@@ -69,6 +75,12 @@ class KnownPlan:
     query: bool
     trial: bool
     used: bool = False
+    explicit: bool = False
+    """The acknowledgement mode of the last attempt at its batch; ``was_explicit``: of any."""
+    was_explicit: bool = False
+    replaces: bool | None = None
+    """Whether all sinks of the last attempt said that their target does."""
+    epoch: int = 0
 
 
 @dataclass
@@ -78,6 +90,7 @@ class Ledger:
     world: World
     broker: Broker
     limit: int = 5
+    base: int = 100_000
     explicit: bool = False
     dead_letters: bool = False
     evidence: Evidence = field(init=False)
@@ -90,6 +103,10 @@ class Ledger:
     lost: set[tuple[int, int, int]] = field(default_factory=set)
     """Deliveries whose lock was lost."""
     lost_numbers: set[int] = field(default_factory=set)
+    told: set[Record] = field(default_factory=set)
+    """Records of topics that are gone, which queries are told to be lost."""
+    began_ms: int | None = None
+    """When the first member joined."""
     archived: dict[Record, str] = field(default_factory=dict)
     done_by: dict[Record, int] = field(default_factory=dict)
     """Accepted records to the number that they carried."""
@@ -140,33 +157,58 @@ class Ledger:
 
     # --- one method a record
 
+    def _altered(self, record: ConfigsAltered) -> None:
+        """What holds from here on, for what is decided now; a plan keeps the mode in which it was taken up."""
+        config = GroupConfig.parse(record.configs)
+        self.limit, self.base = config.share_delivery_count_limit, config.share_isolation_base
+        self.explicit = config.share_acknowledgement_mode == "explicit"
+        self.dead_letters = bool(config.errors_deadletterqueue_topic_name)
+
     def _joined(self, record: MemberJoined) -> None:
         if record.member_epoch != self.epochs.get(record.member_id, 0) + 1:
             self.world.fail(f"{record.member_id} has epoch {record.member_epoch} after {self.epochs[record.member_id]}")
+        self.began_ms = self.began_ms or self.world.now_ms
         self.epochs[record.member_id] = record.member_epoch
         self.joined_in[record.member_id] = self.appends
         self.queries[record.member_id] = record.query
 
     def _initialized(self, record: PartitionInitialized) -> None:
-        if record.partition in self.starts:
-            self.world.fail(f"partition {record.partition} began twice")
-        self.starts[record.partition] = record.start_offset
+        log = log_of(record.topic_id, record.partition)
+        if log in self.starts:
+            self.world.fail(f"log {log} began twice")
+        self.starts[log] = record.start_offset
+        if self.broker.created_ms(log) > (self.began_ms or 0) and record.start_offset > self.broker.starts[log]:
+            self.world.fail(f"log {log} came later than the subscription, and begins at {record.start_offset}")
+
+    def _lost(self, record: DataLost) -> None:
+        for out in record.lost:
+            log = log_of(out.topic_id, out.partition)
+            if log in self.broker.gone:
+                self.told.update((log, offset) for offset in range(out.first, out.last + 1))
 
     def _log_start(self, record: LogStartMoved) -> None:
-        self.log_starts[record.partition] = max(self.log_starts.get(record.partition, 0), record.log_start)
-        if record.log_start > self.broker.starts[record.partition]:
-            self.world.fail(f"the log of {record.partition} does not begin at {record.log_start}")
+        log = log_of(record.topic_id, record.partition)
+        self.log_starts[log] = max(self.log_starts.get(log, 0), record.log_start)
+        if log not in self.broker.gone and record.log_start > self.broker.starts[log]:
+            self.world.fail(f"log {log} does not begin at {record.log_start}")
 
     def _acquired(self, record: PlanAcquired) -> None:
         if record.number <= self.last_number:
             self.world.fail(f"plan {record.number} after plan {self.last_number}: numbers rise")
         self.last_number = record.number
         query = self.queries[record.member_id]
-        self.plans[record.number] = KnownPlan(record.number, record.member_id, query, record.trial)
+        plan = KnownPlan(record.number, record.member_id, query, record.trial, explicit=self.explicit)
+        self.plans[record.number] = plan
 
     def _taken_up(self, record: PlanTakenUp) -> None:
         self.taken_up.add((record.number, record.member_epoch))
         self.plans[record.number].used = record.used
+        own = self.evidence.own_mode(record.number, record.member_epoch)
+        plan = self.plans[record.number]
+        if plan.epoch != record.member_epoch:
+            plan.epoch, plan.replaces = record.member_epoch, None
+        plan.explicit = own == "explicit" if own else self.explicit
+        plan.was_explicit = plan.was_explicit or plan.explicit
         if record.used or record.data_loss:
             self._to_be_read(record)
         if record.member_epoch != self.epochs[record.member_id]:
@@ -192,10 +234,15 @@ class Ledger:
             self.world.fail(f"plan {record.number} was completed, and its batch was not committed")
 
     def _staged(self, record: PlanStaged) -> None:
-        for _, partition, runs in record.partitions:
+        if record.explicit and record.number in self.plans:  # so may a commit say that has no row of the plan: a guess
+            self.plans[record.number].was_explicit = True
+        if record.replaces is not None and record.number in self.plans:
+            self.plans[record.number].replaces = record.replaces
+        for topic_id, partition, runs in record.partitions:
+            log = log_of(topic_id, partition)
             for first, last, verdict in runs:
                 for offset in range(first, last + 1):
-                    self._note_said(record.number, (partition, offset), verdict)
+                    self._note_said(record.number, (log, offset), verdict)
 
     def _note_said(self, number: int, key: Record, verdict: Verdict) -> None:
         run = self.runs.get(key, NEVER_ACQUIRED)
@@ -204,25 +251,29 @@ class Ledger:
         if not self.evidence.was_said(key, verdict.delivery_count, verdict.outcome):
             self.world.fail(f"{key} is staged at count {verdict.delivery_count}, and no sink said {verdict.outcome}")
         self.said.setdefault((number, key), []).append(verdict)
-        if verdict.disagrees:
+        if verdict.divided or (verdict.disagrees and not self.plans[number].replaces):
             self.passed_over.add(key)
 
     def _outcome(self, key: Record, run: Run) -> int:
         """What is to become of a record when its plan completes: what all attempts said of it, of which the last one's
-        silence is a part; released if they did not say the same."""
+        silence is a part; released if they did not say the same. Of a target that replaces, the last one's alone."""
         said = self.said.get((run.acquisition or 0, key), [])
+        alone = self.plans[run.acquisition or 0].replaces is True
+        if alone:
+            said = [verdict for verdict in said if verdict.delivery_count == run.delivery_count]
         outcomes = {verdict.outcome for verdict in said}
         if not said or said[-1].delivery_count != run.delivery_count:
-            outcomes.add(RELEASE if self.explicit else ACCEPT)
-        if any(verdict.disagrees for verdict in said):
+            outcomes.add(RELEASE if self.plans[run.acquisition or 0].explicit else ACCEPT)
+        if any(verdict.divided if alone else verdict.disagrees for verdict in said):
             outcomes.add(RELEASE)
         self.vetoed += len(outcomes) > 1
         return outcomes.pop() if len(outcomes) == 1 else RELEASE
 
     def _changed(self, record: RunsChanged) -> None:
+        log = log_of(record.topic_id, record.partition)
         for first, last, run in record.runs:
             for offset in range(first, last + 1):
-                key = (record.partition, offset)
+                key = (log, offset)
                 before = self.runs.get(key, NEVER_ACQUIRED)
                 wrong = self._wrong(key, before, run)
                 if wrong:
@@ -295,13 +346,19 @@ class Ledger:
     def _wrong_release(self, plan: KnownPlan, key: Record, before: Run, after: Run) -> str:
         if not self.evidence.committed(plan.member_id, plan.number):
             return f"is released, and plan {plan.number}, whose batch it is in, was not committed"
-        if self._outcome(key, before) != RELEASE:
+        if not self._may_be_released(plan, key, before):
             return f"is released, and its sinks said {self._said(key, before)}"
         said = self.said.get((plan.number, key), [])
-        own = said and said[-1].outcome == RELEASE and said[-1].not_before_ms is not None
+        counts = said and not (plan.replaces and said[-1].delivery_count != before.delivery_count)
+        own = counts and said[-1].outcome == RELEASE and said[-1].not_before_ms is not None
         if own and after.not_before_ms != said[-1].not_before_ms:
             return f"is released until {after.not_before_ms}, and its sink said {said[-1].not_before_ms}"
         return ""
+
+    def _may_be_released(self, plan: KnownPlan, key: Record, run: Run) -> bool:
+        """What an attempt in explicit mode passed over stays a release in one in implicit mode."""
+        mixed = plan.was_explicit and not plan.explicit
+        return mixed or self._outcome(key, run) == RELEASE
 
     def _said(self, key: Record, run: Run) -> list[tuple[int, int]]:
         return [(v.delivery_count, v.outcome) for v in self.said.get((run.acquisition or 0, key), [])]
@@ -330,7 +387,7 @@ class Ledger:
     def _wrong_archive(self, key: Record, before: Run, after: Run) -> str:
         plan = self.plans.get(before.acquisition or 0)
         at_once = self.dead_letters and after.state == ARCHIVED
-        if after.state == ARCHIVED and key[1] < self.broker.starts[key[0]]:
+        if after.state == ARCHIVED and (key[0] in self.broker.gone or key[1] < self.broker.starts[key[0]]):
             self.archived[key] = "the log's loss"
         elif plan is None:
             return "is archived, and nobody had it"
@@ -363,7 +420,8 @@ class Ledger:
         outcome = self._outcome(key, before)
         if outcome == REJECT:
             return REJECTED_BY_SINK
-        used_up = outcome == RELEASE and before.state == Q and before.tries + 1 >= self.limit
+        may_be = self._may_be_released(plan, key, before)
+        used_up = may_be and before.state == Q and before.releases + 1 >= self.limit
         return "its tries are used up" if used_up else ""
 
     def _sink_wrote_letter(self, plan: KnownPlan, key: Record) -> bool:
@@ -376,38 +434,40 @@ class Ledger:
         run = self.runs.get(key)
         if run is not None and run.state in (*TERMINAL, ARCHIVING):
             return run.state in TERMINAL
+        if key in self.told:
+            return True
         return key[1] < self.log_starts.get(key[0], 0) or key[1] < self.starts.get(key[0], 0)
 
     def check_group(self, group: ShareGroup) -> None:
         """The group has the runs that the log says, merged where they are alike."""
         for topic_partition, partition in group.partitions.items():
-            seen, before = set(), None
+            seen, before, log = set(), None, log_of(*topic_partition)
             for first, last, run in partition.runs:
                 if before == (first, run):
                     self.world.fail(f"{partition!r}: equal neighbours at {first} are not merged")
                 before = (last + 1, run)
                 for offset in range(first, last + 1):
-                    key = (topic_partition.partition, offset)
+                    key = (log, offset)
                     seen.add(key)
                     said = self.runs.get(key, NEVER_ACQUIRED)
                     if run._replace(deadline_ms=None) != said._replace(deadline_ms=None):
                         self.world.fail(f"{key} is {_text(run)} in memory and {_text(said)} in the log")
             for offset in range(partition.start_offset, partition.end_offset):
-                if (topic_partition.partition, offset) not in seen:
+                if (log, offset) not in seen:
                     self.world.fail(f"{partition!r} does not know {offset}")
-            self._check_start(topic_partition.partition, partition.start_offset)
+            self._check_start(log, partition.start_offset)
 
     def check_rebuilt(self, group: ShareGroup, log: Sequence[StoredRecord]) -> None:
         """Whoever loads the log has the group that is in memory."""
         if self._state(group.group_id, [r.data for r in log]) != durable_state(group):
             self.world.fail("the state that the log rebuilds is not the state in memory")
 
-    def _check_start(self, partition: int, start_offset: int) -> None:
-        for offset in range(self.starts[partition], start_offset):
-            run = self.runs.get((partition, offset))
-            below = run is not None and run.state == ARCHIVING and offset < self.log_starts.get(partition, 0)
-            if not below and not self.is_done((partition, offset)):
-                self.world.fail(f"{(partition, offset)} is below the start offset {start_offset}, and not done")
+    def _check_start(self, log: int, start_offset: int) -> None:
+        for offset in range(self.starts[log], start_offset):
+            run = self.runs.get((log, offset))
+            below = run is not None and run.state == ARCHIVING and offset < self.log_starts.get(log, 0)
+            if not below and not self.is_done((log, offset)):
+                self.world.fail(f"{(log, offset)} is below the start offset {start_offset}, and not done")
 
 
 def _text(run: Run) -> str:
@@ -419,6 +479,8 @@ GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
 REJECTED_BY_SINK = "rejected by a sink"
 
 _READ: dict[type[Any], Any] = {
+    ConfigsAltered: Ledger._altered,
+    DataLost: Ledger._lost,
     MemberJoined: Ledger._joined,
     PartitionInitialized: Ledger._initialized,
     LogStartMoved: Ledger._log_start,

@@ -12,11 +12,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tests.simulation.broker import Broker, Record
+from coordinator.client.connection import CALL_TIMEOUT_S, HEALTH_TIMEOUT_S
+from tests.simulation.broker import TOPIC, Broker, Record
 from tests.simulation.coordinator_process import CoordinatorProcess
+from tests.simulation.faults import SHORTEST_SESSION_MS, configs_of_now
 from tests.simulation.faulty_store import StateLog
 from tests.simulation.ledger import REJECT, Ledger
 from tests.simulation.network import Network
+from tests.simulation.service_process import ServiceProcess, simulated_time
 from tests.simulation.service_query import Checkpoint, QueryProcess
 from tests.simulation.service_scenario import ServiceScenario
 from tests.simulation.service_sink import Judge, row, staging
@@ -25,7 +28,8 @@ from tests.simulation.share_consumer import ConsumerProcess
 from tests.simulation.witness import Witness
 from tests.simulation.world import BrokenPromise, Process, World
 
-PEACE_MS = 3_600_000
+HEALTH_TIMEOUT_MS = int(HEALTH_TIMEOUT_S * 1000)
+PEACE_MS = 1_800_000
 """How long a run may take when the faults have stopped."""
 PEACEFUL_BATCH_MS = (100, 2_000)
 
@@ -39,26 +43,26 @@ class ServiceRun:
         self.peace = False
         self.broker = Broker(s.partitions, s.records)
         self.network = Network(self.world, lost=s.lost, doubled=s.doubled, late=s.late)
-        limit, base = int(s.configs["share.delivery.count.limit"]), int(s.configs["share.isolation.base"])
-        self.judge = None if s.sinks is None else Judge(s.sinks)
-        self.dead_letters = s.sinks is not None and s.sinks.dead_letters
-        explicit = s.sinks is not None and s.sinks.explicit
-        self.ledger = Ledger(self.world, self.broker, limit, explicit=explicit, dead_letters=self.dead_letters)
+        self.judge = None if s.sinks is None else Judge(s.sinks, modes_change=s.faults.configs)
+        self.dead_letters = s.sinks is not None and (s.sinks.dead_letters or s.faults.configs)
+        self.ledger = Ledger(self.world, self.broker)
         self.log = StateLog(self.world, self.ledger, fence=s.fence, fault_rate=s.store_faults)
+        self.log.slow_ms = s.faults.slow_appends_ms
         self.witness = self.ledger.evidence = Witness(
             self.world,
             self.ledger,
             lock_ms=int(s.configs["share.record.lock.duration.ms"]),
-            session_ms=int(s.configs["share.session.timeout.ms"]),
-            limit=limit,
-            base=base,
+            session_ms=SHORTEST_SESSION_MS if s.faults.configs else int(s.configs["share.session.timeout.ms"]),
             sure_locks=s.fence == "owner",
+            steady=bool(s.faults.stalls_ms),
+            configs_change=s.faults.configs,
         )
         self.coordinators: list[CoordinatorProcess] = []
         self.members: list[Process] = []
         self.checkpoints = [Checkpoint(f"q{index + 1}") for index in range(s.queries)]
         self.deaths: Counter[str] = Counter()
-        self._start_coordinator()
+        for host in range(s.faults.hosts):
+            self._start_coordinator(host)
         for index in range(s.queries):
             self._start_query(index)
         for index in range(s.consumers):
@@ -66,16 +70,23 @@ class ServiceRun:
 
     # --- who lives
 
-    def find(self) -> CoordinatorProcess | None:
-        """The coordinator that the endpoint file names."""
-        newest = self.coordinators[-1]
+    def _newest(self, host: int = 0) -> CoordinatorProcess:
+        return next(c for c in reversed(self.coordinators) if (c.host or 0) == host)
+
+    def find(self, host: int = 0) -> CoordinatorProcess | None:
+        """The coordinator that the host's endpoint file names."""
+        newest = self._newest(host)
+        if newest.stopped and self.scenario.faults.stalls_ms:  # whoever connects finds it silent, and starts another
+            self.world.after(HEALTH_TIMEOUT_MS, self._start_coordinator)
+            return None
         return newest if newest.alive else None
 
-    def _start_coordinator(self) -> None:
-        if self.coordinators and self.coordinators[-1].alive and not self.coordinators[-1].stopped:
+    def _start_coordinator(self, host: int = 0) -> None:
+        before = [c for c in self.coordinators if (c.host or 0) == host]
+        if before and before[-1].alive and not before[-1].stopped:
             return
         name = f"coordinator-{len(self.coordinators) + 1}"
-        started = CoordinatorProcess(
+        started = (ServiceProcess if self.scenario.faults.real_service else CoordinatorProcess)(
             self.world,
             name,
             self.log,
@@ -83,13 +94,15 @@ class ServiceRun:
             self.witness,
             snapshot_after=self.scenario.snapshot_after,
             writes_letters=self.dead_letters,
+            host=host if self.scenario.faults.real_service else None,
         )
         if self.scenario.sinks is not None and not self.peace:
             started.letters_fail = self.scenario.sinks.letters_fail
         self.world.note(name, "starts")
         started.death_rate = 0.0 if self.peace else self.scenario.coordinator_steps_die
         started.on_death = lambda: self._after_death(
-            "coordinator", lambda: self.world.after(self.world.between(50, 3_000), self._start_coordinator)
+            "coordinator",
+            lambda: self.world.after(self.world.between(50, 3_000), lambda: self._start_coordinator(host)),
         )
         self.coordinators.append(started)
 
@@ -100,8 +113,15 @@ class ServiceRun:
     def _restart_ms(self) -> int:
         return self.world.between(1_000, 10_000) if self.peace else self.world.between(*self.scenario.restart_ms)
 
+    def _configs(self) -> dict[str, str]:
+        """The group's, as who starts now has them."""
+        changed = configs_of_now(self.world.chance) if self.scenario.faults.configs else {}
+        return {**self.scenario.configs, **changed}
+
     def _start_query(self, index: int) -> None:
-        checkpoint = self.checkpoints[index]
+        checkpoint, host = self.checkpoints[index], 0
+        if self.scenario.faults.hosts > 1 and not self.peace:
+            host = self.world.chance.randrange(self.scenario.faults.hosts)
         others = [m for m in self.members if isinstance(m, QueryProcess) and m.mine is checkpoint and m.alive]
         process = QueryProcess(
             self.world,
@@ -110,21 +130,25 @@ class ServiceRun:
             self.witness,
             self.broker,
             self.network,
-            self.find,
-            self.scenario.configs,
+            lambda: self.find(host),
+            self._configs(),
             self.judge,
+            self.scenario.faults,
         )
         process.was_second = bool(others)
+        if self.scenario.faults.stalls_ms:
+            process.session.answer_timeout_ms = int(CALL_TIMEOUT_S * 1000)
         if self.peace:
             process.batch_ms = PEACEFUL_BATCH_MS
         process.death_rate = 0.0 if self.peace else self.scenario.steps_die
         process.stop_rate = 0.0 if self.peace else self.scenario.queries_stop
         process.sink_death_rate = 0.0 if self.peace or self.scenario.sinks is None else self.scenario.sinks.dies
-        process.on_death = lambda: self._after_death("query", lambda: self._query_died(index))
+        process.on_death = lambda: self._after_death("query", lambda: self._query_died(process, index))
         process.on_stop = lambda: self._stop(process, 120_000, 60_000)
         self.members.append(process)
 
-    def _query_died(self, index: int) -> None:
+    def _query_died(self, process: QueryProcess, index: int) -> None:
+        self.witness.died.add(process.session.member_id)
         alive = any(isinstance(m, QueryProcess) and m.mine is self.checkpoints[index] and m.alive for m in self.members)
         if not alive:
             self.world.after(self._restart_ms(), lambda: self._start_query_unless_alive(index))
@@ -143,7 +167,7 @@ class ServiceRun:
             self.broker,
             self.network,
             self.find,
-            self.scenario.configs,
+            self._configs(),
             self.scenario.starting_offsets,
         )
         process.gentle = self.peace
@@ -179,6 +203,10 @@ class ServiceRun:
         self._now_and_then(10_000, self._produce)
         if s.sinks is not None:
             self._now_and_then(20_000, self._stage_from_before)
+        if s.faults.stalls_ms:
+            self._now_and_then(s.faults.stalls_ms, self._stall_the_coordinator)
+        if s.faults.topics_ms:
+            self._now_and_then(s.faults.topics_ms, self._change_topics)
         for _ in range(s.poison):
             self.world.after(self.world.between(0, s.trouble_ms // 2), self._poison)
 
@@ -211,44 +239,82 @@ class ServiceRun:
         newest = self.coordinators[-1]
         if newest.alive and not newest.stopped:
             newest.stop_for(self.world.between(500, 40_000))
-            self.world.after(self.world.between(0, 10_000), self._start_coordinator)
+            self.world.after(self.world.between(0, 10_000), lambda: self._start_coordinator(newest.host or 0))
+
+    def _stall_the_coordinator(self) -> None:
+        """It stands still, and goes on, sooner or very late. Meanwhile another program may look for a coordinator."""
+        newest = self.coordinators[-1]
+        if newest.alive and not newest.stopped:
+            sessions = 3 if self.world.happens(0.7) else 30
+            newest.stop_for(self.world.between(500, sessions * self.witness.session_ms))
+            if self.world.happens(0.5):
+                self.world.after(self.world.between(0, 20_000), self.find)
 
     def _move_a_log(self) -> None:
-        partition = self.world.chance.randrange(len(self.broker.ends))
-        offset = self.broker.starts[partition] + self.world.between(1, 12)
-        self.world.note("broker", f"deletes partition {partition} up to {offset}")
-        self.broker.delete_up_to(partition, offset)
+        log = self._any_log()
+        offset = self.broker.starts[log] + self.world.between(1, 12)
+        self.world.note("broker", f"deletes log {log} up to {offset}")
+        self.broker.delete_up_to(log, offset)
 
     def _produce(self) -> None:
-        if self.world.happens(0.05) and len(self.broker.ends) < 4:
+        if self.world.happens(0.05) and len(self.broker.logs()) < 4 and TOPIC in self.broker.topics:
             self.broker.add_partition()
-        self.broker.append(self.world.chance.randrange(len(self.broker.ends)), self.world.between(1, 15))
+        self.broker.append(self._any_log(), self.world.between(1, 15))
+
+    def _change_topics(self) -> None:
+        """A topic of the pattern comes, or one goes, for good or until it is created anew."""
+        if not self.broker.topics:
+            return
+        names = list(self.broker.topics)
+        name = self.world.chance.choice(names)
+        if len(names) < 3 and self.world.happens(0.5):
+            self._create_topic(f"{TOPIC}-{len(self.broker.names)}")
+        elif len(names) > 1 or self.world.happens(0.5):
+            self.world.note("broker", f"deletes topic {name}: {self.broker.topics[name].topic_id}")
+            self.broker.delete(name)
+            if self.world.happens(0.7) or not self.broker.topics:
+                self.world.after(self.world.chance.choice((0, 100, 30_000)), lambda: self._create_topic(name))
+
+    def _create_topic(self, name: str) -> None:
+        if name not in self.broker.topics:
+            topic = self.broker.create(name, self.world.between(1, 2), self.world.between(0, 20), self.world.now_ms)
+            self.world.note("broker", f"creates topic {name}: {topic.topic_id}")
 
     def _stage_from_before(self) -> None:
         """A sink that was opened in an earlier life of the group rejects what was delivered then."""
         coordinator = self.find()
-        if coordinator is not None:
+        if coordinator is not None and 0 not in self.broker.gone:
             said = {(0, offset, 1): row((0, offset, 1), REJECT) for offset in range(self.broker.ends[0])}
-            self.network.ask(coordinator, staging("before", "", said), ANSWER_TIMEOUT_MS)
+            rows = staging("before", "", said, names=self.broker.names, topic_ids={TOPIC: "T0"})
+            self.network.ask(coordinator, rows, ANSWER_TIMEOUT_MS)
+
+    def _any_log(self) -> int:
+        if not self.broker.topics:
+            self._create_topic(TOPIC)
+        return self.world.chance.choice(self.broker.logs())
 
     def _poison(self) -> None:
         """A record comes that no query can process."""
-        partition = self.world.chance.randrange(len(self.broker.ends))
-        self.broker.poison.add((partition, self.broker.ends[partition]))
-        self.broker.append(partition, 1)
+        log = self._any_log()
+        self.broker.poison.add((log, self.broker.ends[log]))
+        self.broker.append(log, 1)
 
     # --- peace
 
     def _make_peace(self) -> None:
         self.peace = True
         self.world.note("world", "peace")
+        if self.judge is not None:
+            self.judge.peace = self.scenario.faults.configs
         self.network.heal()
         self.log.fault_rate = 0.0
-        for coordinator in self.coordinators[:-1]:
-            coordinator.die("peace")
-        self.coordinators[-1].death_rate = self.coordinators[-1].letters_fail = 0.0
-        if self.coordinators[-1].stopped:
-            self.coordinators[-1].die("peace")
+        last = self._newest()
+        for coordinator in self.coordinators:
+            if coordinator is not last:
+                coordinator.die("peace")
+        last.death_rate = last.letters_fail = 0.0
+        if last.stopped:
+            last.die("peace")
         for member in self.members:
             if isinstance(member, QueryProcess):
                 member.batch_ms = PEACEFUL_BATCH_MS
@@ -263,13 +329,16 @@ class ServiceRun:
     def _feed(self) -> None:
         """What was set aside waits for others to complete, so others come, now and then."""
         if not self.is_done():
-            for partition in range(len(self.broker.ends)):
-                self.broker.append(partition, 1)
+            for log in self.broker.logs():
+                self.broker.append(log, 1)
         self.world.after(60_000, self._feed)
 
     def records(self) -> Iterator[Record]:
-        for partition, end in enumerate(self.broker.ends):
-            yield from ((partition, offset) for offset in range(end))
+        """Those that there are, and, of logs that are gone, those that the group knew."""
+        yield from (record for record in self.ledger.runs if record[0] in self.broker.gone)
+        for log, end in self.broker.ends.items():
+            if log not in self.broker.gone:
+                yield from ((log, offset) for offset in range(end))
 
     def is_done(self) -> bool:
         return all(self.ledger.is_done(record) for record in self.records())
@@ -291,7 +360,7 @@ class ServiceRun:
         self._check_outputs()
 
     def _check_memory(self) -> None:
-        owner = self.coordinators[-1]
+        owner = self._newest()
         group = owner.look_in(GROUP)
         # What a dead one had decided may never have been written; and of two that take turns, one finds out at its next
         # append what the other has written.
@@ -326,8 +395,9 @@ class ServiceRun:
                 self.world.fail(f"{record} was archived ({self.ledger.archived[record]}), and is in an output")
 
     def _changes(self, record: Record) -> bool:
-        """Attempts may have said different things of it: then it may be repeated."""
-        return self.judge is not None and self.judge.changes(record)
+        """Attempts may have said different things of it: then it may be repeated, unless all targets replace."""
+        says = bool(self.scenario.query_options) and all(options.replaces for options in self.scenario.query_options)
+        return self.judge is not None and self.judge.changes(record) and not says
 
 
 @contextlib.contextmanager
@@ -351,7 +421,7 @@ def play(scenario: ServiceScenario) -> ServiceRun:
 
 def finish(run: ServiceRun) -> None:
     """Play it. BrokenPromise, with the scenario and the end of the trace, when something is not as promised."""
-    with quiet():
+    with quiet(), simulated_time(run.world) if run.scenario.faults.real_service else contextlib.nullcontext():
         try:
             run.play()
         except BrokenPromise as broken:

@@ -16,11 +16,11 @@ import pytest
 from sortedcontainers import SortedList
 
 from coordinator.core import decide
-from coordinator.core.commands import Expire, FileLetters, acquire, complete, membership
+from coordinator.core.commands import Expire, FileLetters, acquire_plan, complete_plan, membership
 from coordinator.core.records import decode_record, encode_record
 from coordinator.core.runs import RunMap
 from coordinator.core.share_group import ShareGroup
-from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters import group_backlog
 from coordinator.service.runtime.runtime import Shard
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faulty_store import OwnedStore, StateLog
@@ -75,7 +75,7 @@ def skip_the_fence(patch: Patch) -> None:
 def reply_before_the_append(patch: Patch) -> None:
     right = Shard._commit
 
-    def step(self: Shard, now_ms: int) -> int:
+    def step(self: Shard, now_ms: int, unheard_ms: int = 0) -> int:
         early: list[Any] = []
 
         def commit_later(round_: Any) -> dict[str, Exception]:
@@ -83,7 +83,7 @@ def reply_before_the_append(patch: Patch) -> None:
             return {}
 
         self._commit = commit_later  # type: ignore[method-assign]
-        answered = right_step(self, now_ms)
+        answered = right_step(self, now_ms, unheard_ms)
         for round_ in early:
             right(self, round_)
         return answered
@@ -185,7 +185,7 @@ def merge_unequal_runs(patch: Patch) -> None:
 
 
 def forget_to_cut_what_is_acquired(patch: Patch) -> None:
-    patch.setattr(acquire, "slice_size", lambda *a: None)
+    patch.setattr(acquire_plan, "slice_size", lambda *a: None)
 
 
 def expire_too_early(patch: Patch) -> None:
@@ -247,7 +247,7 @@ class _Forgetful(SortedList[int]):
 
 def file_letters_before_they_are_written(patch: Patch) -> None:
     def file(self: CoordinatorProcess, backlog: Any, written: Any) -> Task:
-        yield from self._own(letter_backlog.file(backlog.incarnation, letter_backlog.coalesced(written)))
+        yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
         yield self.world.between(0, 500)
         self._produce_letters(written)
 
@@ -266,8 +266,8 @@ def file_a_letter_of_whatever_is_there(patch: Patch) -> None:
 
 
 def forget_a_releases_delay(patch: Patch) -> None:
-    right = complete.released
-    patch.setattr(complete, "released", lambda run, config, not_before_ms=None: right(run, config))
+    right = complete_plan.query_released
+    patch.setattr(complete_plan, "query_released", lambda run, config, not_before_ms=None, *why: right(run, config))
 
 
 OF_SINKS: list[Switch] = [

@@ -11,14 +11,21 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
-from coordinator.protocol.messages import LatestOffsets, LeftOut, NextPlan, PlanReply, UsePlan
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    GroupTakenOver,
+    NoPlanToDecide,
+    ShareGroupError,
+    SinkOutdated,
+)
+from coordinator.protocol.messages import LatestOffsets, LeftOut, NextPlan, OpenSink, PlanReply, SinkOpened, UsePlan
 from coordinator.protocol.values import OutcomeRun
-from tests.simulation.broker import Broker, Record
+from tests.simulation.broker import TOPIC, Broker, Record
+from tests.simulation.faults import MODE, NO_FAULTS, Faults
 from tests.simulation.ledger import REJECT, RELEASE
 from tests.simulation.network import Network
 from tests.simulation.service_sink import Judge, row, staging
-from tests.simulation.session import Find, Session
+from tests.simulation.session import GROUP, PATTERN, Find, Session
 from tests.simulation.witness import Receipt, Witness, number_of, receipts
 from tests.simulation.world import Gone, Process, Task, World
 
@@ -53,6 +60,8 @@ class QueryOptions:
     starting_offsets: str
     batch_ms: tuple[int, int] = (100, 8_000)
     skips: bool = False
+    replaces: bool = False
+    """It says so of its output; else nothing is said."""
     writes_first: bool = False
     letters: float = 0.0
 
@@ -77,18 +86,23 @@ class QueryProcess(Process):
         find: Find,
         configs: dict[str, str],
         judge: Judge | None = None,
+        faults: Faults = NO_FAULTS,
     ) -> None:
         checkpoint.processes += 1
         super().__init__(world, f"{checkpoint.query}-{checkpoint.processes}")
         self.mine, self.options, self.witness, self.broker = checkpoint, options, witness, broker
         self.number_of_process = checkpoint.processes
-        self.judge = judge
+        self.judge, self.faults = judge, faults
+        self.own_mode = configs[MODE] if faults.configs else ""
+        self.sink_configs = configs if faults.configs else {}
         self.batch_ms = options.batch_ms
         self.batch = max(checkpoint.offsets, default=-1)
         self.newest, member_id = checkpoint.offsets.get(self.batch, ("", self.name))
+        subscription = {"topics": (), "topic_pattern": PATTERN} if faults.topics_ms else {}
         self.session = Session(
-            self, network, find, member_id, configs=configs, starting_offsets=options.starting_offsets
+            self, network, find, member_id, configs=configs, starting_offsets=options.starting_offsets, **subscription
         )
+        self.plan_topic_ids: dict[str, str] = {}
         self.until: dict[str, dict[str, int]] | None = None
         self.read: tuple[Receipt, ...] = ()
         if self._replays:
@@ -118,10 +132,14 @@ class QueryProcess(Process):
         except ShareGroupError as error:
             # Of two coordinators that take turns, one answers from what it knew before the other's turn.
             alone = self.mine.processes == self.number_of_process and not self.was_second
-            if alone and self.witness.sure_locks:
+            was_told = self.faults.topics_ms and isinstance(error, SinkOutdated | NoPlanToDecide)
+            was_told = was_told or (self.faults.hosts > 1 and isinstance(error, GroupTakenOver))
+            if alone and self.witness.sure_locks and not was_told:
                 self.world.fail(f"{self.name} is healthy, and is refused: {error}")
             raise Gone(str(error)) from error
 
+    explicit = False
+    """What its sink takes silence for: the mode in which it took the plan up."""
     was_second = False
     """Another process of this query lived when it started: what it read of the checkpoint may be old."""
 
@@ -154,9 +172,14 @@ class QueryProcess(Process):
     def _run_batch(self) -> Task:
         """partitions(end), the tasks, the sink, the commit."""
         reply: PlanReply = yield from self.session.call(
-            UsePlan, number=self.newest, fail_on_data_loss=self.options.fail_on_data_loss
+            UsePlan,
+            number=self.newest,
+            fail_on_data_loss=self.options.fail_on_data_loss,
+            acknowledgement_mode=self.own_mode,
         )
         self.witness.received(self.name, reply.plan.number, reply.plan.partitions)
+        self.plan_topic_ids = {part.topic: part.topic_id for part in reply.plan.partitions}
+        self.explicit = self.witness.ledger.plans[number_of(self.newest)].explicit
         self._lose(reply.data_loss)
         self._step()
         yield self.world.between(*self.batch_ms)
@@ -185,7 +208,7 @@ class QueryProcess(Process):
         """Outcomes by row, and the output, which holds what was accepted."""
         number = number_of(self.newest)
         said = {r: judge.outcome(r[:2], r[2], number) for r in self.read if r[:2] in records}
-        accepted = [r[:2] for r, outcome in said.items() if judge.is_accepted(outcome)]
+        accepted = [r[:2] for r, outcome in said.items() if judge.is_accepted(outcome, explicit=self.explicit)]
         self.mine.attempts[self.batch] += 1
         if self.options.writes_first and not self.options.skips:
             self._write_decided(judge, accepted, said)
@@ -197,7 +220,9 @@ class QueryProcess(Process):
         self._step()
         if not self.options.writes_first or self.options.skips:
             self._write_decided(judge, accepted, said)
-        done = {r for r, outcome in said.items() if outcome == REJECT or judge.is_accepted(outcome)}
+        done = {
+            r for r, outcome in said.items() if outcome == REJECT or judge.is_accepted(outcome, explicit=self.explicit)
+        }
         passed_over = self.witness.ledger.passed_over
         self.read = tuple(r for r in self.read if r in done and r[:2] not in passed_over and not judge.changes(r[:2]))
 
@@ -206,13 +231,33 @@ class QueryProcess(Process):
         rows = {receipt: self._row(receipt, outcome) for receipt, outcome in said.items()}
         self.witness.rows.update((receipt[:2], receipt[2], outcome) for receipt, outcome in said.items())
         self._step()
-        incarnation = self.newest.rpartition(".")[0]
+        opened = yield from self._open_sink()
         parts = [list(rows)]
         if len(rows) > 1 and self.world.happens(0.2):
             parts = [list(rows)[::2], list(rows)[1::2]]
         for part in parts:
             said_in_part = {receipt: rows[receipt] for receipt in part}
-            yield from self.session.ask(staging(incarnation, self.mine.query, said_in_part))
+            yield from self.session.ask(
+                staging(
+                    opened.incarnation,
+                    self.mine.query,
+                    said_in_part,
+                    names=self.broker.names,
+                    topic_ids=self.topic_ids_of(opened),
+                    mode=self.own_mode,
+                    replaces=self.options.replaces,
+                )
+            )
+
+    def topic_ids_of(self, opened: SinkOpened) -> dict[str, str]:
+        """What the sink is pinned to: the topics of its plan, whatever it found when it was opened."""
+        return {**opened.topic_ids, **self.plan_topic_ids}
+
+    def _open_sink(self) -> Task:
+        """In foreachBatch when the rows are there, which is after the batch was read."""
+        if self.faults.real_service:
+            return (yield from self.session.ask(OpenSink(group_id=GROUP, configs=self.sink_configs)))
+        return SinkOpened(incarnation=self.newest.rpartition(".")[0], topic_ids={TOPIC: "T0"})
 
     def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
         delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000)) if outcome == RELEASE else None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.simulation.faults import NO_FAULTS, Faults
 from tests.simulation.service_query import QueryOptions
 from tests.simulation.service_sink import SinkScenario
 
@@ -40,6 +42,7 @@ class ServiceScenario:
     restart_ms: tuple[int, int]
     queries_stop: float
     sinks: SinkScenario | None = None
+    faults: Faults = NO_FAULTS
 
     @classmethod
     def of(cls, seed: int) -> ServiceScenario:
@@ -57,8 +60,10 @@ class ServiceScenario:
         )
         letters = sinks.letters if sinks.dead_letters else 0.0
         options = tuple(
-            dataclasses.replace(o, skips=skips, writes_first=first, letters=letters)
-            for o, skips, first in zip(of.query_options or (alone,), sinks.skips, sinks.writes_first, strict=False)
+            dataclasses.replace(o, skips=skips, replaces=says and not skips, writes_first=first, letters=letters)
+            for o, skips, says, first in zip(
+                of.query_options or (alone,), sinks.skips, sinks.replaces, sinks.writes_first, strict=False
+            )
         )
         configs = {**of.configs, **sinks.configs}
         return dataclasses.replace(of, queries=queries, query_options=options, configs=configs, sinks=sinks)
@@ -115,6 +120,53 @@ class ServiceScenario:
         )
 
     @classmethod
+    def of_stalls(cls, seed: int) -> ServiceScenario:
+        """Coordinators stand still for as long as they like; nothing else goes wrong."""
+        of = cls.of_stopped_drivers(seed)
+        chance = random.Random(f"stalls {seed}")
+        options = tuple(
+            dataclasses.replace(o, batch_ms=chance.choice(((10, 500), (5_000, 30_000), (20_000, 60_000))))
+            for o in of.query_options
+        )
+        stores = chance.choice((0.0, 0.0, 0.1))
+        faults = Faults(stalls_ms=chance.choice((40_000, 90_000)), slow_appends_ms=chance.choice((10_000, 60_000)))
+        return dataclasses.replace(
+            of, query_options=options, queries_stop=0.0, store_faults=stores, fence="owner", faults=faults
+        )
+
+    @classmethod
+    def of_configs(cls, seed: int) -> ServiceScenario:
+        """Queries with sinks, and group configs that change with each process that starts."""
+        of = cls.of_sinks(seed)
+        return dataclasses.replace(of, fence="owner", faults=Faults(configs=True))
+
+    @classmethod
+    def of_hosts(cls, seed: int) -> ServiceScenario:
+        """Two hosts; queries, with sinks or without, are started again on any of them, with other configs."""
+        of = cls.of_sinks(seed)
+        options = tuple(dataclasses.replace(o, available_now=False) for o in of.query_options)
+        faults = Faults(hosts=2, configs=True)
+        return dataclasses.replace(of, query_options=options, consumers=0, fence="owner", faults=faults)
+
+    @classmethod
+    def of_topics(cls, seed: int) -> ServiceScenario:
+        """Queries, with sinks or without, on a pattern whose topics come and go."""
+        of, chance = cls.of_sinks(seed) if seed % 2 else cls.without_sinks(seed), random.Random(f"topics {seed}")
+        options = of.query_options or cls.of_sinks(seed).query_options
+        starting = chance.choice(("earliest", "latest"))
+        return dataclasses.replace(
+            of,
+            queries=len(options),
+            query_options=tuple(
+                dataclasses.replace(o, available_now=False, starting_offsets=starting) for o in options
+            ),
+            consumers=0,
+            starting_offsets=starting,
+            fence="owner",
+            faults=Faults(topics_ms=chance.choice((15_000, 60_000))),
+        )
+
+    @classmethod
     def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
         """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
         of, never = cls.without_sinks(seed), 10**9
@@ -145,3 +197,13 @@ class ServiceScenario:
             restart_ms=(100, 3_000),
             queries_stop=0.5,
         )
+
+
+KINDS: dict[str, Callable[[int], ServiceScenario]] = {
+    "": ServiceScenario.of,
+    "stalls": ServiceScenario.of_stalls,
+    "configs": ServiceScenario.of_configs,
+    "topics": ServiceScenario.of_topics,
+    "hosts": ServiceScenario.of_hosts,
+}
+"""Scenarios by the kind of faults that they have beside those of every run."""

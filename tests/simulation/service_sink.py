@@ -13,7 +13,7 @@ from itertools import groupby
 
 from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.simulation.broker import TOPIC, TOPIC_ID, Record
+from tests.simulation.broker import Record, topic_partition_of
 from tests.simulation.ledger import ACCEPT, REJECT, RELEASE
 from tests.simulation.session import GROUP
 from tests.simulation.witness import Receipt
@@ -23,14 +23,15 @@ LOTS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class SinkScenario:
-    """``skips``, ``writes_first``: by query. A sink that skips a batch id which it knows acknowledges first; one that
-    replaces its output may do so afterwards. ``letters``: how often an executor writes its letter itself. ``dies``: how
-    often a driver dies between staging and Spark's commit."""
+    """``skips``, ``replaces``, ``writes_first``: by query. A sink that skips a batch id which it knows acknowledges
+    first; one that replaces its output, and may say so (``replaces``), may do so afterwards. ``letters``: how often an
+    executor writes its letter itself. ``dies``: how often a driver dies between staging and Spark's commit."""
 
     explicit: bool
     dead_letters: bool
     fickle: bool
     skips: tuple[bool, ...]
+    replaces: tuple[bool, ...]
     writes_first: tuple[bool, ...]
     letters: float
     letters_fail: float
@@ -50,6 +51,7 @@ class SinkScenario:
             letters_fail=chance.choice((0.0, 0.3)),
             backoff_ms=chance.choice((0, 0, 3_000)),
             dies=chance.choice((0.0, 0.1, 0.3)),
+            replaces=tuple(chance.random() < 0.5 for _ in range(3)),
         )
 
     @property
@@ -63,9 +65,12 @@ class SinkScenario:
 
 @dataclass
 class Judge:
-    """What all sinks of a run say."""
+    """What all sinks of a run say. ``modes_change``: what they pass over may be accepted in one attempt, and released
+    in the next."""
 
     scenario: SinkScenario
+    modes_change: bool = False
+    peace: bool = False
     first: dict[Record, int] = field(default_factory=dict)
     """A record to the plan that held it when it was judged first."""
 
@@ -86,34 +91,49 @@ class Judge:
         if lot in (1, 2):
             return RELEASE if is_first else ACCEPT
         if lot == 4:
-            return ACCEPT if self.scenario.explicit and not is_first else None
+            return ACCEPT if self.peace or (self.scenario.explicit and not is_first) else None
         return ACCEPT
 
-    def is_accepted(self, outcome: int | None) -> bool:
-        return outcome == ACCEPT or (outcome is None and not self.scenario.explicit)
+    def is_accepted(self, outcome: int | None, *, explicit: bool) -> bool:
+        return outcome == ACCEPT or (outcome is None and not explicit)
 
     def is_rejected_always(self, record: Record) -> bool:
         return self._lot(record) == 0
 
     def changes(self, record: Record) -> bool:
         """Whether attempts may say different things of it."""
+        if self.modes_change and self._lot(record) == 4:
+            return True
         return self.scenario.fickle and self._lot(record) in (1, 2, 3, 5, 6)
 
     def _lot(self, record: Record) -> int:
         return (record[0] * 5 + record[1] * 7) % LOTS
 
 
-def staging(incarnation: str, query_id: str, said: Mapping[Receipt, OutcomeRun]) -> StageOutcomes:
-    """Rows by receipt, as a sink's commit sends them."""
+def staging(
+    incarnation: str,
+    query_id: str,
+    said: Mapping[Receipt, OutcomeRun],
+    *,
+    names: Mapping[str, str],
+    topic_ids: Mapping[str, str],
+    mode: str = "",
+    replaces: bool = False,
+) -> StageOutcomes:
+    """Rows by receipt, as a sink's commit sends them, with their topics' ``names`` (by id). ``topic_ids``: those that
+    the sink was pinned to (by name)."""
     partitions = []
-    for partition, receipts in groupby(sorted(said), key=lambda receipt: receipt[0]):
+    for log, receipts in groupby(sorted(said), key=lambda receipt: receipt[0]):
+        topic_id, partition = topic_partition_of(log)
         runs = tuple(_joined(said[receipt] for receipt in receipts))
-        partitions.append(PartitionOutcomes(topic=TOPIC, partition=partition, runs=runs))
+        partitions.append(PartitionOutcomes(topic=names[topic_id], partition=partition, runs=runs))
     return StageOutcomes(
         group_id=GROUP,
         incarnation=incarnation,
-        topic_ids={TOPIC: TOPIC_ID},
+        topic_ids=dict(topic_ids),
         query_id=query_id,
+        acknowledgement_mode=mode,
+        replaces=replaces,
         partitions=tuple(partitions),
     )
 

@@ -10,14 +10,24 @@ from typing import Any
 
 import msgspec
 
-from coordinator.protocol.errors import CoordinatorNotAvailable, FencedMemberEpoch, ShareGroupError, UnknownMemberId
-from coordinator.protocol.messages import Heartbeat, JoinGroup
+from coordinator.client.session import heartbeat_timeout_s
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    FencedMemberEpoch,
+    GroupTakenOver,
+    NotCoordinator,
+    ShareGroupError,
+    UnknownMemberId,
+)
+from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup
 from tests.simulation.broker import TOPIC
 from tests.simulation.network import NO_ANSWER, Network, Server
 from tests.simulation.world import Gone, Process
 
 GROUP = "billing"
+PATTERN = f"{TOPIC}.*"
 ANSWER_TIMEOUT_MS = 3_000
+"""Short, so that there is much asking again; :attr:`Session.answer_timeout_ms` may be the product's."""
 RETRY_TIMEOUT_MS = 60_000
 
 Answer = Generator[Any, Any, Any]
@@ -27,14 +37,17 @@ Find = Callable[[], Server | None]
 class Session:
     """One process's membership in the group. ``find`` says which coordinator an endpoint file names now."""
 
+    answer_timeout_ms = ANSWER_TIMEOUT_MS
+
     def __init__(self, process: Process, network: Network, find: Find, member_id: str, **join: Any) -> None:
+        join = {"topics": (TOPIC,), **join}
         self.process, self.world, self.network, self.find = process, process.world, network, find
         self.member_id = member_id
         self.member_epoch = 0
-        self._join = JoinGroup(group_id=GROUP, member_id=member_id, process_id=process.name, topics=(TOPIC,), **join)
+        self._join = JoinGroup(group_id=GROUP, member_id=member_id, process_id=process.name, **join)
         self._connection: Server | None = None
         self._fenced: FencedMemberEpoch | None = None
-        self._heartbeat_ms = 1_000
+        self._joined: Joined | None = None
 
     def join(self) -> Answer:
         """Become a member, and begin to send heartbeats."""
@@ -63,7 +76,7 @@ class Session:
 
     def _join_with(self, epoch: int | None) -> Answer:
         joined = yield from self._ask(msgspec.structs.replace(self._join, member_epoch=epoch))
-        self.member_epoch, self._heartbeat_ms = joined.member_epoch, joined.heartbeat_interval_ms
+        self.member_epoch, self._joined = joined.member_epoch, joined
 
     def _ask(self, request: Any) -> Answer:
         """Until there is an answer: every request may be repeated, by protocol."""
@@ -72,12 +85,14 @@ class Session:
             if self._connection is None:
                 self._connection = self.find()
             if self._connection is not None:
-                answer = yield self.network.ask(self._connection, request, ANSWER_TIMEOUT_MS)
+                answer = yield self.network.ask(self._connection, request, self._timeout_ms(request))
                 if answer is NO_ANSWER:
                     self._connection = None
                 elif isinstance(answer, FencedMemberEpoch):
                     self._fenced = answer
                     raise Gone("fenced")
+                elif isinstance(answer, NotCoordinator):
+                    self._connection = None
                 elif not isinstance(answer, ShareGroupError):
                     return answer
                 elif not answer.retriable:
@@ -86,12 +101,18 @@ class Session:
         self._connection = None
         raise CoordinatorNotAvailable(group_id=GROUP, reason="it does not answer")
 
+    def _timeout_ms(self, request: Any) -> int:
+        if not isinstance(request, Heartbeat) or self._joined is None:
+            return self.answer_timeout_ms
+        return min(self.answer_timeout_ms, int(heartbeat_timeout_s(self._joined) * 1000))
+
     def _beat(self) -> Answer:
         while True:
-            yield self._heartbeat_ms
+            assert self._joined is not None
+            yield self._joined.heartbeat_interval_ms
             try:
                 yield from self.call(Heartbeat)
-            except CoordinatorNotAvailable:
+            except (CoordinatorNotAvailable, GroupTakenOver):
                 continue  # the next heartbeat tries again
             except Gone:
                 return  # the next call says so

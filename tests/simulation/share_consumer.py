@@ -15,7 +15,7 @@ from coordinator.protocol.messages import (
     LeaveGroup,
     PartitionAcks,
 )
-from tests.simulation.broker import TOPIC_ID, Broker
+from tests.simulation.broker import Broker, topic_partition_of
 from tests.simulation.ledger import ACCEPT, GAP, REJECT, RELEASE
 from tests.simulation.network import Network
 from tests.simulation.session import Answer, Find, Session
@@ -98,7 +98,7 @@ class ConsumerProcess(Process):
         return self.world.chance.choices((ACCEPT, RELEASE, REJECT, GAP, RENEW), weights=(80, 15, 3, 1, 15))[0]
 
     def _partition_acks(self, held: dict[tuple[int, int], int], chosen: dict[tuple[int, int], int]) -> Any:
-        for partition, records in groupby(sorted(chosen), key=lambda record: record[0]):
+        for log, records in groupby(sorted(chosen), key=lambda record: record[0]):
             batches: list[AckBatch] = []
             for record in records:
                 offset, count, kind = record[1], held[record], chosen[record]
@@ -108,4 +108,5 @@ class ConsumerProcess(Process):
                     batches[-1] = AckBatch(first=last.first, last=offset, delivery_count=count, types=types)
                 else:
                     batches.append(AckBatch(first=offset, last=offset, delivery_count=count, types=(kind,)))
-            yield PartitionAcks(topic_id=TOPIC_ID, partition=partition, batches=tuple(batches))
+            topic_id, index = topic_partition_of(log)
+            yield PartitionAcks(topic_id=topic_id, partition=index, batches=tuple(batches))

@@ -27,7 +27,7 @@ from coordinator.protocol.messages import (
     StageOutcomes,
     UsePlan,
 )
-from tests.simulation.broker import Record
+from tests.simulation.broker import Record, log_of
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.ledger import ACCEPT, GAP, REJECT, Ledger
 from tests.simulation.world import World
@@ -45,22 +45,25 @@ def number_of(text: str) -> int:
 def receipts(partitions: Iterable[PartitionPlan]) -> Iterator[Receipt]:
     """Each record of a plan with its delivery count."""
     for part in partitions:
+        log = log_of(part.topic_id, part.partition)
         for first, last, count in part.ranges:
             for offset in range(first, last + 1):
-                yield part.partition, offset, count
+                yield log, offset, count
 
 
 @dataclass
 class Witness:
-    """``sure_locks``: whether a lock that was answered holds until it is over (not with two owners that take turns)."""
+    """``sure_locks``: whether a lock that was answered holds until it is over (not with two owners that take turns).
+    ``steady``: a query's holds for as long as its process lives, since nothing but coordinators and their store fails;
+    ``died``: members whose process did not."""
 
     world: World
     ledger: Ledger
     lock_ms: int
     session_ms: int
-    limit: int
-    base: int
     sure_locks: bool
+    steady: bool = False
+    configs_change: bool = False
     committed_numbers: set[int] = field(default_factory=set)
     replayed: set[int] = field(default_factory=set)
     outcomes: set[tuple[Record, int, int]] = field(default_factory=set)
@@ -68,6 +71,8 @@ class Witness:
     """What sinks said: record, delivery count, outcome."""
     stale: int = 0
     left: set[str] = field(default_factory=set)
+    died: set[str] = field(default_factory=set)
+    own_modes: dict[tuple[int, int], str] = field(default_factory=dict)
     session_until_ms: dict[str, int] = field(default_factory=dict)
     lock_until_ms: dict[Receipt, int] = field(default_factory=dict)
     receivers: dict[Receipt, tuple[int, str]] = field(default_factory=dict)
@@ -86,11 +91,16 @@ class Witness:
     def was_said(self, record: Record, count: int, outcome: int) -> bool:
         return (record, count, outcome) in self.rows
 
+    def own_mode(self, number: int, member_epoch: int) -> str:
+        return self.own_modes.get((number, member_epoch), "")
+
     def has_left(self, member_id: str) -> bool:
         return member_id in self.left
 
     def may_lose(self, member_id: str, record: Record, count: int) -> bool:
         now_ms = self.world.now_ms
+        if self.steady and self.ledger.queries[member_id]:
+            return member_id in self.died
         if not self.sure_locks or member_id in self.left or now_ms > self.session_until_ms.get(member_id, 0):
             return True
         return not self.ledger.queries[member_id] and now_ms > self.lock_until_ms.get((*record, count), 0)
@@ -103,6 +113,8 @@ class Witness:
     def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
         if isinstance(request, Acknowledge):
             self.asked[request] += 1
+        if isinstance(request, UsePlan):
+            self.own_modes[number_of(request.number), request.member_epoch] = request.acknowledgement_mode
 
     def answered(self, coordinator: CoordinatorProcess, request: Any, answer: Any) -> None:
         name = type(answer).__name__
@@ -147,6 +159,7 @@ class Witness:
         if answer.member_epoch > durable:
             self.world.fail(f"{request.member_id} is told epoch {answer.member_epoch}, the log has {durable}")
         if coordinator.serves:
+            # A coordinator that loads the group gives as long as the configs say by then.
             self.session_until_ms[request.member_id] = coordinator.decided_ms + self.session_ms
 
     def _planned(self, coordinator: CoordinatorProcess, request: Any, answer: PlanReply) -> None:
@@ -157,7 +170,7 @@ class Witness:
         if isinstance(request, UsePlan):
             if (number, request.member_epoch) not in self.ledger.taken_up:
                 self.world.fail(f"plan {number} is said to be used in epoch {request.member_epoch}: not in the log")
-            if coordinator.serves:
+            if coordinator.serves and not self.configs_change:
                 self._check_slice(number, answer)
 
     def _staged(self, request: StageOutcomes, answer: OutcomesStaged) -> None:
@@ -181,8 +194,8 @@ class Witness:
     def _check_slice(self, number: int, answer: PlanReply) -> None:
         held = [self.ledger.runs[p, offset] for p, offset, _ in receipts(answer.plan.partitions)]
         held = [run for run in held if run.acquisition == number and run.state == RecordState.ACQUIRED]
-        tries = {run.failures + 1 for run in held if isolation_class(run.failures, self.limit)}
-        most = min((slice_size(c, self.limit, self.base) or 1 for c in tries), default=len(held))
+        tries = {run.failures + 1 for run in held if isolation_class(run.failures, self.ledger.limit)}
+        most = min((slice_size(c, self.ledger.limit, self.ledger.base) or 1 for c in tries), default=len(held))
         if len(held) > most:
             self.world.fail(f"plan {number} delivers {len(held)} records on try {sorted(tries)}: {most} at most")
 
@@ -196,7 +209,7 @@ class Witness:
 
     def _said_to_be_done(self, coordinator: CoordinatorProcess, request: Acknowledge, acks: PartitionAcks) -> None:
         for offset, count, kind in outcomes(acks):
-            record = (acks.partition, offset)
+            record = (log_of(acks.topic_id, acks.partition), offset)
             run = self.ledger.runs.get(record)
             if kind == RENEW:
                 if coordinator.serves:
@@ -211,7 +224,7 @@ class Witness:
         now_ms = self.world.now_ms
         if now_ms > self.session_until_ms.get(request.member_id, 0):
             return False
-        asked = [(acks.partition, offset, count) for offset, count, _ in outcomes(acks)]
+        asked = [(log_of(acks.topic_id, acks.partition), offset, count) for offset, count, _ in outcomes(acks)]
         return all(now_ms <= self.lock_until_ms.get(r, 0) and r not in self.ledger.lost for r in asked)
 
     # --- what a member received
@@ -229,13 +242,13 @@ class Witness:
     def sent(self, acks: PartitionAcks) -> None:
         """A ShareConsumer is about to send these outcomes."""
         for offset, count, kind in outcomes(acks):
-            self.outcomes.add(((acks.partition, offset), count, kind))
+            self.outcomes.add(((log_of(acks.topic_id, acks.partition), offset), count, kind))
 
     def was_told(self, acks: PartitionAcks) -> None:
         """A ShareConsumer was told that these outcomes are accepted."""
         for offset, count, kind in outcomes(acks):
             if kind in (ACCEPT, REJECT, GAP):
-                self.final.setdefault((acks.partition, offset), count)
+                self.final.setdefault((log_of(acks.topic_id, acks.partition), offset), count)
 
     def was_completed(self, batch: Iterable[Receipt]) -> None:
         """A query was told that its batch is completed."""
@@ -246,9 +259,10 @@ class Witness:
 def rows_of(request: StageOutcomes) -> Iterator[tuple[Record, int, int]]:
     """(record, delivery count, outcome) of each row of a sink."""
     for part in request.partitions:
+        log = log_of(request.topic_ids[part.topic], part.partition)
         for run in part.runs:
             for offset in range(run.first, run.last + 1):
-                yield (part.partition, offset), run.delivery_count, int(run.outcome)
+                yield (log, offset), run.delivery_count, int(run.outcome)
 
 
 def outcomes(acks: PartitionAcks) -> Iterator[tuple[int, int, int]]:
@@ -261,14 +275,13 @@ def outcomes(acks: PartitionAcks) -> Iterator[tuple[int, int, int]]:
 def _text(message: Any) -> str:
     """A message for people, without what differs from run to run (the group's incarnation)."""
     if isinstance(message, PlanReply):
-        held = [(p.partition, *map(tuple, p.ranges)) for p in message.plan.partitions]
-        left = [(o.partition, o.first, o.last, o.reason) for o in (*message.left_out, *message.data_loss)]
+        held = [(log_of(p.topic_id, p.partition), *map(tuple, p.ranges)) for p in message.plan.partitions]
+        left = [(o.topic, o.partition, o.first, o.last, o.reason) for o in (*message.left_out, *message.data_loss)]
         trial = " on trial" if message.plan.trial else ""
         return f"plan {number_of(message.plan.number)}{trial} {held}{f' without {left}' if left else ''}"
     if isinstance(message, AcquiredReply):
-        return (
-            f"acquired {number_of(message.number)} {[(p.partition, *map(tuple, p.ranges)) for p in message.partitions]}"
-        )
+        held = [(log_of(p.topic_id, p.partition), *map(tuple, p.ranges)) for p in message.partitions]
+        return f"acquired {number_of(message.number)} {held}"
     if isinstance(message, AcknowledgeReply):
         return f"acknowledged, errors {message.errors}"
     if isinstance(message, StageOutcomes):

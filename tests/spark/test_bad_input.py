@@ -69,7 +69,9 @@ def test_a_topic_added_to_the_subscription_is_read_and_one_taken_away_gives_its_
     fewer = start(queue.query("a"))
     fewer.wait(lambda: queue.written() == 150, "the topic that is left is read")
     queue.output().assert_exactly_once(numbers(150))
-    shared_program.get().wait_said(f"{more}-0 offsets 0 to 99 are not in the replayed batch (unsubscribed)")
+    shared_program.get().wait_said(
+        f"100 record(s) are not in the replayed batch (unsubscribed): {more}-0 offsets 0 to 99"
+    )
     other = start(queue.query("b", options={"subscribe": more}))
     other.wait(lambda: queue.written() == 250, "another query gets the records that were released")
     queue.output().assert_exactly_once(numbers(150) + numbers(100, first=1_000))

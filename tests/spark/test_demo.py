@@ -18,7 +18,7 @@ import pytest
 from sharegroup.demo.processes import ENDING, undisturbed
 from tests.support.waiting import wait_until
 
-DEMO = [sys.executable, "-m", "sharegroup.demo.command"]
+DEMO = [sys.executable, "-m", "sharegroup", "demo"]
 END_WITHIN_S = 120
 """Far beyond what it takes."""
 

@@ -65,7 +65,7 @@ def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(kafka,
             maxOffsetsPerTrigger=100,
             **{
                 "share.coordinator.endpoint": coordinator.wait_ready().endpoint,
-                "share.coordinator.token.file": str(coordinator.protocol.secret_files),
+                "share.coordinator.token.file": str(coordinator.token_file),
             },
         )
         here = start(queue.query("here"))

@@ -6,6 +6,7 @@ from confluent_kafka.admin import ResourceType
 from tests.support.group_state import describe, forget_clients
 from tests.support.guarded_broker import ALICE, grant, guarded_broker
 from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -104,9 +105,43 @@ def test_an_archive_that_cannot_be_written(orders, job, start, tmp_path):
 # --- a sink and a source that do not belong together
 
 
+COMPUTED = {
+    "topic": "concat(topic, '')",
+    "partition": "partition + 0",
+    "offset": "offset + 0",
+    "deliveryCount": "deliveryCount + 0",
+}
+"""The receipt, in columns that are not the source's any more."""
+
+
+@pytest.mark.parametrize("columns", [EVERY, {**EVERY, **COMPUTED}], ids=["the source's columns", "computed columns"])
+@pytest.mark.parametrize("sink", ["sharegroup", "acknowledge+replace"])
+def test_a_sink_of_another_group_than_its_source_is_refused_and_nothing_of_either_is_acknowledged(
+    orders, job, start, columns, sink
+):
+    """Both groups read the topic for the first time: their receipts are alike."""
+    queue, other = job(orders), job(orders)
+    held = start(
+        other.query("b", sink="sharegroup", columns=EVERY, sink_options=other.sink_options(), trigger="1 hour")
+    )
+    wait_until(lambda: describe(other).acquired() == 100, what="the other group's query has its batch")
+    options = other.sink_options()
+    error = start(queue.query("a", columns=columns, sink=sink, sink_options=options)).wait_over().error()
+    assert "RowsOfAnotherGroup" in error and other.group in error and "onOtherGroup" in error
+    assert describe(queue).lag() == 100
+    assert not held.over()
+
+
+def test_computed_columns_of_the_sources_own_group_are_taken(orders, job, start):
+    queue = job(orders)
+    sink = queue.sink_options()
+    start(queue.query("a", columns={**EVERY, **COMPUTED}, sink="acknowledge+replace", sink_options=sink))
+    wait_until(lambda: describe(queue).lag() == 0, what="all are accepted")
+
+
 def test_a_sink_of_a_group_that_is_not_there(orders, job, start, unique):
     queue, absent = job(orders), unique("absent")
-    sink = {**queue.sink_options(), "kafka.group.id": absent}
+    sink = {**queue.sink_options(onOtherGroup="allow"), "kafka.group.id": absent}
     error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert "GroupIdNotFound" in error and absent in error
 
@@ -114,7 +149,7 @@ def test_a_sink_of_a_group_that_is_not_there(orders, job, start, unique):
 def test_a_sink_of_a_group_that_the_query_holds_no_plan_of(orders, job, start):
     queue, other = job(orders), job(orders)
     assert not start(other.query("b", trigger="available_now")).wait_over().error()
-    sink = other.sink_options()
+    sink = other.sink_options(onOtherGroup="allow")
     error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert "NoPlanToDecide" in error and other.group in error and "kafka.group.id" in error
     assert describe(queue).lag() == 100

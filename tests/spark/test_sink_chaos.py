@@ -11,8 +11,8 @@ import pytest
 from tests.support.group_state import forget_clients
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.share_job import ShareJob
-from tests.support.sink_chaos import CONFIGS, PARTITIONS, VICTIMS, SinkChaos
-from tests.support.sink_reckoning import reckon
+from tests.support.sink_chaos import BY_COUNT, CONFIGS, PARTITIONS, VICTIMS, SinkChaos
+from tests.support.sink_reckoning import reckon, reckon_by_count
 
 RECORDS = int(os.environ.get("SINK_CHAOS_RECORDS", "16000"))
 KILLS = int(os.environ.get("SINK_CHAOS_KILLS", "4"))
@@ -24,6 +24,32 @@ TIMEOUT_S = 600 + RECORDS // 100 + 30 * KILLS
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 120)]
 
 SIZES = {"maxOffsetsPerTrigger": str(BATCH), "minPartitions": "2", "share.isolation.base": str(BATCH)}
+
+
+@pytest.mark.soak
+def test_whoever_is_killed_what_is_decided_by_the_delivery_count_is_accepted_once_or_dead(program, tmp_path):
+    """Into a target that replaces its output of a batch, and says so."""
+    with KafkaBroker() as broker:
+        orders = broker.create_topic("orders", PARTITIONS)
+        job = ShareJob(
+            directory=tmp_path,
+            bootstrap=broker.bootstrap,
+            admin_bootstrap=broker.bootstrap,
+            group="billing",
+            topics=(orders,),
+            options={**CONFIGS, **SIZES, "share.release.backoff.ms": "500"},
+        )
+        replaces = {"outputOnReplay": "replaces"}
+        chaos = SinkChaos(job, broker, program, SEED, QUERIES, columns=BY_COUNT, sink_options=replaces)
+        try:
+            chaos.produce(RECORDS)
+            chaos.run(KILLS, TIMEOUT_S)
+            result = reckon_by_count(chaos)
+        finally:
+            forget_clients()
+    print(result)
+    assert not result.problems, result
+    assert result.numbers["replayed, and decided by the count"]
 
 
 def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,16 +32,17 @@ def rejected(topic: str, *offsets: int, **columns: list) -> pa.Table:
 
 def attempt(path, batch_id: int, task_id: int, *tables: pa.Table, **query) -> list[str]:
     query = {**QUERY, **query}
-    writer = ArchiveWriter(str(path), query["group_id"], query["query_id"], batch_id, task_id)
+    run_id = query.get("run_id", "")
+    writer = ArchiveWriter(str(path), query["group_id"], query["query_id"], batch_id, task_id, run_id=run_id)
     for table in tables:
         writer.write(table)
     return writer.close()
 
 
-def batch(path, batch_id: int, *tables: pa.Table, **query) -> list[str]:
+def batch(path, batch_id: int, *tables: pa.Table, attempt_number: int = 0, **query) -> list[str]:
     """A batch of a task for each table."""
     files = [file for task, table in enumerate(tables) for file in attempt(path, batch_id, task, table, **query)]
-    return finish_batch(str(path), files, **{**QUERY, **query}, batch_id=batch_id)
+    return finish_batch(str(path), files, **{**QUERY, **query}, batch_id=batch_id, attempt=attempt_number)
 
 
 def read(path) -> list[tuple[str, int]]:
@@ -119,6 +121,19 @@ class Mortal(FileSystemHandler):
 
     def open_append_stream(self, path, metadata):
         raise NotImplementedError
+
+
+class Stopped(Mortal):
+    """A local file system whose process is stopped at its n-th change, and goes on after ``meanwhile``."""
+
+    def __init__(self, lives: int, meanwhile: Callable[[], object]) -> None:
+        super().__init__(lives)
+        self._meanwhile = meanwhile
+
+    def _change(self) -> None:
+        self.lives -= 1
+        if self.lives == -1:
+            self._meanwhile()
 
 
 def mortal_place(mortal: Mortal):

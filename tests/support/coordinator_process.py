@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 from pathlib import Path
 
 import psutil
+
+from tests.support.waiting import wait_until
 
 
 def coordinator_pids() -> set[int]:
@@ -21,13 +24,28 @@ def coordinator_pids() -> set[int]:
     return found
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """True also for a process that ended and whose parent has not asked yet how.
+
+    psutil's own ``wait`` opens a pidfd, which fails with FileNotFoundError where the process ends in between.
+    """
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send the signal and return when the process has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.send_signal(number)
+        wait_until(lambda: has_ended(process), what=f"process {pid} has ended")
+
+
 def kill_coordinators() -> set[int]:
     """SIGKILL; returns who was killed. The next request of a client starts another."""
-    killed = set()
-    for pid in coordinator_pids():
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            process.kill()
-            process.wait(60)
-            killed.add(pid)
-    return killed
+    pids = coordinator_pids()
+    for pid in pids:
+        kill(pid)
+    return pids

@@ -1,10 +1,10 @@
 """A Kafka cluster for the service's tests: topics with ids and partitions, logs as [start, end), and what was asked."""
 
-from collections.abc import Iterable
-from itertools import count, islice
+from collections.abc import Iterable, Sequence
+from itertools import count
 
 from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, TopicInfo, Where
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicInfo, Where
 
 
 class FakeCluster:
@@ -23,6 +23,7 @@ class FakeCluster:
         self.gaps: set[int] = set()
         self.read: list[tuple[Where, int, int]] = []
         self.unreachable = False
+        self.unreadable: set[Where] = set()
         self.read_only: set[str] = set()
         self._ids = (f"id-{number}" for number in count(1))
 
@@ -60,16 +61,25 @@ class FakeCluster:
         self.asked += 1
         return {where: self._offset(where, at, read_committed) for where in partitions if where in self.logs}
 
-    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         self._answer()
         self.read.append((where, first, last))
-        start, end = self.logs[where]
-        held = (n for n in range(max(first, start), min(last, end - 1) + 1) if n not in self.gaps)
-        return list(islice(held, most))
+        if where not in self.logs or where in self.unreadable:  # librdkafka gets no answer for it
+            raise BrokerNotReachable(addresses=self.addresses, timeout_ms=3_000, reason="no record came")
+        start, end = self.logs[where][0], self._offset(where, LATEST, read_committed)
+        if not first <= end or last < start:
+            return Seen([], first, first)
+        first = max(first, start)
+        held = [n for n in range(first, min(last, end - 1) + 1) if n not in self.gaps]
+        return (
+            Seen(held, first, min(end, last + 1)) if len(held) < most else Seen(held[:most], first, held[most - 1] + 1)
+        )
 
-    def absent(self, where: Where, offsets: Iterable[int], *, read_committed: bool) -> list[int]:
+    def absent(
+        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+    ) -> tuple[list[int], int]:
         self._answer()
-        return [offset for offset in offsets if offset in self.gaps]
+        return [offset for offset in offsets if offset in self.gaps], len(offsets)
 
     def may_write(self, topic: str) -> bool:
         self._answer()

@@ -16,13 +16,15 @@ class Died(BaseException):
 
 
 class FaultyStore:
-    """`fault` holds for the next append of records, `load_fault` for the next load; `appends` counts those asked."""
+    """`fault` holds for the next append of records, `load_fault` for the next load, `snapshot_fault` for each snapshot;
+    `appends`, `loads` and `snapshots` count those asked."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.fault: Fault | None = None
         self.load_fault = False
-        self.appends = 0
+        self.snapshot_fault: Exception | None = None
+        self.appends = self.loads = self.snapshots = 0
 
     @property
     def name(self) -> str:
@@ -32,7 +34,12 @@ class FaultyStore:
     def holding_back(self) -> Collection[str]:
         return self.inner.holding_back
 
+    @property
+    def is_current(self) -> bool:
+        return self.inner.is_current
+
     def load(self, group_id: str) -> Iterable[StoredRecord]:
+        self.loads += 1
         if self.load_fault:
             self.load_fault = False
             raise StoreRefused("load was refused")
@@ -72,6 +79,9 @@ class FaultyStore:
             raise Died
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+        self.snapshots += 1
+        if self.snapshot_fault is not None:
+            raise self.snapshot_fault
         self.inner.replace_with_snapshot(group_id, records, shown)
 
     def group_ids(self) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from confluent_kafka.admin import (
@@ -35,6 +36,15 @@ def guarded_broker(**options: str) -> KafkaBroker:
         listener_name_proxied_plain_sasl_jaas_config=_JAAS,
         **options,
     )
+
+
+def change_password(broker: KafkaBroker, password: str) -> dict[str, str]:
+    """From now on alice has another one, and no connection of before is left; the configuration of a client with it."""
+    broker.shut_down()
+    path = broker.properties_path
+    path.write_text(re.sub(r'user_alice="[^"]*"', f'user_alice="{password}"', path.read_text()))
+    broker.start()
+    return {**ALICE, "sasl.password": password}
 
 
 def grant(

@@ -79,13 +79,14 @@ class BrokerError(RuntimeError):
 class KafkaBroker:
     """One broker. `bootstrap` is its address; `proxied_bootstrap` the one through `proxy`, which a test can cut."""
 
-    def __init__(self, *, heap: str = "1g", joins: "KafkaBroker | None" = None, **config: str) -> None:
-        """Start it and wait until it answers; `config` is broker configuration, with _ for the dots. `joins`: as the
-        second broker of that one's cluster, whose controller it has; the one it joins ends after it."""
+    def __init__(self, *, heap: str = "1g", joins: "KafkaBroker | None" = None, node: int = 2, **config: str) -> None:
+        """Start it and wait until it answers; `config` is broker configuration, with _ for the dots. `joins`: as
+        another broker, number `node`, of that one's cluster, whose controller it has; the one it joins ends after it.
+        """
         require_jars()
         self.directory = Path(tempfile.mkdtemp(prefix="sharegroup-kafka-"))
         self._port, self._controller_port, self._proxied_port = free_ports(3)
-        self.node_id = 1 if joins is None else 2
+        self.node_id = 1 if joins is None else node
         self.cluster_id = new_cluster_id() if joins is None else joins.cluster_id
         if joins is not None:
             self._controller_port = joins._controller_port
@@ -153,7 +154,7 @@ class KafkaBroker:
             return
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self._java(f"-Xmx{self._heap}", "kafka.Kafka", str(self._properties_path)),
+                self._java(f"-Xmx{self._heap}", "kafka.Kafka", str(self.properties_path)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -203,15 +204,19 @@ class KafkaBroker:
         *,
         node: int | None = None,
         nodes: Sequence[int] = (),
+        replicas: Sequence[int] = (),
         **configs: object,
     ) -> str:
         """Create a topic and return its name; `configs` are topic configs with _ for the dots. `node`: the one broker
-        that has all of it; `nodes`: for each partition the one that has it."""
+        that has all of it; `nodes`: for each partition the one that has it; `replicas`: the brokers that each
+        partition is on, the preferred leader first."""
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         config = {key.replace("_", "."): str(value) for key, value in configs.items()}
         nodes = nodes or ([] if node is None else [node] * partitions)
         partitions = len(nodes) or partitions
         placed = {"replica_assignment": [[each] for each in nodes]} if nodes else {"replication_factor": 1}
+        if replicas:
+            placed = {"replica_assignment": [list(replicas)] * partitions}
         new = NewTopic(name, num_partitions=partitions, config=config, **placed)
         wait_until(lambda: self._created(new), what=f"a broker takes {name}")
         self._wait_for_leaders(name, partitions)
@@ -311,7 +316,8 @@ class KafkaBroker:
     # -- inside --------------------------------------------------------------------------------------------------
 
     @property
-    def _properties_path(self) -> Path:
+    def properties_path(self) -> Path:
+        """Its configuration, read when it starts."""
         return self.directory / "server.properties"
 
     @property
@@ -347,8 +353,8 @@ class KafkaBroker:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
             **{key.replace("_", "."): value for key, value in self._config.items()},
         }
-        self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-        self.run_tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self._properties_path))
+        self.properties_path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        self.run_tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self.properties_path))
 
     def _is_up(self) -> bool:
         if self._process is None or self._process.poll() is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Producer
@@ -48,6 +48,17 @@ COLUMNS = {
 }
 
 
+BY_COUNT = {
+    "acknowledgement": f"""case substring(text, 1, 1)
+                           when 'r' then 'reject'
+                           when 't' then case when deliveryCount < 3 - {NUMBER} % 2 then 'release'
+                                              when {NUMBER} % 4 < 2 then 'accept' else 'reject' end
+                           else 'accept' end""",
+    "reason": f"concat('record ', {NUMBER})",
+}
+"""Instead: the second or third time it is decided, as everybody writes it. A replay raises the count."""
+
+
 @dataclass
 class Happened:
     """What was done to the query, in ms of the wall clock; ``ends`` are its deaths too, of whatever reason."""
@@ -78,6 +89,9 @@ class SinkChaos:
         start: Callable[[], SparkProgram],
         seed: int,
         queries: Sequence[str] = ("a",),
+        *,
+        columns: Mapping[str, str] = COLUMNS,
+        sink_options: Mapping[str, str] | None = None,
     ) -> None:
         self.job, self.broker, self.seed = job, broker, seed
         self.dlq = broker.create_topic("dlq", DLQ_PARTITIONS)
@@ -85,6 +99,7 @@ class SinkChaos:
         self.happened = Happened()
         self.produced: dict[tuple[int, int], tuple[bytes | None, bytes | None, Headers]] = {}
         self.poison = ""
+        self._columns, self._sink_options = dict(columns), dict(sink_options or {})
         self._chance = random.Random(seed)
         self._start = start
         self._drivers = [_Driver(name, start()) for name in queries]
@@ -143,10 +158,10 @@ class SinkChaos:
         own = {"errors.deadletterqueue.topic.name": self.dlq, "archive.path": self.archives[name]}
         return self.job.query(
             name,
-            columns=COLUMNS,
+            columns=self._columns,
             poison=(self.poison,),
             sink="acknowledge+replace",
-            sink_options=self.job.sink_options(**own),
+            sink_options=self.job.sink_options(**own, **self._sink_options),
         )
 
     def _victims(self, kills: int) -> list[str]:

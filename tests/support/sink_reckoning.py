@@ -77,6 +77,29 @@ def reckon(chaos: SinkChaos) -> Reckoning:
     return result
 
 
+def reckon_by_count(chaos: SinkChaos) -> Reckoning:
+    """Where decisions look at deliveryCount: each record is accepted once or dead, and as its last count says."""
+    result, found = Reckoning(chaos.seed), _Found(chaos)
+    _whole(result, chaos, found)
+    dead = {place for place, value in found.values.items() if _dies(value)}
+    result.expect(dead ^ set(found.letters), "records that should be dead letters, or should not")
+    ends = chaos.happened.errors
+    result.expect([e[:300] for e in ends if any(name in e for name in (*NEVER, *NEVER_EITHER))], "ends by name")
+    transient = found.seen[found.seen["text"].str.startswith("t")]
+    attempts = transient.groupby(["query", "batch", "partition", "offset"])["deliveryCount"].nunique()
+    result.numbers |= {
+        "seconds": round(chaos.happened.seconds),
+        "kills": [victim for _, victim in chaos.happened.kills],
+        "replayed, and decided by the count": int((attempts > 1).sum()),
+    }
+    return result
+
+
+def _dies(value: str) -> bool:
+    """Whether a record is given up, by its kind and number."""
+    return value[0] in "rp" or (value[0] == "t" and int(value[1:]) % 4 >= 2)
+
+
 def _places(rows: pd.DataFrame) -> list[Place]:
     return [(int(p), int(o)) for p, o in zip(rows["partition"], rows["offset"], strict=True)]
 

@@ -124,11 +124,16 @@ class RunningQuery:
 
 
 class SparkProgram:
-    """One Spark session in a process of its own; `start_query` runs queries in it. `environment` is the driver's, and
-    its executors' where `executors` says nothing else."""
+    """One Spark session in a process of its own; `start_query` runs queries in it. `settings` are Spark's.
+    `environment` is the driver's, and its executors' where `executors` says nothing else."""
 
     def __init__(
-        self, *, master: str = "local[2]", executors: Mapping[str, str] | None = None, **environment: str
+        self,
+        *,
+        master: str = "local[2]",
+        settings: Mapping[str, str] | None = None,
+        executors: Mapping[str, str] | None = None,
+        **environment: str,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sgj-"))  # short: sockets' paths lie in it
         config = {
@@ -141,6 +146,7 @@ class SparkProgram:
             # what a killed JVM leaves behind goes with the folder
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
             "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
+            **(settings or {}),
             **{f"spark.executorEnv.{key}": value for key, value in {**environment, **(executors or {})}.items()},
         }
         config_path = self.directory / "program.json"

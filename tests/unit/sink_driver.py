@@ -12,6 +12,7 @@ from tests.unit.group_driver import GroupDriver
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+IMPLICIT = {"share.acknowledgement.mode": "implicit"}
 
 
 def said(first: int, last: int, outcome: AcknowledgeType, count: int = 1, **fields: Any) -> OutcomeRun:

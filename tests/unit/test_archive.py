@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
-from share_sink.archive import batches as archive
+from coordinator.protocol.errors import BatchTakenUp
+from share_sink.archive import batches
 from share_sink.archive.batches import ArchiveWriter, archive_dataset, check_archive, discard_batch, finish_batch
 from share_sink.archive.location import Place, place_of
 from share_sink.archive.parquet import SCHEMA
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
 from share_sink.options import SinkOptions
-from tests.support.archives import QUERY, Killed, Mortal, attempt, batch, mortal_place, read, rejected
+from tests.support.archives import QUERY, Killed, Mortal, Stopped, attempt, batch, mortal_place, read, rejected
 
 
 def leftovers(path) -> list[Path]:
@@ -88,14 +89,14 @@ def test_a_batch_makes_one_file_for_each_topic(tmp_path):
 
 
 def test_large_files_of_tasks_stay_as_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MERGE_BYTES", 1)
+    monkeypatch.setattr(batches, "MERGE_BYTES", 1)
     assert len(batch(tmp_path, 0, *[rejected("a", n) for n in range(3)])) == 3
     assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2)]
 
 
 def test_rows_of_many_small_tables_are_one_row_group(tmp_path):
     files = attempt(tmp_path, 0, 0, *[rejected("a", n) for n in range(50)])
-    (file,) = finish_batch(str(tmp_path), files, **QUERY, batch_id=0)
+    (file,) = finish_batch(str(tmp_path), files, **QUERY, batch_id=0, attempt=0)
     assert pq.ParquetFile(tmp_path / file).num_row_groups == 1
 
 
@@ -110,7 +111,7 @@ def test_queries_groups_and_writes_of_a_batch_keep_their_files_apart(tmp_path):
             str(tmp_path), *({**QUERY, **query}[k] for k in QUERY), 0, 0, write=query.get("write", 0)
         )
         writer.write(rejected("a", number))
-        finish_batch(str(tmp_path), writer.close(), **{**QUERY, **query}, batch_id=0)
+        finish_batch(str(tmp_path), writer.close(), **{**QUERY, **query}, batch_id=0, attempt=0)
     assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
 
 
@@ -126,7 +127,7 @@ def test_nothing_is_seen_before_the_batch_is_finished(tmp_path):
 def test_a_lost_attempt_is_never_seen(tmp_path):
     attempt(tmp_path, 0, 0, rejected("a", 1), rejected("b", 1))
     files = attempt(tmp_path, 0, 0, rejected("a", 1))
-    finish_batch(str(tmp_path), files, **QUERY, batch_id=0)
+    finish_batch(str(tmp_path), files, **QUERY, batch_id=0, attempt=0)
     assert read(tmp_path) == [("a", 1)]
     assert not leftovers(tmp_path)
 
@@ -164,7 +165,7 @@ def test_a_replayed_batch_replaces_its_rows(tmp_path):
 
 def test_a_batch_that_is_replayed_on_another_day_stands_there_alone(tmp_path, monkeypatch):
     batch(tmp_path, 4, rejected("a", 1))
-    monkeypatch.setattr(archive, "datetime", Tomorrow)
+    monkeypatch.setattr(batches, "datetime", Tomorrow)
     (file,) = batch(tmp_path, 4, rejected("a", 1))
     assert file.startswith(f"date={Tomorrow.now(dt.timezone.utc).date()}/")
     assert read(tmp_path) == [("a", 1)]
@@ -174,9 +175,9 @@ def test_two_writes_of_a_batch_both_stand_there_and_its_replay_replaces_both(tmp
     for run in ("r-1", "r-2"):
         for tables in ([rejected("a", 1), rejected("b", 2)], [rejected("a", 3)], []):
             files = [file for task, table in enumerate(tables) for file in attempt(tmp_path, 4, task, table)]
-            finish_batch(str(tmp_path), files, **QUERY, batch_id=4, run_id=run)
+            finish_batch(str(tmp_path), files, **QUERY, batch_id=4, attempt=0, run_id=run)
         assert read(tmp_path) == [("a", 1), ("a", 3), ("b", 2)]
-    finish_batch(str(tmp_path), attempt(tmp_path, 4, 0, rejected("b", 5)), **QUERY, batch_id=4, run_id="r-3")
+    finish_batch(str(tmp_path), attempt(tmp_path, 4, 0, rejected("b", 5)), **QUERY, batch_id=4, attempt=0, run_id="r-3")
     assert read(tmp_path) == [("b", 5)]
 
 
@@ -219,9 +220,9 @@ def test_a_driver_killed_at_any_step_leaves_no_half_and_its_replay_no_doubles(tm
     files = [file for task, table in second for file in attempt(tmp_path, 1, task, table)]
     mortal = Mortal(lives)
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "place_of", mortal_place(mortal))
+        patch.setattr(batches, "place_of", mortal_place(mortal))
         with contextlib.suppress(Killed):
-            finish_batch(str(tmp_path), files, **QUERY, batch_id=1)
+            finish_batch(str(tmp_path), files, **QUERY, batch_id=1, attempt=0)
     seen = Counter(read(tmp_path))
     assert seen[("a", 0)] == 1
     assert set(seen.values()) == {1}
@@ -235,9 +236,46 @@ def test_the_driver_can_be_killed_at_each_of_its_steps(tmp_path, monkeypatch):
     mortal = Mortal(1_000)
     batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
     files = [file for task in (0, 1) for file in attempt(tmp_path, 1, task, rejected("a", task))]
-    monkeypatch.setattr(archive, "place_of", mortal_place(mortal))
-    finish_batch(str(tmp_path), files + attempt(tmp_path, 1, 2, rejected("c", 4)), **QUERY, batch_id=1)
+    monkeypatch.setattr(batches, "place_of", mortal_place(mortal))
+    finish_batch(str(tmp_path), files + attempt(tmp_path, 1, 2, rejected("c", 4)), **QUERY, batch_id=1, attempt=0)
     assert 6 <= 1_000 - mortal.lives < 12
+
+
+# --- drivers that were replaced, and go on
+
+
+def test_a_driver_whose_successor_has_archived_the_batch_deletes_nothing_of_it_and_is_refused(tmp_path):
+    """It was stopped between the staging and the archive."""
+    late = attempt(tmp_path, 7, 0, rejected("a", 1))
+    batch(tmp_path, 7, rejected("a", 5), attempt_number=1, run_id="its successor")
+    with pytest.raises(BatchTakenUp, match=r"batch 7.*billing"):
+        finish_batch(str(tmp_path), late, **QUERY, batch_id=7, attempt=0)
+    assert read(tmp_path) == [("a", 5)]
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_driver_that_is_stopped_at_any_step_deletes_nothing_of_its_successor(tmp_path, monkeypatch, step):
+    batch(tmp_path, 7, rejected("a", 0))
+    files = [file for task in (0, 1) for file in attempt(tmp_path, 7, task, rejected("a", task), run_id="stopped")]
+
+    def successor():
+        with monkeypatch.context() as patch:
+            patch.setattr(batches, "place_of", place_of)
+            batch(tmp_path, 7, rejected("a", 5), attempt_number=2, run_id="its successor")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "place_of", mortal_place(Stopped(step, successor)))
+        with contextlib.suppress(ArchiveNotWritable, ArchiveRowsMissing):
+            finish_batch(str(tmp_path), files, **QUERY, batch_id=7, attempt=1, run_id="stopped")
+    assert ("a", 5) in read(tmp_path)
+
+
+def test_a_driver_that_gives_its_batch_up_leaves_its_successors_tasks_their_files(tmp_path):
+    files = attempt(tmp_path, 7, 0, rejected("a", 5), run_id="its successor")
+    attempt(tmp_path, 7, 0, rejected("a", 1), run_id="stopped")
+    discard_batch(str(tmp_path), **QUERY, batch_id=7, run_id="stopped")
+    finish_batch(str(tmp_path), files, **QUERY, batch_id=7, attempt=1, run_id="its successor")
+    assert read(tmp_path) == [("a", 5)] and not leftovers(tmp_path)
 
 
 # --- what can't be written
@@ -278,4 +316,4 @@ def test_a_place_shows_no_secret(tmp_path):
 def test_a_task_that_wrote_to_another_hosts_disk_is_named(tmp_path):
     files = attempt(tmp_path / "executors", 0, 0, rejected("a", 1))
     with pytest.raises(ArchiveRowsMissing, match=r"1 file\(s\).*archive\.path"):
-        finish_batch(str(tmp_path / "drivers"), files, **QUERY, batch_id=0)
+        finish_batch(str(tmp_path / "drivers"), files, **QUERY, batch_id=0, attempt=0)

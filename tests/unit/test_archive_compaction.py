@@ -9,8 +9,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from share_sink.archive import batches as archive
-from share_sink.archive import compaction as archive_compaction
+from share_sink.archive import batches, compaction
 from share_sink.archive.compaction import Compacted, compact
 from tests.support.archives import Killed, Mortal, batch, mortal_place, read, rejected
 
@@ -29,7 +28,7 @@ class DaysAgo(dt.datetime):
 def old(tmp_path, monkeypatch):
     """An archive of six batches of three days ago, two topics in each; the last batch may still be replayed."""
     with monkeypatch.context() as patch:
-        patch.setattr(archive, "datetime", DaysAgo)
+        patch.setattr(batches, "datetime", DaysAgo)
         for number in range(6):
             batch(tmp_path, number, pa.concat_tables([rejected("a", number), rejected("b", number)]))
     return tmp_path
@@ -79,7 +78,7 @@ def test_an_archive_without_files_has_nothing_to_compact(tmp_path):
 @pytest.mark.parametrize("lives", range(22))
 def test_killed_at_any_step_no_row_is_there_twice_and_the_next_call_has_all(old, monkeypatch, lives):
     with monkeypatch.context() as patch:
-        patch.setattr(archive_compaction, "place_of", mortal_place(Mortal(lives)))
+        patch.setattr(compaction, "place_of", mortal_place(Mortal(lives)))
         with contextlib.suppress(Killed):
             compact(str(old))
     seen = Counter(read(old))
@@ -91,6 +90,6 @@ def test_killed_at_any_step_no_row_is_there_twice_and_the_next_call_has_all(old,
 
 def test_so_many_lives_are_enough_for_all_steps(old, monkeypatch):
     mortal = Mortal(1_000)
-    monkeypatch.setattr(archive_compaction, "place_of", mortal_place(mortal))
+    monkeypatch.setattr(compaction, "place_of", mortal_place(mortal))
     compact(str(old))
     assert 18 <= 1_000 - mortal.lives < 22

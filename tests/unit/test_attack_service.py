@@ -24,7 +24,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, NextPlan, PartitionBounds, PlanReply
 from coordinator.protocol.wire import Endpoint, LaunchSettings
-from coordinator.service.brokers import deleted_topics as gone_topics
+from coordinator.service.brokers import deleted_topics
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
@@ -101,7 +101,7 @@ def test_log_starts_that_were_asked_for_before_a_topic_was_made_anew_are_not_whe
 
 @pytest.mark.parametrize("stale", [{}, {"orders": TopicInfo("orders", "id-of-its-predecessor", 1)}])
 def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, cluster, monkeypatch, stale):
-    monkeypatch.setattr(gone_topics, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(deleted_topics, "PAUSES_S", (0.0, 0.0))
     running.join(starting_offsets="earliest")
     number = running.next(max_records=100).number
     answers = [stale, stale, dict(cluster.found)]
@@ -121,7 +121,8 @@ def test_a_cluster_that_elects_its_controller_is_not_one_without_topic_ids(monke
     controllers = [-1] * 6 + [3]
     cluster = KafkaCluster("nowhere:1", {}, 15_000)
     cluster._admin = SimpleNamespace(
-        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None})
+        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None}),
+        poll=lambda timeout: 0,
     )
     assert cluster.gives_topic_ids()
 
@@ -231,7 +232,7 @@ def test_an_endpoint_file_that_was_cleaned_away_is_written_again(tmp_path):
 
 
 def test_a_call_outlasts_an_owner_that_is_slow_to_leave():
-    connection = SimpleNamespace(call=lambda request: Done())
+    connection = SimpleNamespace(call=lambda request, timeout_s: Done())
     answers = [StateStoreInUse(path="p", owner="1"), StateStoreInUse(path="p", owner="1"), connection]
 
     def connect(group_id):
@@ -247,7 +248,7 @@ def test_a_call_outlasts_an_owner_that_is_slow_to_leave():
 def test_heartbeats_go_on_after_any_error():
     beats = threading.Semaphore(0)
 
-    def call(request):
+    def call(request, **_):
         if isinstance(request, JoinGroup):
             return Joined(
                 member_epoch=1,
@@ -275,7 +276,7 @@ def test_heartbeats_come_as_often_as_the_group_wants_them_now(running):
 def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
     joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=5)
     altered = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=7)
-    answers = SimpleNamespace(call=lambda request: joined if isinstance(request, JoinGroup) else altered)
+    answers = SimpleNamespace(call=lambda request, **_: joined if isinstance(request, JoinGroup) else altered)
     session = MemberSession(answers, "billing", "m1", topics=("orders",))
     wait_until(lambda: session.joined is altered, what="the interval is the altered one")
     session.close()

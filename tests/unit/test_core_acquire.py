@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import AcquirePlan, AlterConfigs, acquire
+from coordinator.core.commands import AcquirePlan, AlterConfigs, acquire_plan
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -68,7 +68,7 @@ def test_nothing_at_or_beyond_the_end_is_taken_again() -> None:
 
 
 def test_a_plan_has_no_more_ranges_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquire, "MAX_RANGES", 3)
+    monkeypatch.setattr(acquire_plan, "MAX_RANGES", 3)
     group = scattered(10)
     group.ends[0] = 20
     assert ranges(group.next()) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
@@ -112,7 +112,7 @@ def test_without_a_limit_a_plan_takes_all_there_is(mode: str) -> None:
 
 def test_a_plan_has_ten_thousand_ranges_at_most() -> None:
     """Offsets of 5 MB cost 0.3 s a trigger (design, section 8)."""
-    assert acquire.MAX_RANGES == 10_000
+    assert acquire_plan.MAX_RANGES == 10_000
 
 
 def test_a_topic_that_the_group_does_not_know_is_passed_over() -> None:

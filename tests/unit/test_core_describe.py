@@ -58,7 +58,7 @@ def test_a_description_says_all_of_a_group() -> None:
     assert first.runs == (
         run(0, 1, "ACQUIRED", 2, plan="i.2", member="m1", releases=1),
         run(2, 2, "ACQUIRED", 1, plan="i.1", member="c1"),
-        run(3, 3, "ARCHIVED", 1),
+        run(3, 3, "ARCHIVED", 1, disposition="rejected"),
         run(4, 7, "ACQUIRED", 1, plan="i.1", member="c1"),
     )
 

@@ -86,7 +86,11 @@ def test_a_sink_that_had_nothing_to_say_is_a_sink() -> None:
 
 def test_a_sink_all_of_whose_rows_are_stale_is_a_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
-    group.stage(said(0, 9, ACCEPT, 9))
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.use(group.acquire(member="m2", limit=10).plan.number, "m2")
+    assert group.stage(said(0, 9, ACCEPT)).stale == 10
+    group.join()
     assert not group.complete(plan).undecided
 
 
@@ -116,7 +120,7 @@ def test_in_explicit_mode_silence_gives_a_record_up_at_the_limit() -> None:
         if run_at(group, 0).state == RecordState.AVAILABLE:
             plan = group.acquire(plan).plan.number
             group.use(plan)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
+    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.UNDECIDED)
 
 
 # --- too many rejects

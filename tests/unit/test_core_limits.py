@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
 from coordinator.core import records
@@ -9,13 +11,15 @@ from coordinator.core.commands import AlterConfigs, Expire
 from coordinator.core.isolation import integer_root, isolation_class, slice_size
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
 from coordinator.protocol.messages import LeaveGroup
 from coordinator.protocol.values import AcknowledgeType
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, durable_state, offsets, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
 
 RELEASE = 2
+Stored = TypeVar("Stored", records.RunsChanged, records.PlanStaged)
 
 
 def alter(group: GroupDriver, limit: int) -> None:
@@ -231,48 +235,76 @@ def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
 
 
 def test_a_record_with_very_many_runs_becomes_several_that_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert records.MOST_RUNS == 20_000, "some megabyte"
-    monkeypatch.setattr(records, "MOST_RUNS", 3)
-    runs = tuple((offset, offset, Run(RecordState.ACQUIRED, 1 + offset % 2)) for offset in range(7))
-    for count, parts in ((0, 1), (1, 1), (3, 1), (4, 2), (6, 2), (7, 3)):
+    assert records.MOST_BYTES == 512 * 1024, "well below the megabyte that Kafka takes by default"
+    monkeypatch.setattr(records, "MOST_BYTES", 120)
+    runs = tuple((offset, offset, Run(RecordState.ACQUIRED, 1 + offset % 2)) for offset in range(40))
+    for count in (0, 1, 3, 7, 40):
         whole = records.RunsChanged(topic_id=TOPIC_ID, partition=2, runs=runs[:count])
-        stored = [records.decode_record(data) for data in records.encode_records([whole])]
-        assert len(stored) == parts
-        assert all(isinstance(part, records.RunsChanged) and len(part.runs) <= 3 for part in stored)
-        assert {(part.topic_id, part.partition) for part in stored} == {(TOPIC_ID, 2)}
-        assert tuple(run for part in stored for run in part.runs) == runs[:count]
+        parts = stored(whole)
+        assert (len(parts) == 1) == (count <= 3)
+        assert {(part.topic_id, part.partition) for part in parts} == {(TOPIC_ID, 2)}
+        assert tuple(run for part in parts for run in part.runs) == runs[:count]
 
 
 def test_reasons_make_stored_records_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reason of 25 bytes counts as a run of its own."""
-    monkeypatch.setattr(records, "MOST_RUNS", 4)
-    for length, sizes in ((1, [4, 1]), (24, [4, 1]), (25, [2, 2, 1]), (75, [1, 1, 1, 1, 1])):
-        runs = tuple((n, n, Verdict(1, AcknowledgeType.REJECT, reason="x" * length)) for n in range(5))
+    monkeypatch.setattr(records, "MOST_BYTES", 1_000)
+    for length, fewest in ((1, 1), (100, 2), (900, 10)):
+        runs = tuple((n, n, Verdict(1, AcknowledgeType.REJECT, reason="x" * length)) for n in range(10))
         whole = records.PlanStaged(number=1, member_id="m1", partitions=((TOPIC_ID, 0, runs),))
-        assert [len(part.partitions[0][2]) for part in stored(whole)] == sizes
+        parts = stored(whole)
+        assert fewest <= len(parts) <= 2 * fewest
+        assert tuple(run for part in parts for run in part.partitions[0][2]) == runs
 
 
 def test_the_window_and_the_attempt_of_a_staging_in_parts_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_RUNS", 2)
+    monkeypatch.setattr(records, "MOST_BYTES", 130)
     runs = tuple((n, n, Verdict(1, AcknowledgeType.ACCEPT)) for n in range(3))
     partitions = ((TOPIC_ID, 0, runs), (TOPIC_ID, 1, runs[:1]))
     whole = records.PlanStaged(
         number=7, member_id="m1", partitions=partitions, decided=4, rejected=3, attempt=2, query_id="q"
     )
     said = [(part.number, part.decided, part.rejected, part.attempt, part.query_id) for part in stored(whole)]
-    assert said == [(7, 4, 3, 2, "q"), (7, 0, 0, 2, "q"), (7, 0, 0, 2, "q")]
+    assert said == [(7, 4, 3, 2, "q"), (7, 0, 0, 2, "q")]
     assert [part.partitions for part in stored(whole)] == [
         ((TOPIC_ID, 0, runs[:2]),),
-        ((TOPIC_ID, 0, runs[2:]),),
-        ((TOPIC_ID, 1, runs[:1]),),
+        ((TOPIC_ID, 0, runs[2:]), (TOPIC_ID, 1, runs[:1])),
     ]
     nothing = records.PlanStaged(number=7, member_id="m1", attempt=2)
     assert stored(nothing) == [nothing]
 
 
-def stored(record: records.PlanStaged) -> list[records.PlanStaged]:
+def test_a_plan_of_very_many_ranges_is_stored_in_parts_and_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_BYTES", 300)
+    group = GroupDriver(records=1_000, partitions=3)
+    group.join()
+    group.append(
+        [
+            records.RunsChanged(
+                topic_id=TOPIC_ID,
+                partition=p,
+                runs=tuple(
+                    (n, n, Run(RecordState.ACKNOWLEDGED if n % 2 else RecordState.AVAILABLE, 1)) for n in range(50)
+                ),
+            )
+            for p in range(3)
+        ]
+    )
+    number = group.acquire(limit=None).plan.number
+    plan = group.group.plans[group.group.number(number)]
+    group.append([])
+    for said in (group.log, records.encode_records(group.group.snapshot())):
+        again = ShareGroup("billing")
+        parts = [part for data in said for part in records.encode_records([records.decode_record(data)])]
+        assert any(isinstance(records.decode_record(data), records.RangesAdded) for data in parts)
+        for data in parts:
+            again.replay(records.decode_record(data))
+        assert again.plans[plan.number].ranges == plan.ranges
+        assert durable_state(again) == durable_state(group.group)
+
+
+def stored(record: Stored) -> list[Stored]:
     found = [records.decode_record(data) for data in records.encode_records([record])]
-    assert all(isinstance(part, records.PlanStaged) for part in found)
+    assert all(type(part) is type(record) for part in found)
     return found  # type: ignore[return-value]
 
 

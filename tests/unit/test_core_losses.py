@@ -212,6 +212,21 @@ def test_a_topic_that_is_gone_is_a_loss() -> None:
     assert (group.partition().archived_total, group.partition().start_offset) == (100, 100)
 
 
+def test_a_plan_of_a_topic_that_was_made_anew_is_replayed_after_a_snapshot_too() -> None:
+    group, plan = used_plan()
+    group.run(
+        InitializePartitions(
+            topics=(TopicPartitions(topic="orders", topic_id="T2", partitions=1),),
+            starts=(PartitionStart(topic_id="T2", partition=0, start_offset=0),),
+        )
+    )
+    from_snapshot(group)
+    assert group.group.topics == {"orders": "T2"}
+    assert group.group.topic_names == {TOPIC_ID: "orders", "T2": "orders"}
+    group.join()
+    assert told(group.use(plan, gone_topic_ids=frozenset({TOPIC_ID}))) == [("orders", 0, 0, 99)]
+
+
 def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
     group = GroupDriver(records=30)
     group.join("c1", query=False)

@@ -390,7 +390,7 @@ def defaults(record: type[Record]) -> dict[str, object]:
 def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> None:
     """A value that is the default is not written: the default can't change while records are stored."""
     assert {record.__name__: left_out for record in get_args(Record) if (left_out := defaults(record))} == {
-        "PartitionInitialized": {"log_start": 0, "archived_total": 0, "end_offset": None},
+        "PartitionInitialized": {"log_start": 0, "archived": (), "end_offset": None},
         "MemberJoined": {
             "fenced_processes": (),
             "query": True,
@@ -400,9 +400,10 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
             "starting_offsets": None,
             "client_id": "",
             "client_host": "",
+            "seen_ms": 0,
         },
-        "PlanAcquired": {"trial": False, "ranges": (), "untold": ()},
-        "PlanTakenUp": {"data_loss": (), "left_out": (), "untold": ()},
+        "PlanAcquired": {"trial": False, "explicit": False, "ranges": (), "tells": ()},
+        "PlanTakenUp": {"explicit": False, "data_loss": (), "left_out": (), "untold": (), "tells": ()},
         "EvidenceCleared": {"member_id": None},
         "PlanKept": {
             "data_loss": (),
@@ -411,7 +412,9 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
             "ranges": (),
             "reclaims": 0,
             "gave_up": (),
+            "explicit": False,
             "spoke": (),
+            "replaces": None,
         },
         "ProgressKept": {
             "member_id": None,
@@ -420,12 +423,23 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
             "decided": 0,
             "rejected": 0,
             "query_id": "",
+            "forgotten_epoch": 0,
         },
-        "PlanStaged": {"partitions": (), "decided": 0, "rejected": 0, "attempt": None, "query_id": ""},
+        "PlanStaged": {
+            "partitions": (),
+            "decided": 0,
+            "rejected": 0,
+            "attempt": None,
+            "explicit": None,
+            "replaces": None,
+            "query_id": "",
+        },
     }
     assert [record.__name__ for record in get_args(Record) if not record.durable] == [
+        "Swept",
         "SessionRenewed",
         "SessionEnded",
         "LocksRenewed",
         "DeadlinesPassed",
+        "TimeGiven",
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, TopicPartitions
 from coordinator.core.decide import decide
-from coordinator.core.records import PlanStaged, decode_record, encode_records
+from coordinator.core.records import MOST_BYTES, PlanStaged, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BatchTakenUp,
@@ -17,6 +17,7 @@ from coordinator.protocol.errors import (
     StaleReceipts,
 )
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import fetched
@@ -214,7 +215,7 @@ def test_a_repeated_request_changes_nothing_but_delays() -> None:
     runs = said(0, 3, ACCEPT), said(4, 5, RELEASE, delay_ms=10_000), said(6, 9, REJECT, reason="bad")
     group.stage(*runs)
     once = [record for record in group.group.snapshot() if isinstance(record, PlanStaged)]
-    assert group.stage(*runs) == OutcomesStaged(staged=10)
+    assert group.stage(*runs) == OutcomesStaged(staged=10, attempt=0)
     assert [record for record in group.group.snapshot() if isinstance(record, PlanStaged)] == once
     group.pass_time(5_000)
     group.stage(*runs)
@@ -282,20 +283,96 @@ def test_a_late_attempt_of_a_replayed_batch_is_refused_whole() -> None:
     assert group.partition().archived_total == 0
 
 
-def test_stale_and_unknown_rows_are_counted_with_samples_and_never_fail_the_rest() -> None:
-    group, plan = batch(10)
-    staged = group.stage(
-        said(0, 1, REJECT), said(2, 3, REJECT, 7), said(4, 4, REJECT), said(10, 12, REJECT), partition=0
-    )
-    assert staged == OutcomesStaged(staged=3, stale=5, stale_sample=("orders-0@2 (7)", "orders-0@10 (1)"))
-    elsewhere = (
-        PartitionOutcomes(topic="payments", partition=0, runs=(said(0, 4, REJECT),)),
-        PartitionOutcomes(topic="orders", partition=9, runs=(said(7, 7, REJECT),)),
-    )
-    found = group.run(StageOutcomes(group_id="billing", partitions=elsewhere))
-    assert found == OutcomesStaged(stale=6, stale_sample=("payments-0@0 (1)", "orders-9@7 (1)"))
+def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[GroupDriver, str]:
+    """m1 has completed a batch of the first records, and is in the next one."""
+    group, plan = batch(first, **configs)
+    group.ends[0] = first + second
+    plan = group.next(plan, limit=second).plan.number
+    group.use(plan)
+    return group, plan
+
+
+def test_stale_rows_are_counted_with_samples_and_never_fail_the_rest() -> None:
+    group, plan = second_batch()
+    staged = group.stage(said(2, 3, REJECT), said(9, 11, REJECT), said(14, 14, REJECT))
+    assert staged == OutcomesStaged(staged=3, stale=3, stale_sample=("orders-0@2 (1)", "orders-0@9 (1)"), attempt=0)
     group.complete(plan)
     assert group.partition().archived_total == 3
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "rows", "named"),
+    [
+        ("payments", 0, said(0, 4, REJECT), r"payments-0@0 \(1\).*does not read this partition"),
+        ("orders", 9, said(7, 7, REJECT), r"orders-9@7 \(1\).*does not read this partition"),
+        ("orders", 0, said(10, 12, REJECT), r"orders-0@10 \(1\).*no offset from 10 on was handed out"),
+        ("orders", 0, said(5, 12, REJECT), r"orders-0@10 \(1\).*no offset from 10 on was handed out"),
+        ("orders", 0, said(5, 6, REJECT, 2), r"orders-0@5 \(2\).*it was handed out 1 time\(s\)"),
+        ("orders", 0, said(5, 6, REJECT, 0), r"orders-0@5 \(0\).*delivery counts at 1"),
+        ("orders", 0, said(-3, 6, REJECT), r"orders-0@-3 \(1\).*offsets begin at 0"),
+    ],
+)
+def test_a_row_that_no_delivery_of_the_group_can_have_had_is_refused_by_name(
+    topic: str, partition: int, rows: OutcomeRun, named: str
+) -> None:
+    group, plan = batch(10)
+    good = PartitionOutcomes(topic="orders", partition=0, runs=(said(0, 1, REJECT),))
+    bad = PartitionOutcomes(topic=topic, partition=partition, runs=(rows,))
+    if (topic, partition) == ("orders", 0):
+        both = (PartitionOutcomes(topic="orders", partition=0, runs=(*good.runs, rows)),) if rows.first > 1 else (bad,)
+    else:
+        both = (good, bad)
+    with pytest.raises(NeverDelivered, match=f"The row of {named}"):
+        group.run(StageOutcomes(group_id="billing", partitions=both))
+    group.complete(plan)
+    assert group.partition().archived_total == 0, "nothing was staged"
+
+
+def test_a_batch_of_which_no_row_is_held_though_no_lock_was_lost_is_refused_by_name() -> None:
+    group, plan = second_batch()
+    with pytest.raises(NoneHeld, match=r"None of the batch's 4 row\(s\), orders-0@2 \(1\) for example.*group billing"):
+        group.stage(said(2, 5, REJECT))
+    assert group.stage(said(2, 5, REJECT), said(10, 10, ACCEPT)).stale == 4, "one that is held makes it that batch's"
+    group.complete(plan)
+    assert group.partition().archived_total == 0
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["live", "loaded from a snapshot"])
+def test_a_batch_of_which_no_row_is_held_since_its_locks_were_lost_is_stale(loaded: bool) -> None:
+    """m1 lost all of its batch to m2, which has completed it and is in another one."""
+    group, _ = batch()
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    other = group.acquire(member="m2").plan.number
+    group.use(other, "m2")
+    group.ends[0] = 20
+    other = group.next(other, "m2").plan.number
+    group.use(other, "m2")
+    if loaded:
+        from_snapshot(group)
+    assert group.stage(said(0, 9, REJECT)).stale == 10
+
+
+def test_nor_is_one_of_which_the_batch_lost_a_part_refused() -> None:
+    """It was taken up without the records that another member took; a sink names just these."""
+    group, plan = batch(10, **{"share.acquire.mode": "record_limit"})
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    other = group.acquire(member="m2", limit=4).plan.number
+    group.use(other, "m2")
+    group.restart(plan)
+    assert group.stage(said(0, 0, REJECT)).stale == 1
+
+
+def test_a_query_whose_batch_is_whole_is_refused_rows_of_none_whatever_others_lost() -> None:
+    """Spark's id says whose the rows are."""
+    group, _ = second_batch(**{"share.delivery.count.limit": "5"})
+    group.stage(said(10, 10, ACCEPT), query_id="q")
+    group.join("m2")
+    group.ends[0] = 30
+    group.use(group.acquire(member="m2").plan.number, "m2")
+    with pytest.raises(NoneHeld):
+        group.stage(said(2, 5, REJECT), query_id="q")
 
 
 def test_a_run_of_rows_is_matched_part_by_part() -> None:
@@ -305,22 +382,21 @@ def test_a_run_of_rows_is_matched_part_by_part() -> None:
     group.complete(plan)
     plan = group.acquire(plan, limit=1).plan.number
     group.use(plan)
-    group.ends[0] = 40
-    staged = group.stage(said(0, 35, REJECT, 2))
-    assert (staged.staged, staged.stale) == (10, 26)
-    assert staged.stale_sample == ("orders-0@0 (2)", "orders-0@20 (2)")
+    staged = group.stage(said(0, 9, REJECT), said(10, 19, REJECT, 2), said(20, 29, REJECT))
+    assert (staged.staged, staged.stale) == (10, 20)
+    assert staged.stale_sample == ("orders-0@0 (1)", "orders-0@20 (1)")
 
 
 def test_samples_are_few() -> None:
-    group, _ = batch(100)
-    staged = group.stage(*(said(n, n, ACCEPT, 5) for n in range(0, 100, 2)))
+    group, _ = second_batch(100, 1)
+    staged = group.stage(*(said(n, n, ACCEPT) for n in range(0, 102, 2)))
     assert (staged.stale, len(staged.stale_sample)) == (50, 5)
 
 
 def test_a_stale_receipt_may_refuse_the_whole() -> None:
-    group, plan = batch()
-    with pytest.raises(StaleReceipts, match=r"3 row\(s\).*group billing .*example orders-0@7 \(3\), orders-0@8 \(2\):"):
-        group.stage(said(0, 6, REJECT), said(7, 7, REJECT, 3), said(8, 9, REJECT, 2), fail_on_stale=True)
+    group, plan = second_batch()
+    with pytest.raises(StaleReceipts, match=r"3 row\(s\).*group billing .*example orders-0@7 \(1\):"):
+        group.stage(said(7, 9, REJECT), said(10, 16, REJECT), fail_on_stale=True)
     group.complete(plan)
     assert group.partition().archived_total == 0
 
@@ -330,7 +406,7 @@ def test_a_share_consumers_records_are_not_for_a_sink() -> None:
     group.ends[0] = 10
     group.join("c1", query=False)
     assert fetched(group, 5) == [(5, 9, 1)]
-    assert group.stage(said(5, 9, ACCEPT)).stale == 5
+    assert group.stage(said(4, 9, ACCEPT)).stale == 5
 
 
 def test_a_plan_that_nobody_reads_yet_is_not_for_a_sink() -> None:
@@ -356,7 +432,7 @@ def test_two_queries_each_have_their_rows() -> None:
     group.join("m2")
     other = group.acquire(member="m2").plan.number
     group.use(other, "m2")
-    assert group.stage(said(3, 6, RELEASE)) == OutcomesStaged(staged=4)
+    assert group.stage(said(3, 6, RELEASE)) == OutcomesStaged(staged=4, attempt=0)
     assert (group.group.decided, group.group.rejected) == (4, 0), "counted once"
     group.complete(plan)
     assert states(group) == ["[3..4] AVAILABLE 1", "[5..9] ACQUIRED 1"]
@@ -365,11 +441,11 @@ def test_two_queries_each_have_their_rows() -> None:
 
 
 def test_rows_that_are_stale_for_one_query_stage_nothing_on_its_plan() -> None:
-    group, _ = batch(5)
-    group.ends[0] = 10
+    group, _ = second_batch(5, 5)
+    group.ends[0] = 15
     group.join("m2")
     group.use(group.acquire(member="m2").plan.number, "m2")
-    staged = group.stage(said(0, 4, ACCEPT), said(5, 9, ACCEPT, 2))
+    staged = group.stage(said(0, 9, ACCEPT))
     assert (staged.staged, staged.stale) == (5, 5)
     assert [member.decides for member in group.group.members.values()] == [True, False]
 
@@ -400,7 +476,6 @@ def test_a_group_that_is_not_there_is_named() -> None:
         ((said(5, 6, ACCEPT), said(0, 1, ACCEPT)), "outcome 1 of 0-1, after 6"),
         ((said(0, 5, ACCEPT), said(5, 6, ACCEPT)), "outcome 1 of 5-6, after 5"),
         ((said(3, 2, ACCEPT),), "outcome 1 of 3-2, after -1"),
-        ((said(-1, 2, ACCEPT),), "outcome 1 of -1-2, after -1"),
         ((said(0, 1, AcknowledgeType.RENEW),), "outcome 4 of 0-1, after -1"),
         ((said(0, 1, AcknowledgeType.GAP),), "outcome 0 of 0-1, after -1"),
     ],
@@ -440,7 +515,8 @@ def test_a_sink_from_before_a_topic_was_made_anew_is_outdated() -> None:
     )
     with pytest.raises(SinkOutdated, match="billing began before the topic orders was deleted and created anew:"):
         group.stage(said(0, 9, REJECT), topic_ids={"orders": TOPIC_ID})
-    assert group.stage(said(0, 9, REJECT)).stale == 10, "these receipts are of the topic before"
+    with pytest.raises(NeverDelivered, match="no offset from 0 on was handed out"):
+        group.stage(said(0, 9, REJECT))  # not pinned: these receipts are of the topic before
 
 
 # --- durable
@@ -474,11 +550,11 @@ def test_a_staging_in_many_parts_comes_to_the_same() -> None:
     group.join()
     plan = group.next(limit=None).plan.number
     group.use(plan)
-    runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}") for n in range(30_000)]
+    runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}" * 5) for n in range(30_000)]
     group.stage(*runs)
     record = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
     parts = encode_records([record])
-    assert len(parts) > 1 and max(map(len, parts)) < 3_000_000
+    assert len(parts) > 1 and max(map(len, parts)) <= MOST_BYTES
     from_snapshot(group)
     group.complete(plan)
     assert group.partition().archived_total == 15_000
@@ -490,3 +566,42 @@ def test_nothing_is_left_of_a_staging_once_its_plan_is_completed() -> None:
     group.complete(plan)
     assert not any(isinstance(record, PlanStaged) for record in group.group.snapshot())
     assert all(not kept.staged for kept in group.group.plans.values())
+
+
+# --- a target that replaces its output
+
+
+def test_what_isolation_cut_away_from_a_replay_comes_again_though_an_attempt_before_accepted_it() -> None:
+    """It was in the output that the smaller replay's takes the place of."""
+    group, plan = batch(4_000)
+    group.stage(said(0, 3_999, ACCEPT), replaces=True)
+    group.restart(plan)
+    group.stage(said(0, 3_999, ACCEPT, 2), replaces=True)
+    kept = ranges(group.restart(plan))
+    assert kept == [(0, 2_153, 3)]
+    group.stage(said(0, 2_153, ACCEPT, 3), replaces=True)
+    assert ranges(group.next(plan)) == [(2_154, 3_999, 3)]
+    assert group.partition().start_offset == 2_154
+
+
+def test_an_attempt_whose_driver_died_before_its_sinks_commit_says_nothing_of_its_target() -> None:
+    """Neither of the one before, which is gone, nor of the next."""
+    group, plan = batch(1, **DLQ)
+    group.stage(said(0, 0, REJECT), replaces=True)
+    group.restart(plan)
+    group.restart(plan)
+    group.crash()
+    group.join()
+    group.stage(said(0, 0, ACCEPT, 3), replaces=True)
+    group.complete(plan)
+    assert group.partition().start_offset == 1
+
+
+def test_stale_rows_say_nothing_of_a_target() -> None:
+    group, plan = second_batch(1, 2, **DLQ)
+    group.stage(said(1, 1, REJECT))
+    group.restart(plan)
+    with pytest.raises(NoneHeld):
+        group.stage(said(0, 0, ACCEPT), replaces=True)
+    group.complete(plan)
+    assert states(group) == ["[1..1] AVAILABLE 2", "[2..2] ACKNOWLEDGED 2"]

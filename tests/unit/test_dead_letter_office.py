@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.service.dead_letters import dispatcher as dead_letter_office
+from coordinator.service.dead_letters import dispatcher
 from coordinator.service.dead_letters.dispatcher import (
     FIRST_BACKOFF_S,
     JITTER,
@@ -55,7 +55,7 @@ class Work:
 @pytest.fixture
 def work(monkeypatch):
     standing_in = Work()
-    monkeypatch.setattr(dead_letter_office, "Desk", standing_in.desk)
+    monkeypatch.setattr(dispatcher, "Desk", standing_in.desk)
     return standing_in
 
 

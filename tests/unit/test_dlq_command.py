@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coordinator.dead_letters.record_format import Disposition, Origin, letter
 from share_sink.errors import RedriveStopped
-from share_sink.redrive import dlq_reader as dead_letter
+from share_sink.redrive import dlq_reader
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter
 from share_sink.redrive.report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
 from sharegroup.__main__ import run
@@ -103,7 +103,7 @@ class Log:
 
 def test_a_topic_is_read_to_where_it_ended_when_it_was_asked_and_no_further():
     log = Log((0, 4), (0, 5), (0, 6), (1, 0), (0, 7), (1, 2))
-    found = dead_letter._read(log, "dlq", {0: (4, 6), 1: (0, 2)})
+    found = dlq_reader._read(log, "dlq", {0: (4, 6), 1: (0, 2)})
     assert [(each.partition(), each.offset()) for each in found] == [(0, 4), (0, 5), (1, 0)]
     assert log.assigned == {0: 4, 1: 0}
 

@@ -136,9 +136,10 @@ def test_the_guarantee_is_said_with_its_limits():
     assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "guarantees.md")
     assert guarantee(ROOT / "README.md") == (
         "At least once, always. Exactly once with a sink that replaces its output of a (query, batch id), as long as "
-        "no lock of the batch was lost (a restart within the session; losses are logged and counted) and every attempt "
-        "decides a record alike. A sink that skips a batch id it knows may also repeat records when isolation cut that "
-        "batch, when a lock was lost, or when outcomes changed between attempts."
+        "no lock of the batch was lost (a restart within the session; losses are logged and counted); where rows "
+        "decide, also with `outputOnReplay=replaces`, or with attempts that decide a record alike. A sink that skips a "
+        "batch id it knows may also repeat records when isolation cut that batch, when a lock was lost, or when "
+        "outcomes changed between attempts."
     )
 
 

@@ -40,6 +40,57 @@ def test_while_the_log_cannot_be_read_nothing_is_a_gap_nothing_is_evidence_and_n
     assert gaps.holds_any([Held(*WHERE, 5, 9)], read_committed=False)
 
 
+def test_what_the_log_as_seen_now_does_not_reach_is_no_gap(cluster):
+    gaps = Gaps(cluster)
+    cluster.gaps = {97}
+    for held in (Held(*WHERE, 100, 109), Held(*WHERE, 150, 150)):
+        assert gaps.among([held], read_committed=False) == ()
+    cluster.stable = {("orders", 0): 95}
+    assert gaps.among([Held(*WHERE, 96, 98)], read_committed=True) == ()
+
+
+def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
+    gaps = Gaps(cluster)
+    cluster.gaps = {98, 101}
+    held = Held(*WHERE, 98, 102)
+    assert [(g.first, g.last) for g in gaps.among([held], read_committed=False)] == [(98, 98)]
+    assert gaps.among([held], read_committed=False) == (), "after a while"
+    cluster.move("orders", 200)
+    now_s += AFTER_ERROR_S
+    found = {(g.first, g.last) for g in gaps.among([held], read_committed=False)}
+    assert found == {(98, 98), (101, 101)}
+    assert gaps.among([held], read_committed=False) == (), "looked at once"
+
+
+def test_what_was_removed_from_the_log_is_lost_and_no_gap(cluster):
+    cluster.move("orders", 100, start=50)
+    gaps = Gaps(cluster)
+    assert gaps.among([Held(*WHERE, 30, 39)], read_committed=False) == ()
+    assert gaps.among([Held(*WHERE, 45, 54)], read_committed=False) == ()
+
+
+def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(cluster, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
+    cluster.add("broken", 3, end=100)
+    cluster.unreadable = {("broken", 0), ("broken", 1), ("broken", 2)}
+    broken = [Held("broken", "B", partition, 0, 0) for partition in range(3)]
+    cluster.gaps = {5}
+    gaps = Gaps(cluster)
+    for offset in range(4):
+        gaps.among([*broken, Held(*WHERE, offset, offset)], read_committed=False)
+    assert [(g.first, g.last) for g in gaps.among([*broken, Held(*WHERE, 5, 5)], read_committed=False)] == [(5, 5)]
+    assert gaps.holds_any([*broken, Held(*WHERE, 6, 6)], read_committed=False)
+    looks = len(cluster.read)
+    gaps.among(broken, read_committed=False)
+    assert len(cluster.read) == looks, "members wait for the answer"
+    now_s += AFTER_ERROR_S
+    gaps.among(broken, read_committed=False)
+    assert len(cluster.read) == looks + 1, "one of them after a while"
+
+
 def test_a_plan_may_begin_with_many_gaps(cluster):
     cluster.gaps = set(range(50))
     gaps = Gaps(cluster)
@@ -104,6 +155,56 @@ def test_a_record_that_was_set_aside_and_does_not_exist_is_archived_and_never_tr
     aside, archived, _ = state(running)
     assert aside == [(3, 3), (5, 9)]
     assert archived >= 1
+
+
+def fail_until_set_aside(running, topic, member):
+    for attempt in range(3):
+        running.join(
+            member,
+            topics=(topic,),
+            process=f"{member}-{attempt}",
+            starting_offsets="earliest",
+            configs={"share.delivery.count.limit": "2"},
+        )
+        number = running.next(member=member, max_records=1).number if attempt == 0 else number  # noqa: F821
+        running.use(number, member)
+    return number
+
+
+@pytest.mark.parametrize("goes", ["deleted", "made anew"])
+def test_a_record_set_aside_in_a_topic_that_went_starves_no_trial_of_others(running, cluster, goes):
+    cluster.move("orders", 1)
+    cluster.add("other", end=1)
+    fail_until_set_aside(running, "other", "m2")
+    cluster.delete("other")
+    if goes == "made anew":
+        cluster.add("other")
+    number = fail_until_set_aside(running, "orders", "m1")
+    plan = None
+    for end in range(2, 6):
+        cluster.move("orders", end)
+        plan = running.next(number, max_records=10)
+        if plan.trial:
+            break
+        number = plan.number
+        running.use(number)
+    assert plan.trial and [(r.first, r.last) for p in plan.partitions for r in p.ranges] == [(0, 0)]
+
+
+def test_a_gap_that_another_topic_of_the_name_has_archives_nothing(running, cluster):
+    number = fail_alone(running)
+    existing, topic_id = cluster.existing, cluster.found["orders"].topic_id
+
+    def made_anew_before_it_is_read(*args, **kwargs):
+        if cluster.found["orders"].topic_id == topic_id:
+            cluster.delete("orders")
+            cluster.add("orders", end=100)
+        cluster.gaps = set(range(10))
+        return existing(*args, **kwargs)
+
+    cluster.existing = made_anew_before_it_is_read
+    running.next(number, max_records=10)
+    assert state(running)[0] == [(0, 9)]
 
 
 def test_the_log_is_not_read_while_nothing_is_set_aside(running, cluster):

@@ -5,7 +5,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from coordinator.protocol.errors import InvalidKafkaConfig
-from coordinator.protocol.librdkafka import new_client
+from coordinator.protocol.librdkafka import LONGEST_POLL_S, Silence, new_client
 
 SECRET = "s3cret"
 OURS = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "unused"}
@@ -44,3 +44,22 @@ def test_keys_that_are_right_alone_are_said_to_be_several():
 
     with pytest.raises(InvalidKafkaConfig, match="several"):
         new_client(refuses, OURS)
+
+
+def test_silence_is_counted_from_the_last_that_came():
+    now = [100.0]
+    silence = Silence(lambda: now[0])
+    for _ in range(3):
+        now[0] += 0.5
+        silence.lasts_s()
+    assert silence.lasts_s() == 1.5
+    silence.ends()
+    now[0] += 0.5
+    assert silence.lasts_s() == 0.5
+
+
+def test_a_process_that_stood_still_between_two_polls_does_not_take_it_for_the_brokers_silence():
+    now = [100.0]
+    silence = Silence(lambda: now[0])
+    now[0] += 3_600.0
+    assert silence.lasts_s() == LONGEST_POLL_S

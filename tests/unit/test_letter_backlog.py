@@ -7,7 +7,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition, TopicIdPartition
-from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Due, coalesced, look
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 from tests.unit.rules.source_driver import played
@@ -48,7 +48,7 @@ def test_a_look_sees_what_waits_with_what_the_letters_are_to_say(group):
 
 @pytest.mark.parametrize("most", [1, 2, 7, 31, 34, 35, 36])
 def test_looks_one_after_the_other_see_each_record_once(group, monkeypatch, most):
-    monkeypatch.setattr(letter_backlog, "MOST_RECORDS", most)
+    monkeypatch.setattr(group_backlog, "MOST_RECORDS", most)
     found, place = [], BEGINNING
     while place is not None:
         backlog = looked(group, place)
@@ -60,7 +60,7 @@ def test_looks_one_after_the_other_see_each_record_once(group, monkeypatch, most
 
 
 def test_a_look_takes_so_many_runs_at_most(group, monkeypatch):
-    monkeypatch.setattr(letter_backlog, "MOST_RUNS", 2)
+    monkeypatch.setattr(group_backlog, "MOST_RUNS", 2)
 
     first = looked(group)
     second = looked(group, first.reached)
@@ -89,9 +89,9 @@ def test_a_group_that_is_not_there_has_no_backlog():
 def test_what_is_filed_is_archived_in_this_incarnation_only(group):
     letters = [LettersFiled(topic_id=TOPIC_ID, partition=1, first=0, last=9, delivery_count=5)]
 
-    played(group, letter_backlog.file("another", letters))
+    played(group, group_backlog.file("another", letters))
     assert group.partition(1).archiving_count == 10
-    played(group, letter_backlog.file(group.group.incarnation, letters))
+    played(group, group_backlog.file(group.group.incarnation, letters))
     assert group.partition(1).archiving_count == 0
 
 

@@ -12,9 +12,8 @@ from coordinator.dead_letters.record_format import origin_of
 from coordinator.dead_letters.source_records import Absent, Original, Why
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.service.brokers import deleted_topics as gone_topics
-from coordinator.service.dead_letters import group_worker as letter_desk
-from coordinator.service.dead_letters import letters
+from coordinator.service.brokers import deleted_topics
+from coordinator.service.dead_letters import group_worker, letters
 from coordinator.service.dead_letters.group_worker import Desk, Left
 from coordinator.service.process.rate_limited_log import SeldomLog
 from tests.support.fake_cluster import FakeCluster
@@ -95,14 +94,14 @@ def cluster():
 def log(monkeypatch):
     standing_in = Log()
     monkeypatch.setattr(letters, "Originals", standing_in)
-    monkeypatch.setattr(gone_topics, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(deleted_topics, "PAUSES_S", (0.0,))
     return standing_in
 
 
 @pytest.fixture
 def queue(monkeypatch):
     standing_in = Queue()
-    monkeypatch.setattr(letter_desk, "LetterWriter", standing_in)
+    monkeypatch.setattr(group_worker, "LetterWriter", standing_in)
     return standing_in
 
 
@@ -151,8 +150,8 @@ def test_a_pass_writes_and_files_everything(group, desk, queue):
 
 
 def test_small_looks_and_chunks_write_each_letter_once(group, desk, queue, monkeypatch):
-    monkeypatch.setattr(letter_desk, "CHUNK_LETTERS", 3)
-    monkeypatch.setattr(letter_desk.letter_backlog, "MOST_RECORDS", 7)
+    monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 3)
+    monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 7)
     reject(group)
 
     assert desk.work() is Left.NOTHING
@@ -174,7 +173,7 @@ def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, desk, queue)
 
 
 def test_after_a_failure_only_a_few_letters_are_tried(group, desk, queue, monkeypatch):
-    monkeypatch.setattr(letter_desk, "PROBE_LETTERS", 2)
+    monkeypatch.setattr(group_worker, "PROBE_LETTERS", 2)
     reject(group)
     queue.fates = {0: Written(Fate.PASSING, "x"), 1: Written(Fate.PASSING, "x")}
     desk.work()
@@ -195,8 +194,8 @@ def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, desk, queu
 
 @pytest.mark.parametrize("copy", ["true", "false"])
 def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group, desk, queue, monkeypatch, copy):
-    monkeypatch.setattr(letter_desk, "CHUNK_LETTERS", 2)
-    monkeypatch.setattr(letter_desk.letter_backlog, "MOST_RECORDS", 5)
+    monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
+    monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 5)
     reject(group, copy_record_enable=copy)
     queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
 
@@ -205,7 +204,7 @@ def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group
 
 
 def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, desk, queue, monkeypatch):
-    monkeypatch.setattr(letter_desk, "CHUNK_LETTERS", 2)
+    monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
     reject(group)
     queue.of_offset = {4: Written(Fate.CANT_HEAL, "INVALID_RECORD")}
 

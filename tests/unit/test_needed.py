@@ -4,13 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.records import UnreadableRecord
+from coordinator.state_log.placement import PLACEMENT_KEY
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
     GroupRecordKey,
     GroupSnapshotKey,
+    GroupSnapshotPartKey,
+    ShareSnapshotKey,
     ShareUpdateKey,
     encode_key,
+    group_of,
 )
 from coordinator.state_log.retention import JUST_TAKEN, Needed
 from tests.support.state_records import TOPIC_ID
@@ -27,7 +30,7 @@ def snapshot(group_id="billing"):
 def needed(*keys):
     found = Needed()
     for offset, key in keys:
-        found.add(key, offset)
+        found.add(key, b"x", offset)
     return found
 
 
@@ -37,7 +40,7 @@ def test_of_an_empty_partition_nothing_is_needed():
 
 
 def test_a_group_is_needed_from_its_first_record_on_whatever_that_is():
-    for key in (record(), encode_key(GroupOwnerKey("billing")), encode_key(ShareUpdateKey("billing", TOPIC_ID, 0))):
+    for key in (record(), encode_key(GroupOwnerKey("billing"))):
         assert needed((3, key), (4, record())).lowest() == 3
 
 
@@ -52,16 +55,16 @@ def owned(group_id="billing"):
 def test_who_took_a_group_that_was_never_made_is_needed_for_a_while_only():
     found = needed((0, owned("refused")), (1, record()))
     assert found.lowest() == 0
-    found.add(snapshot(), JUST_TAKEN)
+    found.add(snapshot(), b"x", JUST_TAKEN)
     assert (found.lowest(), found.first_groups(1)) == (JUST_TAKEN, frozenset())
 
 
 def test_who_took_a_group_is_needed_as_long_as_its_first_record():
     found = needed((0, owned()), (1, owned()), (2, record()), (3, record("shipping")), (2 * JUST_TAKEN, record("x")))
     assert found.lowest() == 1
-    found.add(owned(), 2 * JUST_TAKEN + 1)
+    found.add(owned(), b"x", 2 * JUST_TAKEN + 1)
     assert found.lowest() == 1
-    found.add(snapshot(), 2 * JUST_TAKEN + 2)
+    found.add(snapshot(), b"x", 2 * JUST_TAKEN + 2)
     assert found.lowest() == 3
 
 
@@ -71,7 +74,7 @@ def test_the_group_that_is_needed_longest_decides():
     assert found.first_groups(1) == frozenset()
     assert found.first_groups(2) == {"b"}
     assert found.first_groups(6) == {"a", "b"}
-    found.add(snapshot("b"), 8)
+    found.add(snapshot("b"), b"x", 8)
     assert found.lowest() == 5
 
 
@@ -79,19 +82,45 @@ def test_records_of_types_that_a_later_version_writes_are_needed_too():
     assert needed((2, b"\x00\x70" + record("later")[2:]), (4, snapshot("billing"))).lowest() == 2
 
 
-@pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x64\xff"])
-def test_one_that_cannot_be_read_is_needed_and_all_behind_it(key):
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((None, b"hello"), (b"", b"x"), (b"\x00", b"x"), (b"\x00\x64\xff", b"x"), (b"hello", b"x"), (bytes(8), b"x")),
+        *((None, None), (record("nobody"), None), (encode_key(ShareSnapshotKey("nobody", TOPIC_ID, 0)), None)),
+        *((encode_key(ShareUpdateKey("nobody", TOPIC_ID, 0)), b"x"),),
+    ],
+)
+def test_what_is_no_group_s_holds_nothing_back_and_is_counted(key, value):
     found = needed((0, record()), (3, snapshot()))
-    with pytest.raises(UnreadableRecord):
-        found.add(key, 4)
-    assert (found.lowest(), found.read_to) == (3, 4)
+    found.add(key, value, 4)
+    assert (found.lowest(), found.read_to) == (3, 5)
+    found.add(snapshot(), b"", 5)
+    assert (found.lowest(), found.first_groups(9)) == (5, {"billing"})
+    assert found.strays.count == (group_of(key) is None)
+
+
+def test_a_snapshot_in_parts_is_needed_from_its_first_part_on_once_its_mark_is_there():
+    def part(index, sequence=7):
+        return encode_key(GroupSnapshotPartKey("billing", sequence, index))
+
+    found = needed((0, record()), (3, part(0)), (4, part(1)), (6, part(0)), (7, part(1)))
+    assert found.lowest() == 0
+    found.add(snapshot(), b"\x00\x00\x00\x02", 9)
+    assert found.lowest() == 6
+    found.add(snapshot(), b"", 12)
+    assert found.lowest() == 12
+
+
+def test_the_record_that_says_where_groups_are_placed_is_known_and_is_no_stray():
+    found = needed((0, PLACEMENT_KEY), (1, record()), (5, PLACEMENT_KEY))
+    assert (found.placement, found.lowest(), found.strays.count) == (5, 1, 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
 def test_nothing_below_the_lowest_is_what_any_group_loads(writes):
     found, first = Needed(), {}
     for offset, (group_id, is_snapshot) in enumerate(writes):
-        found.add(snapshot(group_id) if is_snapshot else record(group_id), offset)
+        found.add(snapshot(group_id) if is_snapshot else record(group_id), b"x", offset)
         if is_snapshot or group_id not in first:
             first[group_id] = offset
     assert found.read_to == len(writes)

@@ -21,7 +21,9 @@ from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigNotAvailable,
     ConfigOutOfBounds,
+    InvalidTopicPattern,
     ShareGroupError,
+    TopicKept,
     UnknownConfig,
 )
 from share_source.errors import NoSubscription, SeveralSubscriptions
@@ -42,7 +44,7 @@ def test_the_first_program() -> None:
     assert parsed.starting_offsets == "earliest"
     assert parsed.fail_on_data_loss
     assert not parsed.include_headers
-    assert parsed.poll_timeout_ms == 120_000
+    assert parsed.poll_timeout_ms == 300_000
     assert parsed.state_store == "kafka"
     assert parsed.kafka_config == {"bootstrap.servers": "localhost:9092"}
 
@@ -110,10 +112,40 @@ def test_a_topic_name_that_cant_be(text: str) -> None:
         options(subscribe=text)
 
 
-@pytest.mark.parametrize("text", ["", "orders(", "a{99999999999999}"])
-def test_a_pattern_that_is_none(text: str) -> None:
+def test_an_empty_pattern_is_refused() -> None:
     with pytest.raises(InvalidOption, match="subscribePattern"):
+        subscribed(subscribePattern="")
+
+
+@pytest.mark.parametrize(
+    ("text", "construct"),
+    [
+        ("orders(", r"missing \)"),
+        ("a{1001}", r"\{1001\}"),
+        ("(?!internal).*", r"\(\?!"),
+        ("orders(?=-eu)", r"\(\?="),
+        (r"(a+)\1", r"\\1"),
+        ("a++", r"\+\+"),
+        ("(?>a)", r"\(\?>"),
+        ("(.{0,999}.{0,999}.{0,999})" * 100, "too large"),
+        ("a" * 10_001, "longer than 10000 characters"),
+        ("orders\ud800", "no text"),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_is_named_with_what_is_wrong_in_it_and_the_way_out(text, construct) -> None:
+    with pytest.raises(InvalidTopicPattern, match=rf"subscribePattern=.*{construct}.*RE2.*subscribe\.$"):
         subscribed(subscribePattern=text)
+
+
+@pytest.mark.parametrize(
+    "topic", ["share-group-state", "__consumer_offsets", "__transaction_state", "__share_group_state"]
+)
+@pytest.mark.parametrize("text", ["{0}", "orders,{0}"])
+def test_what_kafka_or_sharegroup_keeps_for_itself_is_refused(topic: str, text: str) -> None:
+    with pytest.raises(TopicKept, match=topic):
+        options(subscribe=text.format(topic))
+    with pytest.raises(TopicKept, match=topic):
+        subscribed(assign=f'{{"{topic}": [0]}}')
 
 
 @pytest.mark.parametrize(
@@ -203,8 +235,8 @@ def test_an_unknown_option_names_the_nearest() -> None:
         ("endingOffsetsByTimestamp", "availableNow"),
         ("minOffsetsPerTrigger", "processingTime"),
         ("maxTriggerDelay", "processingTime"),
-        ("fetchOffset.numRetries", "share.coordinator.broker.timeout.ms"),
-        ("fetchOffset.retryIntervalMs", "share.coordinator.broker.timeout.ms"),
+        ("fetchOffset.numRetries", "share.broker.outage.timeout.ms"),
+        ("fetchOffset.retryIntervalMs", "share.broker.outage.timeout.ms"),
         ("group.id", "kafka.group.id"),
         ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("auto.offset.reset", "startingOffsets"),

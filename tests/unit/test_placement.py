@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.state_log.placement import java_hash_code, state_partition_of
+from coordinator.state_log.placement import (
+    PLACEMENT_KEY,
+    decode_placement,
+    encode_placement,
+    java_hash_code,
+    state_partition_of,
+)
+from coordinator.state_log.record_keys import group_of
 
 FROM_THE_JVM = [
     ("", 0, 0, 0),
@@ -33,3 +40,11 @@ def test_a_group_lies_where_kafka_puts_it(group_id, code, of_50, of_7):
 def test_every_group_has_a_partition(group_id, partitions):
     assert 0 <= state_partition_of(group_id, partitions) < partitions
     assert state_partition_of(group_id, 1) == 0
+
+
+def test_the_number_that_is_written_down_is_read_back_and_nothing_else_is_taken_for_it() -> None:
+    assert decode_placement(PLACEMENT_KEY, encode_placement(50)) == 50
+    for key, value in ((None, encode_placement(50)), (b"x", encode_placement(50)), (PLACEMENT_KEY, None)):
+        assert decode_placement(key, value) is None
+    assert decode_placement(PLACEMENT_KEY, b"fifty") is None
+    assert group_of(PLACEMENT_KEY) is None

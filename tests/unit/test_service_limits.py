@@ -17,7 +17,7 @@ from coordinator.client.connection import Connection
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorOverloaded, GroupMaxSizeReached, MaxGroupsReached
-from coordinator.protocol.messages import Done, Heartbeat, JoinGroup
+from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGroup
 from coordinator.protocol.wire import Endpoint, FindCoordinator
 from coordinator.service.process.log_format import JsonLines, TextLines
 from coordinator.service.process.rate_limited_log import INTERVAL_S, SeldomLog
@@ -144,6 +144,22 @@ def is_open(client):
     return True
 
 
+def test_a_process_that_stood_still_cuts_nobody_who_wanted_to_show_the_token_meanwhile(seldom, clock):
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
+        port = server.getsockname()[1]
+        keeper = Doorkeeper(port, seldom, max_connections=3, patience_s=10, clock=clock, look_s=5)
+        stack.callback(keeper.close)
+        client = stack.enter_context(socket.create_connection(server.getsockname()))
+        stack.enter_context(server.accept()[0])
+        keeper.look()
+        clock.now_s += 3_600
+        keeper.look()
+        assert is_open(client)
+        clock.now_s += 5
+        keeper.look()
+        wait_cut(client)
+
+
 def test_a_connection_that_shows_no_token_is_cut_after_a_while_and_no_other(door, clock, said):
     silent, known = door.connect(), door.connect()
     door.greet(peer(known))
@@ -229,7 +245,7 @@ def served(handle, **configs):
         server.shutdown()
 
 
-def test_more_requests_at_once_than_allowed_are_refused_by_name_and_health_is_not():
+def test_more_requests_at_once_than_allowed_are_refused_by_name_and_health_and_heartbeats_are_not():
     entered, leave = threading.Semaphore(0), threading.Event()
 
     def handle(request):
@@ -238,17 +254,21 @@ def test_more_requests_at_once_than_allowed_are_refused_by_name_and_health_is_no
         return Done()
 
     with served(handle, **{"queued.max.requests": "2"}) as (_, connection):
-        threads = [threading.Thread(target=connection.call, args=(HEARTBEAT,)) for _ in range(2)]
+        request = DescribeGroup(group_id="billing")
+        threads = [threading.Thread(target=connection.call, args=(request,)) for _ in range(2)]
         for thread in threads:
             thread.start()
             assert entered.acquire(timeout=60)
         with pytest.raises(CoordinatorOverloaded, match="2 requests at work"):
-            connection.call(HEARTBEAT)
+            connection.call(request)
         assert connection.check_health().ready
+        beat = threading.Thread(target=connection.call, args=(HEARTBEAT,))
+        beat.start()
+        assert entered.acquire(timeout=60), "a heartbeat is never refused: its member would lose its session"
         leave.set()
-        for thread in threads:
+        for thread in (*threads, beat):
             thread.join()
-        assert connection.call(HEARTBEAT) == Done()
+        assert connection.call(request) == Done()
     assert CoordinatorOverloaded.retriable
 
 

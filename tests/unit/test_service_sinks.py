@@ -1,5 +1,7 @@
 """Sinks at the service: opened, staged, and what the log is read for before undecided records are released."""
 
+import json
+
 import pytest
 
 from coordinator.protocol.errors import (
@@ -13,20 +15,25 @@ from coordinator.protocol.errors import (
     InvalidRequest,
     NoPlanToDecide,
     NothingDecided,
+    SinkOutdated,
     StalePlan,
     StaleReceipts,
 )
 from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.runtime.event_loop import Engine
 from coordinator.service.runtime.runtime import Shard
 from coordinator.service.stores.sqlite_store import SqliteStore
+from share_sink.query_batch import parse_batch
+from share_source.plan_offset import plan_offset
 from tests.support.fake_cluster import FakeCluster
 from tests.support.faulty_store import FaultyStore
 from tests.support.running_service import held
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+IMPLICIT = {"share.acknowledgement.mode": "implicit"}
 DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
 
 
@@ -105,6 +112,15 @@ def test_a_sink_of_a_group_that_is_not_there_is_refused_and_makes_none(running):
         open_sink(running, "")
 
 
+def test_a_sink_asks_as_those_do_that_take_no_group(running, monkeypatch):
+    begin(running)
+    asked = []
+    right = running.engine.call
+    monkeypatch.setattr(running.engine, "call", lambda *what, **how: asked.append(how) or right(*what, **how))
+    open_sink(running, **EXPLICIT)
+    assert asked == [{}, {}], "neither claimed, nor looked at as another's"
+
+
 def test_a_sinks_configs_are_checked_before_any_is_set(running):
     begin(running)
     with pytest.raises(ConfigOutOfBounds):
@@ -141,7 +157,7 @@ def test_a_dead_letter_topic_is_made_where_that_is_allowed(running, cluster):
 def test_outcomes_are_staged_durably_and_take_effect_with_the_next_plan(running, cluster, tmp_path):
     cluster.add("dlq.orders")
     number = begin(running, **DLQ)
-    assert stage(running, (0, 3, 1, RELEASE), (4, 5, 1, REJECT)) == OutcomesStaged(staged=6)
+    assert stage(running, (0, 3, 1, RELEASE), (4, 5, 1, REJECT)) == OutcomesStaged(staged=6, attempt=0)
     assert states(running) == ["0-9 ACQUIRED 1"]
     load_again(running, tmp_path)
     assert held(running.next(number)) == {("orders", 0): [(0, 3)]}
@@ -161,31 +177,65 @@ def test_a_staging_that_the_store_refused_is_not_answered_and_is_not_there(runni
     assert (partition.start_offset, partition.archived_total) == (10, 0)
 
 
-def test_stale_rows_and_lost_replacements_are_logged_once_a_batch(running, caplog):
+def test_stale_rows_and_lost_replacements_are_logged_once_a_batch(running, cluster, caplog):
     caplog.set_level("INFO", "coordinator")
-    begin(running)
-    staged = stage(running, (0, 1, 1, ACCEPT), (2, 3, 9, REJECT), query_id="q", batch_id=7, lost_replacements=2)
-    assert staged == OutcomesStaged(staged=2, stale=2, stale_sample=("orders-0@2 (9)",))
+    second_batch(running, cluster)
+    staged = stage(running, (8, 9, 1, REJECT), (10, 11, 1, ACCEPT), query_id="q", batch_id=7, lost_replacements=2)
+    assert staged == OutcomesStaged(staged=2, stale=2, stale_sample=("orders-0@8 (1)",), attempt=0)
     told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("staged:")]
     assert told == ["staged: group=billing query=q batch=7 staged=2 stale=2 lost_replacements=2"]
     caplog.clear()
-    stage(running, (4, 5, 1, ACCEPT))
+    stage(running, (14, 15, 1, ACCEPT))
     assert not [record for record in caplog.records if record.getMessage().startswith("staged:")]
 
 
-def test_refusals_are_named_and_stage_nothing(running):
-    with pytest.raises(GroupIdNotFound):
-        stage(running, (0, 1, 1, ACCEPT))
+def second_batch(running, cluster):
+    """m1 has completed 0 to 9, and reads 10 to 19 in a batch; its plan's number."""
     number = begin(running)
+    cluster.move("orders", 20)
+    number = running.next(number).number
+    running.use(number)
+    return number
+
+
+def test_refusals_are_named_and_stage_nothing(running, cluster):
+    with pytest.raises(GroupIdNotFound, match=r"that of its query's source"):
+        stage(running, (0, 1, 1, ACCEPT))
+    number = second_batch(running, cluster)
     appends = running.store.appends
     with pytest.raises(StaleReceipts):
-        stage(running, (0, 1, 1, REJECT), (2, 2, 2, REJECT), fail_on_stale=True)
+        stage(running, (9, 10, 1, REJECT), fail_on_stale=True)
+    with pytest.raises(NoneHeld):
+        stage(running, (2, 3, 1, REJECT))
+    with pytest.raises(NeverDelivered):
+        stage(running, (10, 10, 1, ACCEPT), (1_000_010, 1_000_010, 1, REJECT))
     with pytest.raises(InvalidRequest):
-        stage(running, (2, 2, 1, REJECT), (0, 1, 1, REJECT))
+        stage(running, (12, 12, 1, REJECT), (10, 11, 1, REJECT))
     assert running.store.appends == appends
     running.next(number)
     with pytest.raises(NoPlanToDecide):
         stage(running, (0, 1, 1, ACCEPT))
+
+
+def test_rows_that_were_read_before_their_topic_was_made_anew_decide_nothing_of_the_new_one(running, cluster):
+    """m1's foreachBatch still works on the old topic's records when m2 has the new one's; its sink is opened then, and
+    names the topic by the id that its batch's plan has for it."""
+    running.join("m1", starting_offsets="earliest", configs=EXPLICIT)
+    running.join("m2", starting_offsets="earliest", configs=EXPLICIT)
+    old = running.next(member="m1")
+    running.use(old.number, "m1")
+    cluster.delete("orders")
+    cluster.add("orders", end=10)
+    new = running.next(member="m2")
+    running.use(new.number, "m2")
+    assert held(new) == {("orders", 0): [(0, 9)]}, "the new topic's"
+    opened = open_sink(running)
+    logged = parse_batch("v1\n{}\n" + json.dumps(plan_offset("billing", "m1", old)))["billing"]
+    assert logged["orders"] != opened.topic_ids["orders"]
+    with pytest.raises(SinkOutdated, match="the topic orders was deleted and created anew"):
+        stage(running, (0, 9, 1, ACCEPT), query_id="q1", topic_ids={**opened.topic_ids, **logged})
+    stage(running, (0, 4, 1, ACCEPT), query_id="q2", topic_ids=opened.topic_ids)
+    assert held(running.next(new.number, "m2")) == {("orders", 0): [(5, 9)]}, "what m2's sink passed over comes again"
 
 
 # --- explicit mode
@@ -233,7 +283,7 @@ def test_while_the_log_cannot_be_read_nothing_is_released(running, cluster, monk
 def test_a_batch_that_no_sink_decided_is_given_back_durably_and_then_fails_by_name(running, tmp_path):
     number = begin(running, **EXPLICIT)
     for count in (2, 3, 4):
-        with pytest.raises(NothingDecided, match=r"its batch was given back as it was"):
+        with pytest.raises(NothingDecided, match=r"the batch was given back as it was"):
             running.next(number)
         load_again(running, tmp_path)
         (run,) = next(iter(running.partitions().values())).runs
@@ -243,6 +293,49 @@ def test_a_batch_that_no_sink_decided_is_given_back_durably_and_then_fails_by_na
         assert [(r.first, r.last, r.delivery_count) for r in plan.partitions[0].ranges] == [(0, 9, count)]
         number = plan.number
         running.use(number)
+
+
+@pytest.mark.parametrize("who", ["the query is started again", "another query is started", "a sink is opened"])
+def test_what_a_batch_passed_over_in_explicit_mode_comes_again_though_the_mode_was_changed_since(
+    running, tmp_path, who
+):
+    """Spark committed the batch, with 0 to 4 in its output; the mode is implicit when the plan is completed."""
+    number = begin(running, **EXPLICIT)
+    stage(running, (0, 4, 1, ACCEPT), query_id="q")
+    if who == "a sink is opened":
+        open_sink(running, **IMPLICIT)
+    else:
+        running.join("m2" if who == "another query is started" else "m1", process="later", configs=IMPLICIT)
+    load_again(running, tmp_path)
+    running.join("m1", process="last")
+    again = running.next(number)
+    assert held(again) == {("orders", 0): [(5, 9)]}
+    running.use(again.number)
+    assert held(running.next(again.number)) == {}, "this batch began in implicit mode: it is accepted"
+
+
+def test_the_log_is_asked_for_what_a_batch_in_explicit_mode_passed_over_though_the_mode_was_changed_since(
+    running, cluster
+):
+    cluster.gaps = {9}
+    number = begin(running, **EXPLICIT)
+    stage(running, (0, 4, 1, ACCEPT))
+    running.join(process="later", configs=IMPLICIT)
+    assert held(running.next(number)) == {("orders", 0): [(5, 8)]}
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_replay_that_decides_anew_holds_alone_where_the_target_replaces_its_output(running, tmp_path, replaces):
+    """The first attempt rejected what the second accepted and wrote; a process loads both."""
+    number = begin(running)
+    stage(running, (0, 4, 1, REJECT), (5, 9, 1, ACCEPT), replaces=replaces)
+    running.join(process="later")
+    running.use(number)
+    stage(running, (0, 9, 2, ACCEPT), replaces=replaces)
+    load_again(running, tmp_path)
+    running.join(process="last")
+    again = running.next(number)
+    assert held(again) == ({} if replaces else {("orders", 0): [(0, 4)]})
 
 
 def test_a_batch_that_no_sink_decided_is_not_read_whole(running, cluster, monkeypatch):

@@ -25,9 +25,10 @@ from coordinator.protocol.messages import (
     StageOutcomes,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from coordinator.service.runtime import runtime as shard
-from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.runtime import runtime
+from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, Shard, one
 from coordinator.service.stores.sqlite_store import SqliteStore
+from coordinator.service.stores.store import StoreDoubtful
 from tests.support.faulty_store import Died, FaultyStore
 
 RECORDS = 1_000
@@ -318,9 +319,37 @@ def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
     service.store.close()
 
 
+def test_a_snapshot_that_always_takes_too_long_is_tried_seldom_and_the_group_is_served_on(tmp_path):
+    service = Service(tmp_path / "state.db", snapshot_after=10)
+    service.create()
+    service.store.snapshot_fault = StoreDoubtful("it takes too long")
+    number = ""
+    for _ in range(40):
+        number = service.ask(acquire(number, 5)).plan.number
+        service.ask(use(number))
+        service.ask(complete(number))
+    assert service.store.snapshots == 1
+    assert service.store.loads <= 3, "not loaded anew in each round"
+    for pause_ms in (SNAPSHOT_AGAIN_MS, 2 * SNAPSHOT_AGAIN_MS):
+        before = service.store.snapshots
+        service.now_ms += pause_ms // 2
+        service.shard.step(service.now_ms)
+        assert service.store.snapshots == before
+        service.now_ms += pause_ms // 2
+        service.shard.step(service.now_ms)
+        service.shard.step(service.now_ms)
+        assert service.store.snapshots == before + 1
+    service.store.snapshot_fault = None
+    service.now_ms += 4 * SNAPSHOT_AGAIN_MS
+    service.shard.step(service.now_ms)
+    service.shard.step(service.now_ms)
+    assert len(list(service.store.load("billing"))) < 30
+    service.store.close()
+
+
 def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch):
     """As staged outcomes are: however many rows are decided one by one, the log does not grow without bounds."""
-    monkeypatch.setattr(shard, "SNAPSHOT_AFTER_BYTES", 10_000)
+    monkeypatch.setattr(runtime, "SNAPSHOT_AFTER_BYTES", 10_000)
     service = Service(tmp_path / "state.db", snapshot_after=500)
     service.create()
     outcomes = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
@@ -421,6 +450,76 @@ def test_heartbeats_that_came_while_another_group_was_loaded_for_long_are_heard_
     slow.shard.step(slow.store.clock_ms)
     assert beat.result(0)
     assert slow.group.partitions["T", 0].acquired_count == 100
+
+
+def beat(service, member="m1"):
+    return service.shard.submit("billing", one(Heartbeat(group_id="billing", member_id=member, member_epoch=1)))
+
+
+def test_a_process_that_was_stopped_for_a_session_ends_nobody_s_session(service):
+    """m1 reads its batch, m2 waits for records; both send heartbeats, which wait like their sender."""
+    service.ask(join("m2", "p2"))
+    service.ask(use(service.ask(acquire(limit=RECORDS)).plan.number))
+    service.now_ms += 46_000
+    beats = [beat(service), beat(service, "m2")]
+    service.shard.step(service.now_ms, unheard_ms=46_000)
+    assert all(each.result(0) for each in beats)
+    assert service.ask(acquire(member="m2")).plan.number == ""
+
+
+def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
+    """Its client found another coordinator meanwhile, which has the group; one that still waits asks again."""
+    claimed = []
+    monkeypatch.setattr(service.store.inner, "claim", claimed.append, raising=False)
+    old = service.shard.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    service.shard.step(service.now_ms + 46_000, unheard_ms=46_000)
+    assert isinstance(old.exception(), CoordinatorNotAvailable) and old.exception().retriable
+    assert claimed == []
+    again = service.shard.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    service.shard.step(service.now_ms + 46_000 + runtime.CLAIM_PAUSE_MS)
+    assert again.result(0) and claimed == ["payments"]
+
+
+def test_sessions_that_are_over_while_nobody_was_heard_live_on_for_a_session_s_time(service):
+    """Its heartbeats come a moment after the engine goes on."""
+    service.ask(use(service.ask(acquire()).plan.number))
+    service.shard.step(service.now_ms + 100_000, unheard_ms=100_000)
+    assert service.group.partitions["T", 0].acquired_count == 100
+    assert service.shard.next_deadline_ms() > service.now_ms + 144_000
+
+
+def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):
+    service.ask(use(service.ask(acquire()).plan.number))
+    service.now_ms += 46_000
+    waits = beat(service)
+    service.shard.step(service.now_ms)
+    assert waits.result(0)
+    assert service.group.partitions["T", 0].acquired_count == 100
+
+
+def test_what_a_load_in_the_same_round_took_ends_no_session(slow):
+    slow.ask(use(slow.ask(acquire()).plan.number))
+    slow.store.load_ms = 60_000
+    slow.shard.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
+    slow.shard.step(slow.store.clock_ms)
+    assert slow.group.partitions["T", 0].acquired_count == 100
+
+
+def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
+    """It lost touch with its fleet: others may have its groups, and hear their members."""
+    service.ask(use(service.ask(acquire()).plan.number))
+    with monkeypatch.context() as patch:
+        patch.setattr(FaultyStore, "is_current", False)
+        service.shard.step(service.now_ms)
+        service.now_ms += 100_000
+        service.shard.step(service.now_ms)
+        assert service.group.partitions["T", 0].acquired_count == 100
+        assert service.shard.next_deadline_ms() > service.now_ms, "it looks again after a while"
+    service.shard.step(service.now_ms)
+    assert service.group.partitions["T", 0].acquired_count == 100
+    service.now_ms += 46_000
+    service.shard.step(service.now_ms)
+    assert service.group.partitions["T", 0].acquired_count == 0
 
 
 def test_an_exception_after_the_replay_leaves_no_group_with_more_in_memory_than_in_the_log(service, monkeypatch):

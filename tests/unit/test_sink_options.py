@@ -41,6 +41,7 @@ def test_all_that_can_be_set() -> None:
         checkpointLocation="checkpoints/billing",
         queryName="billing",
         onStaleReceipt="FAIL",
+        outputOnReplay="Replaces",
         batchId="0",
         batchWrite="2",
         **{
@@ -53,6 +54,7 @@ def test_all_that_can_be_set() -> None:
     )
     assert parsed.archive_path == "s3://archive/billing"
     assert parsed.fail_on_stale
+    assert parsed.replaces
     assert (parsed.batch_id, parsed.batch_write) == (0, 2)
     assert parsed.group_configs == {"errors.deadletterqueue.topic.name": "dlq.billing"}
     assert parsed.coordinator_configs == {"share.state.store": "sqlite"}
@@ -112,7 +114,10 @@ def test_a_mistyped_option_names_the_nearest() -> None:
         options(**{"kafka.sasl.pasword": "x"}).check_kafka_config()
 
 
-@pytest.mark.parametrize(("name", "value"), [("onStaleReceipt", "ignore"), ("batchId", "-1"), ("batchWrite", "x")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("onStaleReceipt", "ignore"), ("outputOnReplay", "overwrites"), ("batchId", "-1"), ("batchWrite", "x")],
+)
 def test_a_wrong_value_is_named(name: str, value: str) -> None:
     with pytest.raises(InvalidOption, match=value) as caught:
         options(**{name: value})

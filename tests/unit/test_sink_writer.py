@@ -8,21 +8,24 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from coordinator.dead_letters.producer import Fate, Written
 from coordinator.dead_letters.record_format import Letter
 from coordinator.dead_letters.source_records import Absent, Original, Why
-from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.errors import BatchTakenUp, BrokerNotReachable
 from coordinator.protocol.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
+from coordinator.protocol.receipt_errors import NeverDelivered
 from share_sink import letters, rejected, sink, writer
 from share_sink.archive.batches import archive_dataset
 from share_sink.columns import Columns
-from share_sink.errors import MissingColumn, OverwriteRefused, UnknownOutcome
+from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefused, UnknownOutcome
 from share_sink.options import SinkOptions
 from share_sink.sink import Sink, open_sink
 from share_sink.writer import Batch, TaskOutcomes, abort_batch, commit_batch, write_task
@@ -43,7 +46,7 @@ class Coordinator:
     def __init__(self) -> None:
         self.staged: list[tuple[StageOutcomes, list[dict[str, Any]]]] = []
         self.opened: list[OpenSink] = []
-        self.answer = OutcomesStaged()
+        self.answer = OutcomesStaged(staged=1, attempt=0)
         self.sink = PLAIN
 
     def call(self, request: Any) -> SinkOpened:
@@ -89,7 +92,7 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     found = Coordinator()
     monkeypatch.setattr(writer, "coordinator_of", lambda options: found)
     monkeypatch.setattr(sink, "coordinator_of", lambda options: found)
-    monkeypatch.setattr(writer, "_incarnations", {})
+    monkeypatch.setattr(writer, "_pins", {})
     return found
 
 
@@ -257,6 +260,22 @@ def test_fail_on_stale_is_the_coordinators_to_do(coordinator: Coordinator) -> No
     assert coordinator.staged[0][0].fail_on_stale
 
 
+@pytest.mark.parametrize("mode", ["", "explicit"])
+def test_the_commit_says_which_mode_its_own_options_have(coordinator: Coordinator, mode: str) -> None:
+    configs = {"share.acknowledgement.mode": f" {mode} "} if mode else {}
+    of = opened(options=replace(OPTIONS, group_configs=configs))
+    commit_batch(of, [task(of, row(0))])
+    assert coordinator.staged[0][0].acknowledgement_mode == mode
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_the_commit_says_what_the_target_does_with_a_replay(coordinator: Coordinator, replaces: bool) -> None:
+    of = opened(options=replace(OPTIONS, replaces=replaces))
+    commit_batch(of, [task(of, row(0))])
+    commit_batch(of, [task(of)])
+    assert [request.replaces for request, _ in coordinator.staged] == [replaces, replaces]
+
+
 def test_stale_rows_are_logged_once_a_batch(coordinator: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
     coordinator.answer = OutcomesStaged(staged=5, stale=9, stale_sample=("orders-0@7 (1)",))
     with caplog.at_level(logging.WARNING, "share_sink"):
@@ -267,9 +286,9 @@ def test_stale_rows_are_logged_once_a_batch(coordinator: Coordinator, caplog: py
     assert "orders-0@7 (1), ..." in record.message
 
 
-def in_run(run_id: str, incarnation: str) -> TaskOutcomes:
+def in_run(run_id: str, incarnation: str, topic_ids: dict[str, str] | None = None) -> TaskOutcomes:
     """What a task says in a run of a query, pinned to what its writer found then."""
-    said = task(opened(SinkOpened(incarnation=incarnation)), row(0))
+    said = task(opened(SinkOpened(incarnation=incarnation, topic_ids=topic_ids or {})), row(0))
     return TaskOutcomes(
         batch=Batch(query_id="q", batch_id=0, run_id=run_id), opened=said.opened, runs=said.runs, rows=said.rows
     )
@@ -279,6 +298,54 @@ def test_a_run_of_a_query_stays_with_the_groups_incarnation_of_its_first_batch(c
     for run_id, incarnation in (("run", "i1"), ("run", "i2"), ("next run", "i2")):
         commit_batch(opened(), [in_run(run_id, incarnation)])
     assert [request.incarnation for request, _ in coordinator.staged] == ["i1", "i1", "i2"]
+
+
+def test_rows_of_a_topic_stay_with_the_topics_id_that_the_run_met_first(coordinator: Coordinator) -> None:
+    """In foreachBatch the writer is opened when the batch was read: a topic made anew has its new id by then."""
+    for run_id, topic_id in (("run", "T"), ("run", "made anew"), ("next run", "made anew")):
+        commit_batch(opened(), [in_run(run_id, "i1", {"orders": topic_id, "unread": "U"})])
+    assert [request.topic_ids for request, _ in coordinator.staged] == [
+        {"orders": "T"},
+        {"orders": "T"},
+        {"orders": "made anew"},
+    ]
+
+
+def test_rows_of_a_topic_go_by_the_id_that_the_batchs_plan_has_for_it(coordinator: Coordinator) -> None:
+    planned = replace(opened(), topic_ids={"orders": "of the plan", "unread": "U"})
+    for topic_id in ("T", "made anew"):
+        commit_batch(planned, [in_run("run", "i1", {"orders": topic_id})])
+    assert [request.topic_ids for request, _ in coordinator.staged] == [{"orders": "of the plan"}] * 2
+
+
+# --- rows that no delivery can have had
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"offset": 1_000_005}, r"orders-0@1000005 \(1\).*no offset from 100 on"),
+        ({"offset": -5}, r"orders-0@-5 \(1\).*offsets begin at 0"),
+        ({"deliveryCount": 0}, r"orders-0@7 \(0\).*delivery counts at 1"),
+        ({"partition": 10}, r"orders-10@7 \(1\).*does not read this partition"),
+        ({"topic": "nosuch"}, r"nosuch-0@7 \(1\).*does not read this partition"),
+    ],
+)
+def test_a_row_of_no_delivery_is_refused_before_a_letter_is_written_for_it(
+    dead_letters: DeadLetters, wrong: dict[str, Any], named: str
+) -> None:
+    known = msgspec.structs.replace(WITH_LETTERS, ends={"orders": {"0": 100}})
+    rows = [row(1, "reject"), {**row(7, "reject"), **wrong}]
+    with pytest.raises(NeverDelivered, match=f"The row of {named}"):
+        task(opened(known), *rows)
+    assert not dead_letters.written
+    task(opened(known), row(1, "reject"), row(99, "reject"))
+    assert len(dead_letters.written) == 2
+
+
+def test_rows_of_a_topic_that_was_made_anew_since_are_the_coordinators_to_refuse() -> None:
+    known = msgspec.structs.replace(PLAIN, ends={"orders": {"0": 1}})
+    assert task(replace(opened(known), topic_ids={"orders": "the one before"}), row(7)).rows == 1
 
 
 def test_an_aborted_batch_stages_nothing_and_its_archive_is_seen_by_nobody(
@@ -292,18 +359,75 @@ def test_an_aborted_batch_stages_nothing_and_its_archive_is_seen_by_nobody(
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_the_archive_is_there_when_the_batch_is_staged(
+def test_the_archive_is_there_when_the_commit_is_done_and_not_before_the_batch_is_staged(
     coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = opened(archive=str(tmp_path))
-    seen: list[int] = []
+    before: list[int] = []
+    attempts = iter((0, 1))
     monkeypatch.setattr(
-        coordinator, "call_with_rows", lambda *_: seen.append(rows_archived(tmp_path)) or OutcomesStaged()
+        coordinator,
+        "call_with_rows",
+        lambda *_: before.append(rows_archived(tmp_path)) or OutcomesStaged(staged=3, attempt=next(attempts)),
     )
-    said = [task(of, row(0, "reject", reason="x")), task(of, row(1), row(2, "reject"))]
-    commit_batch(of, said, 0)
+    commit_batch(of, [task(of, row(0, "reject", reason="x")), task(of, row(1), row(2, "reject"))], 0)
+    assert (before, rows_archived(tmp_path)) == ([0], 2)
     commit_batch(of, [task(of, row(0), row(2, "reject"))], 0)  # the batch again, and the record is accepted now
-    assert seen == [2, 1]
+    assert (before, rows_archived(tmp_path)) == ([0, 2], 1)
+
+
+def test_a_driver_that_is_refused_leaves_its_successors_archive_as_it_is(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped before its commit. Without a dead letter queue the archive has the only copy."""
+    of = opened(archive=str(tmp_path))
+    late = task(of, row(5, "release"), row(6, "reject"))
+    coordinator.answer = OutcomesStaged(staged=1, attempt=1)
+    commit_batch(of, [task(of, row(5, "reject", deliveryCount=2))], 7)
+
+    def refuse(*_: Any) -> OutcomesStaged:
+        raise BatchTakenUp(group_id="billing", row="orders-0@5 (1)")
+
+    monkeypatch.setattr(coordinator, "call_with_rows", refuse)
+    with pytest.raises(BatchTakenUp):
+        commit_batch(of, [late], 7)
+    abort_batch(of, [late])
+    assert archive_dataset(str(tmp_path)).to_table()["offset"].to_pylist() == [5]
+
+
+def test_a_driver_that_dies_between_the_staging_and_the_archive_leaves_the_rows_to_its_replay(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is staged takes effect only when Spark has committed the batch, which it has not: the commit did not end."""
+    of = opened(archive=str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "finish_batch", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            commit_batch(of, [task(of, row(5, "reject"))], 7)
+    assert rows_archived(tmp_path) == 0
+    coordinator.answer = OutcomesStaged(staged=1, attempt=1)
+    commit_batch(of, [task(of, row(5, "reject", deliveryCount=2))], 7)
+    assert rows_archived(tmp_path) == 1
+
+
+def test_rows_of_which_none_is_staged_change_nothing_in_the_archive(coordinator: Coordinator, tmp_path: Path) -> None:
+    of = opened(archive=str(tmp_path))
+    commit_batch(of, [task(of, row(5, "reject"))], 7)
+    coordinator.answer = OutcomesStaged(stale=1)
+    commit_batch(of, [task(of, row(6, "reject"))], 7)
+    assert rows_archived(tmp_path) == 1
+    assert not any((tmp_path / "_staging").rglob("*.parquet"))
+
+
+def test_files_that_the_driver_does_not_see_are_named_before_anything_is_staged(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    of = opened(archive=str(tmp_path))
+    said = task(of, row(5, "reject"))
+    (tmp_path / said.files[0]).unlink()
+    with pytest.raises(ArchiveRowsMissing):
+        commit_batch(of, [said], 7)
+    assert not coordinator.staged
 
 
 def rows_archived(path: Path) -> int:

@@ -181,3 +181,42 @@ def test_each_append_is_synced_to_the_disk(reopen):
     store = reopen()
     assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from coordinator.service.stores.sqlite_store import SqliteStore
+from coordinator.service.stores.store import StoreDoubtful, StoreRefused
+
+store, answered, refused = SqliteStore(Path(sys.argv[1])), [], 0
+list(store.load("billing"))
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # no file of this process may grow beyond
+for number in range(100):
+    if refused == 3:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    record = number.to_bytes(2, "big") * 5_000
+    try:
+        store.append({"billing": [record]})
+        answered.append(record)
+    except (StoreDoubtful, StoreRefused):
+        refused += 1
+        found = [data for _, data in store.load("billing")]
+        assert found[: len(answered)] == answered, "what was answered is there"
+        answered = found  # one that was in doubt may be there, too
+assert refused == 3, refused
+assert [data for _, data in store.load("billing")] == answered
+store.close()
+print(len(answered))
+"""
+
+
+def test_on_a_full_disk_nothing_is_answered_nothing_is_lost_and_it_goes_on_when_there_is_room(path):
+    path.parent.mkdir(parents=True)
+    program = [sys.executable, "-c", ON_A_FULL_DISK, str(path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    store = SqliteStore(path)
+    assert len(list(store.load("billing"))) == int(done.stdout) >= 97
+    store.close()

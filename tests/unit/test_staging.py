@@ -139,13 +139,16 @@ def test_segments_are_cut_where_what_was_said_of_them_changes(
 
 @given(st.lists(verdicts, min_size=1, max_size=5))
 def test_the_last_attempt_counts_and_an_older_one_can_only_veto(attempts: list[Verdict]) -> None:
-    attempts = [verdict._replace(disagrees=False) for verdict in attempts]
+    attempts = [
+        verdict._replace(delivery_count=count, disagrees=False, divided=False) for count, verdict in enumerate(attempts)
+    ]
     known = attempts[0]
     for attempt in attempts[1:]:
         known = later(known, attempt)
     last = attempts[-1]
     agree = len({attempt.outcome for attempt in attempts}) == 1
-    assert known.settled == (last.outcome if agree else RELEASE)
+    assert known.settled(replaces=False) == (last.outcome if agree else RELEASE)
+    assert known.settled(replaces=True) == last.outcome, "of the others nothing is left"
     assert (known.delivery_count, known.not_before_ms, known.reason) == (
         last.delivery_count,
         last.not_before_ms,
@@ -157,12 +160,19 @@ def test_the_last_attempt_counts_and_an_older_one_can_only_veto(attempts: list[V
 def test_attempts_that_agree_settle_on_what_they_said(outcome: AcknowledgeType) -> None:
     first, second = Verdict(1, outcome), Verdict(2, outcome)
     assert later(first, second) == second
-    assert later(first, second).settled == outcome
+    assert {later(first, second).settled(replaces=replaces) for replaces in (False, True)} == {outcome}
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_sinks_of_one_attempt_that_disagree_release_until_another_attempt(replaces: bool) -> None:
+    known = later(later(Verdict(1, ACCEPT), Verdict(1, REJECT)), Verdict(1, REJECT))
+    assert known.settled(replaces=replaces) == RELEASE
+    assert later(known, Verdict(2, REJECT)).settled(replaces=replaces) == (REJECT if replaces else RELEASE)
 
 
 def test_a_third_attempt_does_not_heal_a_disagreement() -> None:
     known = later(later(Verdict(1, ACCEPT), Verdict(2, REJECT)), Verdict(3, REJECT))
-    assert known.settled == RELEASE
+    assert known.settled(replaces=False) == RELEASE
 
 
 def test_a_letter_that_an_earlier_attempt_wrote_is_written() -> None:

@@ -15,6 +15,7 @@ from coordinator.state_log.primitives import tagged_fields, unsigned_varint
 from coordinator.state_log.record_keys import (
     GROUP_RECORD,
     GroupRecordKey,
+    GroupSnapshotPartKey,
     Key,
     ShareSnapshotKey,
     ShareUpdateKey,
@@ -56,12 +57,13 @@ snapshots = st.builds(
 updates = st.builds(
     ShareUpdateValue, epochs, optional(INT32_MAX), optional(INT64_MAX), lists_of_batches, optional(INT32_MAX)
 )
-group_ids = st.text(max_size=300)
+group_ids = st.text(min_size=1, max_size=300)
 topic_ids = st.text().map(derived_topic_id)
 keys = st.one_of(
     st.builds(ShareSnapshotKey, group_ids, topic_ids, epochs),
     st.builds(ShareUpdateKey, group_ids, topic_ids, epochs),
     st.builds(GroupRecordKey, group_ids, offsets),
+    st.builds(GroupSnapshotPartKey, group_ids, offsets, epochs),
 )
 
 
@@ -164,9 +166,17 @@ def test_a_key_type_of_a_later_version_is_unreadable_but_says_whose_it_is() -> N
     assert group_of(later) == "billing"
     with pytest.raises(UnreadableRecord, match=r"share group billing can't be read \(its key is of type 103"):
         decode_key(later)
-    for data in (b"", b"\0", b"\0\0\0\5bill", b"\0\0\xff\xff", b"\0\0\0\1\xff"):
-        with pytest.raises(UnreadableRecord):
-            group_of(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(None, b"", b"\0", b"\0\0\0\5bill", b"\0\0\xff\xff", b"\0\0\0\1\xff", b"\0\0\0\0"),
+        *(b"hello", b'{"order": 7}', bytes(8), b"\x03\xe8\0\7billing", b"\xff\xff\0\7billing", b"billing"),
+    ],
+)
+def test_a_key_that_is_neither_kafkas_nor_ours_is_no_group_s(data: bytes | None) -> None:
+    assert group_of(data) is None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.protocol.errors import FencedMemberEpoch, StalePlan, StaleReceipts, UnknownMemberId
+from coordinator.protocol.receipt_errors import NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
 
@@ -202,4 +203,5 @@ def test_a_late_acknowledgement_is_refused() -> None:
     group.use(group.acquire(plan).plan.number)
     with pytest.raises(StaleReceipts):
         group.stage(rows[1], fail_on_stale=True)
-    assert group.stage(rows[1]).stale == 1
+    with pytest.raises(NoneHeld):
+        group.stage(rows[1])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import acknowledge, fetch, membership
+from coordinator.core.commands import acknowledge, acquire_records, membership
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.protocol.errors import ShareGroupError
@@ -76,12 +76,12 @@ def give_a_count_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_more_than_the_limit(patch: pytest.MonkeyPatch) -> None:
-    right = fetch.PartitionFetch._take
+    right = acquire_records.PartitionFetch._take
 
-    def take(self: fetch.PartitionFetch, segment: Segment) -> int:
+    def take(self: acquire_records.PartitionFetch, segment: Segment) -> int:
         return right(self, segment._replace(last=min(segment.last + 1, self.bounds.end - 1)))
 
-    patch.setattr(fetch.PartitionFetch, "_take", take)
+    patch.setattr(acquire_records.PartitionFetch, "_take", take)
 
 
 def forget_to_append_runs(patch: pytest.MonkeyPatch) -> None:

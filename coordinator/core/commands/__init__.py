@@ -1,7 +1,7 @@
 """What the core can be asked: commands in, records and a reply out.
 
-Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are, except where the answer needs facts that only
-the broker knows: those the service looks up and hands over in the commands of this module. ``decide`` in
+Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are, except where the answer needs facts
+that only the broker knows: those the service looks up and hands over in the commands of this module. ``decide`` in
 :mod:`coordinator.core.decide` takes any of them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coordinator.protocol.messages import Message, PartitionBounds
+from coordinator.protocol.messages import GivenUp, LeftOut, Message, PartitionBounds
 
 
 class TopicPartitions(Message, frozen=True, tag=False):
@@ -73,20 +73,23 @@ class CompletePlan(Message, frozen=True):
 
 class PlanDone(Message, frozen=True):
     """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
-    that all of the plan was given back, with no try counted."""
+    that all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up."""
 
     undecided: bool = False
+    given_up: tuple[GivenUp, ...] = ()
 
 
 class AcquirePlan(Message, frozen=True):
     """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the number
-    in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused."""
+    in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused. ``topics``:
+    more topics of the subscription, of which only losses are to be told; a plan may be no more than that."""
 
     member_id: str
     member_epoch: int
     start: str = ""
     max_records: int | None = None
     bounds: tuple[PartitionBounds, ...] = ()
+    topics: tuple[str, ...] = ()
 
 
 class TakeUpPlan(Message, frozen=True):
@@ -94,7 +97,8 @@ class TakeUpPlan(Message, frozen=True):
     subscribed, for its current topic id). ``gone_topic_ids``: deleted (or created anew) topics,
     ``unsubscribed_topic_ids``: no longer in the query's subscription; their ranges are archived, and released,
     respectively. With
-    ``fail_on_data_loss`` a plan that lost offsets is not marked used: nobody will read it, so it is no delivery."""
+    ``fail_on_data_loss`` a plan that lost offsets is not marked used: nobody will read it, so it is no delivery.
+    ``acknowledgement_mode``: the query's own, which holds for this attempt at its batch; empty: the group's."""
 
     member_id: str
     member_epoch: int
@@ -103,12 +107,27 @@ class TakeUpPlan(Message, frozen=True):
     gone_topic_ids: frozenset[str] = frozenset()
     unsubscribed_topic_ids: frozenset[str] = frozenset()
     fail_on_data_loss: bool = True
+    acknowledgement_mode: str = ""
 
 
 class MoveLogStarts(Message, frozen=True):
     """The log start of these partitions moved (retention, delete-records)."""
 
     starts: tuple[PartitionStart, ...]
+
+
+class ArchiveGoneTopics(Message, frozen=True):
+    """The cluster has no topics of these ids any more: they were deleted. ``ends``: where their logs ended, as far as
+    that was seen. What the group has not told yet of one of them is archived, counted and told."""
+
+    topic_ids: tuple[str, ...]
+    ends: tuple[PartitionStart, ...] = ()
+
+
+class GoneTopicsArchived(Message, frozen=True):
+    """The answer to ArchiveGoneTopics: what nobody holds and nobody will have."""
+
+    lost: tuple[LeftOut, ...] = ()
 
 
 class LettersFiled(Message, frozen=True, tag=False):
@@ -136,6 +155,13 @@ class ArchiveGaps(Message, frozen=True):
 
 class Expire(Message, frozen=True):
     """Time has passed: end sessions and locks whose deadline is over."""
+
+
+class GiveTime(Message, frozen=True):
+    """For ``unheard_ms`` before now the coordinator heard nobody: that was nobody's silence. Sessions and locks go on
+    as if it had not passed, and, unless that was given less than a session before, have a full session timeout."""
+
+    unheard_ms: int
 
 
 class Decision(msgspec.Struct, frozen=True):

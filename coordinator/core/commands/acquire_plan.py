@@ -14,12 +14,13 @@ from coordinator.core.changes import Changes, Outcomes, acquired
 from coordinator.core.commands import AcquirePlan, Decision
 from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
+from coordinator.core.left_out import bounded
 from coordinator.core.members import Member
 from coordinator.core.records import DataLost, PlanAcquired, PlanTakenUp, Record
 from coordinator.core.runs import FRESH, Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import LeftOut, PartitionPlan, Plan, PlanReply
+from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
 from coordinator.protocol.values import TopicIdPartition
 
 MAX_RANGES = 10_000
@@ -42,12 +43,12 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
         raise stale(group, member, start, f"the last completed plan is {group.number_text(member.completed) or 'none'}")
     if pending is not None and (again := _pending_again(group, member, now_ms)) is not None:
         return again
-    acquisition = Acquisition(group, command, now_ms)
+    settled = [] if pending is None else _settle(group, member, now_ms)
+    untold = pending is not None and bool(pending.untold or any(isinstance(record, DataLost) for record in settled))
+    acquisition = Acquisition(group, command, now_ms, must_tell=untold)
     acquisition.choose(member)
     decision = acquisition.decision(member)
-    return (
-        decision if pending is None else Decision((*_settle(group, member, now_ms), *decision.records), decision.reply)
-    )
+    return Decision((*settled, *decision.records), decision.reply)
 
 
 def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
@@ -57,7 +58,7 @@ def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
     reclaim.decide()
     records = reclaim.records()
     if reclaim.data_loss:
-        lost = tuple(reclaim.data_loss)
+        lost = bounded(reclaim.data_loss)
         records.append(DataLost(number=member.newest.number, member_id=member.member_id, lost=lost))
     return records
 
@@ -77,7 +78,8 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision |
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         used=False,
-        untold=(*plan.untold, *reclaim.data_loss),
+        explicit=group.config.is_explicit(),
+        untold=bounded((*plan.untold, *reclaim.data_loss)),
     )
     reply = _plan_reply(group, plan.number, reclaim.kept_plan(), plan.trial)
     return Decision((*reclaim.records(), taken_up), reply)
@@ -89,11 +91,13 @@ def _plan_reply(group: ShareGroup, number: int, partitions: tuple[PartitionPlan,
 
 @dataclass(slots=True)
 class Acquisition:
-    """One plan in the making: what was taken so far, and how much more may be."""
+    """One plan in the making: what was taken so far, and how much more may be. ``must_tell``: the plan that is given up
+    for it has losses to be told."""
 
     group: ShareGroup
     command: AcquirePlan
     now_ms: int
+    must_tell: bool = False
     taken: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
     counts: dict[TopicIdPartition, int] = field(default_factory=dict)
     records: int = 0
@@ -227,7 +231,9 @@ class Acquisition:
         return count
 
     def decision(self, member: Member) -> Decision:
-        if not self.taken:
+        """The plan; one without a record if there are losses to be told, since none may come for a long time."""
+        tells = self._tells()
+        if not (self.taken or tells or self.must_tell):
             return Decision((), PlanReply())
         number = self.group.last_number + 1
         changes, held = Changes(), {}
@@ -243,20 +249,21 @@ class Acquisition:
             member_epoch=member.member_epoch,
             acquired_ms=self.now_ms,
             trial=self.trial,
+            explicit=self.group.config.is_explicit(),
             ranges=tuple(
                 (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments))
                 for key, segments in held.items()
             ),
-            untold=self._untold(),
+            tells=tells,
         )
         reply = _plan_reply(self.group, number, plan_of(self.group, held.items()), self.trial)
         return Decision((plan, *changes.records()), reply)
 
-    def _untold(self) -> tuple[LeftOut, ...]:
-        """What the logs of the topics that this query asks for lost before anybody held it."""
+    def _tells(self) -> tuple[str, ...]:
+        """The topics that this query asks for of which the group has losses to tell, by id (empty: not named any
+        more)."""
         if not self.group.untold:
             return ()
-        topics = {
-            self.group.topic_names[b.topic_id] for b in self.command.bounds if b.topic_id in self.group.topic_names
-        }
-        return tuple(lost for lost in self.group.untold if lost.topic in topics)
+        known = self.group.topic_names
+        names = {known[b.topic_id] for b in self.command.bounds if b.topic_id in known} | set(self.command.topics)
+        return tuple(sorted({lost.topic_id for lost in self.group.untold if lost.topic in names or not lost.topic}))

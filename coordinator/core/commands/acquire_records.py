@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, Outcomes, acquired
 from coordinator.core.commands import Decision
+from coordinator.core.commands.acquire_plan import MAX_RANGES
 from coordinator.core.commands.reclaim_plan import plan_of
 from coordinator.core.isolation import isolation_threshold
 from coordinator.core.records import PlanAcquired
@@ -22,19 +23,20 @@ from coordinator.protocol.values import TopicIdPartition
 
 def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> Decision:
     """Up to ``max_records`` records, each partition's returned ones first, under a lock of
-    share.record.lock.duration.ms from now."""
+    share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges."""
     member = group.member(command.member_id, command.member_epoch)
     taken: dict[TopicIdPartition, list[Segment]] = {}
-    left = command.max_records
+    left, ranges = command.max_records, MAX_RANGES
     for bounds in command.bounds:
         partition = group.partitions.get(TopicIdPartition(bounds.topic_id, bounds.partition))
-        if partition is None or left <= 0:
+        if partition is None or left <= 0 or ranges <= 0:
             continue
-        fetch = PartitionFetch(group, partition, bounds, left, now_ms)
+        fetch = PartitionFetch(group, partition, bounds, left, now_ms, ranges)
         fetch.take()
         if fetch.taken:
             taken[partition.key] = fetch.taken
             left -= fetch.records
+            ranges -= len(fetch.taken)
     if not taken:
         return Decision((), AcquiredReply())
     return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
@@ -74,6 +76,7 @@ class PartitionFetch:
     bounds: PartitionBounds
     max_records: int
     now_ms: int
+    max_ranges: int = MAX_RANGES
     taken: list[Segment] = field(default_factory=list)
     records: int = 0
 
@@ -98,7 +101,7 @@ class PartitionFetch:
         soft = self.group.config.share_acquire_mode == "batch_optimized"
         left, room = self.max_records, self._room
         for segment in returned:
-            if left <= 0 or room <= 0:
+            if left <= 0 or room <= 0 or len(self.taken) >= self.max_ranges:
                 return False
             first, last, run = segment
             throttled = run.tries >= threshold
@@ -127,7 +130,7 @@ class PartitionFetch:
                 segment = Segment(max(first, start_offset), min(segment.last, end - 1), segment.run)
             if segment.first <= segment.last:
                 found.append(segment)
-                if len(found) > self.max_records:
+                if len(found) > min(self.max_records, self.max_ranges):
                     break
         return found
 

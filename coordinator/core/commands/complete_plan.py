@@ -1,8 +1,10 @@
 """Complete a query's plan (design §4.5): Spark has committed the batch, and what sinks staged takes effect.
 
 Of what still carries the plan's number, the last attempt's outcomes count; of the rest implicit mode accepts, explicit
-releases. A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted.
-What would be released below the log start is archived, and told to the query that acquires next: it can't come back.
+releases: the mode that the attempt began with, whatever the group's is by now. Attempts before it can veto that, unless
+its sinks said that their target replaces what those wrote. A sink's reject becomes ARCHIVING, or
+ARCHIVED where its dead letter is written already or none is wanted. What would be released below the log start is
+archived, and told to the query that acquires next: it can't come back.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from functools import partial
 from coordinator.core.changes import Changes, archived, count_records, filed, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, Gap, PlanDone
 from coordinator.core.commands.reclaim_plan import newest_plan
+from coordinator.core.given_up import given_up
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
-from coordinator.core.redelivery import data_lost, released
+from coordinator.core.redelivery import data_lost, query_released
 from coordinator.core.release_backoff import not_before_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
@@ -35,19 +38,19 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
     if number == member.completed:
         return Decision((), PlanDone())
     plan = newest_plan(group, member, number)
-    if nobody_decides(group, member) and command.processed and any(group.carrying(plan)):
+    if nobody_decides(member) and command.processed and any(group.carrying(plan)):
         return _given_back(group, plan)
     completion = _Completion(group, plan, command.gaps, now_ms)
     records = completion.records()
     done = PlanCompleted(
         number=number, member_id=member.member_id, records=completion.decided if command.processed else 0
     )
-    return Decision((*records, done), PlanDone())
+    return Decision((*records, done), PlanDone(given_up=given_up(group, records)))
 
 
-def nobody_decides(group: ShareGroup, member: Member) -> bool:
-    """In explicit mode: no sink has staged anything for this member yet."""
-    return group.config.is_explicit and not member.decides
+def nobody_decides(member: Member) -> bool:
+    """Of a plan in explicit mode: no sink has staged anything for this member yet."""
+    return member.pending is not None and member.pending.explicit and not member.decides
 
 
 def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision:
@@ -81,7 +84,7 @@ class _Completion:
         self._group = group
         self._plan = plan
         self._now_ms = now_ms
-        self._explicit = group.config.is_explicit
+        self._replaces = plan.replaces is True
         self._gaps: dict[TopicIdPartition, list[StagedRun]] = {}
         for gap in gaps:
             key = TopicIdPartition(gap.topic_id, gap.partition)
@@ -93,7 +96,7 @@ class _Completion:
         changes = Changes()
         for partition, segments in self._group.carrying(self._plan):
             said = with_gaps(self._gaps.get(partition.key, []), self._plan.staged.get(partition.key, []))
-            if said or self._explicit:
+            if said or self._plan.explicit or self._plan.spoke:
                 self._put_decided(changes, partition, segments, said)
             else:
                 for first, last, run in segments:
@@ -120,13 +123,17 @@ class _Completion:
 
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
         """The outcome, and what a run becomes that begins at an offset."""
+        is_older = verdict is not None and verdict is not GAP and verdict.delivery_count != run.delivery_count
+        if is_older and self._replaces:
+            verdict = None
         outcome = self._outcome(run, verdict)
         if outcome == AcknowledgeType.RELEASE:
             own = verdict is not None and verdict.outcome == AcknowledgeType.RELEASE
             at_ms = verdict.not_before_ms if verdict is not None and own else None
+            disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
             if at_ms is None and self._group.config.share_release_backoff_ms:
-                return outcome, partial(self._backing_off, run)
-            after = released(run, self._group.config, at_ms)
+                return outcome, partial(self._backing_off, run, disposition)
+            after = query_released(run, self._group.config, at_ms, disposition)
         elif outcome == AcknowledgeType.ACCEPT:
             after = moved(run, Event.COMPLETE)
         elif outcome == AcknowledgeType.REJECT:
@@ -136,18 +143,25 @@ class _Completion:
         return outcome, lambda first: after
 
     def _outcome(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
-        silence = AcknowledgeType.RELEASE if self._explicit else AcknowledgeType.ACCEPT
-        if verdict is None:
-            return silence
         if verdict is GAP:
             return AcknowledgeType.GAP
-        if verdict.delivery_count == run.delivery_count:
-            return AcknowledgeType(verdict.settled)
-        return silence if verdict.settled == silence else AcknowledgeType.RELEASE
+        if verdict is not None and verdict.delivery_count == run.delivery_count:
+            return AcknowledgeType(verdict.settled(replaces=self._replaces))
+        silence = self._silence(run, verdict)
+        agrees = verdict is None or verdict.settled(replaces=False) == silence
+        return silence if agrees else AcknowledgeType.RELEASE
 
-    def _backing_off(self, run: Run, first: int) -> Run:
+    def _silence(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        """What it is that the last attempt passed the record over. In implicit mode it is accepted, unless an attempt
+        before, whose output may be there, passed it over as well, in explicit mode, after it was last named."""
+        plan = self._plan
+        named = -1 if verdict is None else plan.reclaims - (run.delivery_count - verdict.delivery_count)
+        unheard = not self._replaces and named < max(plan.spoke, default=-1)
+        return AcknowledgeType.RELEASE if plan.explicit or unheard else AcknowledgeType.ACCEPT
+
+    def _backing_off(self, run: Run, disposition: Disposition, first: int) -> Run:
         at_ms = not_before_ms(self._group.config, run.releases + 1, first, self._now_ms)
-        return released(run, self._group.config, at_ms)
+        return query_released(run, self._group.config, at_ms, disposition)
 
     def _rejected(self, run: Run, verdict: Verdict | None) -> Run:
         assert verdict is not None

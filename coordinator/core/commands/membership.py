@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.changes import Changes, Outcomes, moved, split_at
-from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire
+from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, GiveTime
+from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import (
+    MOST_BYTES,
     ConfigsAltered,
     DeadlinesPassed,
     EvidenceCleared,
     GroupCreated,
+    LocksRenewed,
     MemberJoined,
+    MemberSeen,
     Record,
     SessionEnded,
     SessionRenewed,
+    TimeGiven,
+    encode_record,
 )
 from coordinator.core.redelivery import consumer_lost_lock, data_lost, is_news, query_lost_lock, released
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, UnknownMemberId
+from coordinator.protocol.errors import (
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    MemberForgotten,
+    SubscriptionTooLarge,
+    UnknownMemberId,
+)
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
 from coordinator.protocol.values import TopicIdPartition
 
@@ -52,11 +64,22 @@ def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision:
     if member is not None and _same_process(group, member, command):
         epoch = member.member_epoch
     else:
-        epoch = 1 if member is None else member.member_epoch + 1
-        records.append(_joined(command, epoch, member))
+        if member is None and command.member_epoch and command.member_epoch <= group.forgotten_epoch:
+            raise MemberForgotten(member_id=command.member_id, group_id=group.group_id)
+        epoch = (group.forgotten_epoch if member is None else member.member_epoch) + 1
+        records.append(_checked_size(group, _joined(command, epoch, member, now_ms)))
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     records.append(SessionRenewed(member_id=command.member_id, deadline_ms=deadline_ms))
     return Decision(tuple(records), _joined_reply(group, epoch))
+
+
+def _checked_size(group: ShareGroup, joined: MemberJoined) -> MemberJoined:
+    """SubscriptionTooLarge for a record, which is kept whole, that would be too large for a store."""
+    size = len(encode_record(joined))
+    if size > MOST_BYTES:
+        who = {"group_id": group.group_id, "member_id": joined.member_id[:80]}
+        raise SubscriptionTooLarge(**who, size_bytes=size, limit_bytes=MOST_BYTES)
+    return joined
 
 
 def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool:
@@ -73,7 +96,7 @@ def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool
     return False
 
 
-def _joined(command: JoinGroup, epoch: int, before: Member | None) -> MemberJoined:
+def _joined(command: JoinGroup, epoch: int, before: Member | None, now_ms: int) -> MemberJoined:
     fenced = () if before is None else (*before.fenced_processes, before.process_id)[-FENCED_PROCESSES_KEPT:]
     return MemberJoined(
         member_id=command.member_id,
@@ -87,6 +110,7 @@ def _joined(command: JoinGroup, epoch: int, before: Member | None) -> MemberJoin
         starting_offsets=command.starting_offsets,
         client_id=command.client_id,
         client_host=command.client_host,
+        seen_ms=now_ms,
     )
 
 
@@ -106,7 +130,10 @@ def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision:
     member = group.member(command.member_id, command.member_epoch)
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     renewed = SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms)
-    return Decision((renewed,), _joined_reply(group, member.member_epoch))
+    records: list[Record] = [renewed]
+    if now_ms - member.seen_ms > group.config.share_member_retention_ms // SEEN_PARTS:
+        records.append(MemberSeen(member_id=member.member_id, seen_ms=now_ms))
+    return Decision(tuple(records), _joined_reply(group, member.member_epoch))
 
 
 def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision:
@@ -119,10 +146,10 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision:
 
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
-    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now."""
+    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then forget what is gone."""
     records: list[Record] = []
     ended: set[str] = set()
-    for member in group.members.values():
+    for member in [group.members[member_id] for member_id in group.sessions]:
         if member.session_deadline_ms is not None and member.session_deadline_ms < now_ms:
             ended.add(member.member_id)
             records.extend(_end_session(group, member, now_ms, left=False))
@@ -140,7 +167,34 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
     records.extend(changes.records())
     if due:
         records.append(DeadlinesPassed(now_ms=now_ms))
+    if group.sweep_is_due(now_ms):
+        records.extend(forget(group, now_ms))
     return Decision(tuple(records), Done())
+
+
+def give_time(group: ShareGroup, command: GiveTime, now_ms: int) -> Decision:
+    """See :class:`~coordinator.core.commands.GiveTime`. A full session's time is given once in a session's time, so
+    that those who are gone lose what they hold also where nobody is heard again and again."""
+    until_ms = group.time_given_until_ms + command.unheard_ms
+    full_ms = 0
+    if now_ms >= until_ms:
+        until_ms = full_ms = now_ms + group.config.share_session_timeout_ms
+
+    def later_ms(deadline_ms: int) -> int:
+        return max(deadline_ms + command.unheard_ms, full_ms)
+
+    records: list[Record] = [
+        SessionRenewed(member_id=member.member_id, deadline_ms=later_ms(member.session_deadline_ms))
+        for member in group.members.values()
+        if member.session_deadline_ms is not None
+    ]
+    changes = Changes()
+    for plan in group.plans.values():
+        for partition, (first, last, run) in [] if plan.query else _held(group, plan):
+            if run.deadline_ms is not None:
+                changes.put(partition.key, first, last, run._replace(deadline_ms=later_ms(run.deadline_ms)))
+    records += [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in changes.records()]
+    return Decision((*records, TimeGiven(until_ms=until_ms)), Done())
 
 
 def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from coordinator.core.changes import Changes, moved
-from coordinator.core.commands import ArchiveGaps, Decision, InitializePartitions, MoveLogStarts
+from coordinator.core.commands import (
+    ArchiveGaps,
+    ArchiveGoneTopics,
+    Decision,
+    GoneTopicsArchived,
+    InitializePartitions,
+    MoveLogStarts,
+)
+from coordinator.core.left_out import bounded
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, TopicRegistered
-from coordinator.core.redelivery import data_lost
+from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, TopicGone, TopicRegistered
+from coordinator.core.redelivery import data_lost, end_unknown, left_out_entry
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import Done
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import Done, LeftOut
 from coordinator.protocol.values import TopicIdPartition
 
 
@@ -18,7 +27,7 @@ def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_
     records: list[Record] = [
         TopicRegistered(topic=t.topic, topic_id=t.topic_id)
         for t in command.topics
-        if group.topics.get(t.topic) != t.topic_id
+        if group.topics.get(t.topic) != t.topic_id or t.topic_id in group.gone
     ]
     records += [
         PartitionInitialized(topic_id=s.topic_id, partition=s.partition, start_offset=s.start_offset)
@@ -33,21 +42,51 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
     is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up; what
     nobody held, to the query that acquires next (a group without queries passes over it, as in Kafka)."""
     records: list[Record] = []
+    lost: list[tuple[TopicIdPartition, Segment]] = []
     for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
         partition = group.partitions.get(TopicIdPartition(topic_id, index))
         if partition is None or log_start <= max(partition.start_offset, partition.log_start):
             continue
-        changes = Changes()
-        lost: list[tuple[TopicIdPartition, Segment]] = []
-        for segment in partition.runs.between(partition.start_offset, log_start - 1):
-            if segment.run.state == RecordState.AVAILABLE:
-                lost.append((partition.key, segment))
-                changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.LOG_START))
-        if partition.end_offset < log_start:
-            lost.append((partition.key, Segment(partition.end_offset, log_start - 1, FRESH)))
-        records += [*changes.records(), *data_lost(group, lost)]
+        changes, of_partition = _lost_below(partition, log_start)
+        lost += of_partition
+        records += changes.records()
         records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
-    return Decision(tuple(records), Done())
+    return Decision((*records, *data_lost(group, lost)), Done())
+
+
+def archive_gone_topics(group: ShareGroup, command: ArchiveGoneTopics, now_ms: int) -> Decision:
+    """As if the logs began where they ended: what is AVAILABLE, and what was never acquired, is archived, counted and
+    told; ACQUIRED records are their holders' to decide, and are lost when these give them back. Once for each id."""
+    ends = {TopicIdPartition(end.topic_id, end.partition): end.start_offset for end in command.ends}
+    gone = [i for i in command.topic_ids if i in group.topic_names and i not in group.gone]
+    records: list[Record] = []
+    lost: list[tuple[TopicIdPartition, Segment]] = []
+    unknown: list[LeftOut] = []
+    for key, partition in group.partitions.items():
+        if key.topic_id not in gone:
+            continue
+        log_end = max(partition.end_offset, ends.get(key, 0))
+        changes, of_partition = _lost_below(partition, log_end)
+        lost += of_partition
+        unknown += [] if key in ends else [end_unknown(group, partition)]
+        records += changes.records()
+        records.append(LogStartMoved(topic_id=key.topic_id, partition=key.partition, log_start=log_end))
+    records += [*data_lost(group, lost, unknown), *(TopicGone(topic_id=topic_id) for topic_id in gone)]
+    named = (left_out_entry(group, key, first, last, "data_loss") for key, (first, last, _) in lost)
+    return Decision(tuple(records), GoneTopicsArchived(lost=bounded((*named, *unknown))))
+
+
+def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, list[tuple[TopicIdPartition, Segment]]]:
+    """What nobody holds below the log start, and the changes that archive it."""
+    changes = Changes()
+    lost: list[tuple[TopicIdPartition, Segment]] = []
+    for segment in partition.runs.between(partition.start_offset, log_start - 1):
+        if segment.run.state == RecordState.AVAILABLE:
+            lost.append((partition.key, segment))
+            changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.LOG_START))
+    if partition.end_offset < log_start:
+        lost.append((partition.key, Segment(partition.end_offset, log_start - 1, FRESH)))
+    return changes, lost
 
 
 def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision:

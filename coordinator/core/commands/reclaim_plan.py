@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from coordinator.core.changes import Changes, moved, split_at
 from coordinator.core.commands import Decision, TakeUpPlan
 from coordinator.core.isolation import isolation_class, slice_size
+from coordinator.core.left_out import bounded
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import EvidenceCleared, PlanTakenUp, Record
-from coordinator.core.redelivery import at_limit, failed_alone, is_news, set_aside, trial_failed
+from coordinator.core.redelivery import at_limit, failed_alone, is_news, left_out_entry, set_aside, trial_failed
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import StalePlan
@@ -36,6 +37,10 @@ def newest_plan(group: ShareGroup, member: Member, number: int) -> AcquiredPlan:
 
 def stale(group: ShareGroup, member: Member, number: int, reason: str) -> StalePlan:
     """The error that refuses this plan or start, by name."""
+    if member.newest is None:
+        reason += (
+            ", since the group does not know this query (share.member.retention.ms: it may have been away for longer)"
+        )
     return StalePlan(number=group.number_text(number) or "(initial)", member_id=member.member_id, reason=reason)
 
 
@@ -53,18 +58,24 @@ def take_up_plan(group: ShareGroup, command: TakeUpPlan, now_ms: int) -> Decisio
     reclaim = _reclaim(group, command, member, plan, now_ms)
     reclaim.unsubscribed = command.unsubscribed_topic_ids
     reclaim.decide()
-    data_loss = (*(plan.data_loss if _told_now(plan, member) else ()), *plan.untold, *reclaim.data_loss)
+    # Of a topic that is gone all is told at once, not only what the plan had of it.
+    of_gone = [lost for lost in group.untold if lost.topic_id in command.gone_topic_ids]
+    told = plan.data_loss if _told_now(plan, member) else ()
+    data_loss = bounded((*told, *plan.untold, *reclaim.data_loss, *of_gone))
+    left_out = bounded(reclaim.left_out)
     failing = bool(data_loss) and command.fail_on_data_loss
     taken_up = PlanTakenUp(
         number=plan.number,
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         used=not failing,
+        explicit=group.config.is_explicit(command.acknowledgement_mode),
         data_loss=data_loss,
-        left_out=tuple(reclaim.left_out),
+        left_out=left_out,
+        tells=tuple(sorted({lost.topic_id for lost in of_gone})),
     )
     records = (*reclaim.records(), taken_up)
-    return Decision(records, _reply(group, plan, reclaim.kept_plan(), tuple(reclaim.left_out), data_loss))
+    return Decision(records, _reply(group, plan, reclaim.kept_plan(), left_out, data_loss))
 
 
 def _take_up_empty(group: ShareGroup, command: TakeUpPlan, member: Member, number: int, now_ms: int) -> Decision:
@@ -75,7 +86,7 @@ def _take_up_empty(group: ShareGroup, command: TakeUpPlan, member: Member, numbe
     back = _reclaim(group, command, member, member.newest, now_ms)
     back.unsubscribed = frozenset(topic_id for topic_id, _, _ in member.newest.ranges)
     back.decide()
-    data_loss = (*member.newest.untold, *back.data_loss)
+    data_loss = bounded((*member.newest.untold, *back.data_loss))
     taken_up = PlanTakenUp(
         number=number,
         member_id=member.member_id,
@@ -175,26 +186,27 @@ class Reclaim:
         self._cut()
 
     def _say_lost(self, key: TopicIdPartition, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
-        """Ranges that no longer carry the number: another member took them, or they were decided."""
-        topic = self.group.topic_names[key.topic_id]
-        archived = [(o.first, o.last) for o in self.plan.untold if (o.topic, o.partition) == (topic, key.partition)]
-        at = iter(sorted([*held, *archived]))
-        known = next(at, None)
+        """Ranges that no longer carry the number: another member took them, or they were decided. Where the plan's
+        losses are summed up, all between their first and last one passes for lost by the log."""
+        archived = [(o.first, o.last) for o in self.plan.untold if (o.topic_id, o.partition) == key]
+        reached = -1
+        known = iter(sorted([*held, *archived]))
+        at = next(known, None)
         for first, last in ranges:
             while first <= last:
-                while known is not None and known[1] < first:
-                    known = next(at, None)
-                if known is not None and known[0] <= first:
-                    first = known[1] + 1
+                while at is not None and at[0] <= first:
+                    reached, at = max(reached, at[1]), next(known, None)
+                if first <= reached:
+                    first = reached + 1
                     continue
-                end = last if known is None else min(last, known[0] - 1)
-                self.left_out.append(self._left_out(key, first, end, "lost"))
+                end = last if at is None else min(last, at[0] - 1)
+                self._leave(key, first, end, "lost")
                 first = end + 1
 
     def _sort_out(self, key: TopicIdPartition, segment: Segment, log_start: int) -> None:
         first, last, run = segment
         if key.topic_id in self.gone or last < log_start:
-            self.data_loss.append(self._left_out(key, first, last, "data_loss"))
+            self.data_loss.append(left_out_entry(self.group, key, first, last, "data_loss"))
             self.changes.put(key, first, last, moved(run, Event.LOG_START))
         elif key.topic_id in self.unsubscribed:
             self._leave_out(key, segment, moved(run, Event.CUT, acquisition=None), "unsubscribed")
@@ -254,11 +266,10 @@ class Reclaim:
 
     def _leave_out(self, key: TopicIdPartition, segment: Segment, run: Run, reason: str) -> None:
         self.changes.put(key, segment.first, segment.last, run)
-        self.left_out.append(self._left_out(key, segment.first, segment.last, reason))
+        self._leave(key, segment.first, segment.last, reason)
 
-    def _left_out(self, key: TopicIdPartition, first: int, last: int, reason: str) -> LeftOut:
-        topic = self.group.topic_names[key.topic_id]
-        return LeftOut(topic=topic, partition=key.partition, first=first, last=last, reason=reason)
+    def _leave(self, key: TopicIdPartition, first: int, last: int, reason: str) -> None:
+        self.left_out.append(left_out_entry(self.group, key, first, last, reason))
 
     def kept_plan(self) -> tuple[PartitionPlan, ...]:
         return plan_of(self.group, ((key, sorted(held, key=_first)) for key, held in self.kept.items()))

@@ -2,7 +2,8 @@
 
 The rows' receipts say which plan: a run is staged on the live plan that carries its offset at its delivery count. Rows
 of an earlier attempt of such a plan say that their driver was replaced, and must not commit what it wrote: it is
-refused. All else is stale: counted, left out, and no reason to fail, unless the sink asks for that.
+refused. So is a row that no delivery of the group can have had. All else is stale: counted, left out, and no reason to
+fail, unless the sink asks for that, or no row at all is held though the query has lost nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from coordinator.protocol.errors import (
     TooManyRejects,
 )
 from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun, TopicIdPartition
 
 SAMPLE = 5
@@ -40,8 +42,8 @@ JUDGED_FROM = 100
 
 
 def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> Decision:
-    """See :class:`~coordinator.protocol.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide, BatchTakenUp,
-    StaleReceipts, TooManyRejects; then nothing is staged."""
+    """See :class:`~coordinator.protocol.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide,
+    NeverDelivered, BatchTakenUp, StaleReceipts, NoneHeld, TooManyRejects; then nothing is staged."""
     if not group.exists:
         raise GroupIdNotFound(group_id=group.group_id)
     _check_pins(group, command)
@@ -49,15 +51,19 @@ def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> De
     plans = _deciding(group)
     if not plans and command.partitions:
         raise NoPlanToDecide(group_id=group.group_id)
-    found = _Matching(group, command.query_id, now_ms)
+    found = _Matching(group, command, now_ms)
     for outcomes in command.partitions:
         found.match(outcomes)
     if found.stale and command.fail_on_stale:
         raise StaleReceipts(group_id=group.group_id, count=found.stale, sample=", ".join(found.sample))
+    if found.stale and not found.staged and _lost_nothing(group, command.query_id):
+        raise NoneHeld(group_id=group.group_id, count=found.stale, sample=", ".join(found.sample))
     _check_ratio(group, found)
-    reply = OutcomesStaged(staged=found.staged, stale=found.stale, stale_sample=tuple(found.sample))
+    reply = OutcomesStaged(
+        staged=found.staged, stale=found.stale, stale_sample=tuple(found.sample), attempt=found.attempt
+    )
     staged = list(found.records())
-    return Decision((*staged, *_silent(group, plans, command.query_id, {each.number for each in staged})), reply)
+    return Decision((*staged, *_silent(group, plans, command, {each.number for each in staged})), reply)
 
 
 def _check_pins(group: ShareGroup, command: StageOutcomes) -> None:
@@ -76,6 +82,11 @@ def _check_order(command: StageOutcomes) -> None:
     for outcomes in command.partitions:
         reached = -1
         for run in outcomes.runs:
+            if run.first < 0 or run.delivery_count < 1:
+                row = _receipt(outcomes, run, run.first)
+                raise NeverDelivered(
+                    group_id=command.group_id, row=row, reason="offsets begin at 0, and delivery counts at 1"
+                )
             if not reached < run.first <= run.last or run.outcome not in _OUTCOMES:
                 raise InvalidRequest(what=f"outcome {run.outcome:d} of {run.first}-{run.last}, after {reached}")
             reached = run.last
@@ -87,22 +98,64 @@ def _deciding(group: ShareGroup) -> list[AcquiredPlan]:
     return [plan for plan in pending if plan is not None and plan.used]
 
 
+def _lost_nothing(group: ShareGroup, query_id: str) -> bool:
+    """Whether the queries that rows may be of, by Spark's id or, where none has it, all, hold their batches whole."""
+    queries = [member for member in group.members.values() if member.query]
+    its = [member for member in queries if query_id and member.query_id == query_id] or queries
+    return all(_is_whole(group, member.pending) for member in its if member.pending is not None)
+
+
+def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
+    carried = sum(last - first + 1 for _, segments in group.carrying(plan) for first, last, _ in segments)
+    return plan.used and 0 < plan.records == carried and not (plan.left_out or plan.data_loss)
+
+
 def _silent(
-    group: ShareGroup, plans: Iterable[AcquiredPlan], query_id: str, staged: Collection[int]
+    group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageOutcomes, staged: Collection[int]
 ) -> Iterator[PlanStaged]:
     """That a sink spoke, though it had nothing to say of these plans: in explicit mode a query without a sink fails,
     and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id does; one
     that is not known yet is of any query of which none is known."""
-    if not group.config.is_explicit:
-        return
-    members = group.members.values()
+    members, query_id = group.members.values(), command.query_id
     its = {member.member_id for member in members if query_id and member.query_id == query_id}
     if not its and not staged:
         its = {member.member_id for member in members if not (query_id and member.query_id)}
     for plan in plans:
-        heard = group.members[plan.member_id].decides and plan.reclaims in plan.spoke
-        if plan.member_id in its and plan.number not in staged and not heard:
-            yield PlanStaged(number=plan.number, member_id=plan.member_id, attempt=plan.reclaims)
+        if plan.member_id in its and plan.number not in staged:
+            is_known = bool(query_id) and group.members[plan.member_id].query_id == query_id
+            yield from _silent_about(group, plan, command, is_known=is_known)
+
+
+def _silent_about(
+    group: ShareGroup, plan: AcquiredPlan, command: StageOutcomes, *, is_known: bool
+) -> Iterator[PlanStaged]:
+    """Nothing, where it is no news. ``is_known``: the sink is surely this plan's; else it is a guess, which makes no
+    plan implicit, and takes no veto from an earlier attempt."""
+    explicit = plan.explicit or command.acknowledgement_mode == "explicit"
+    heard = group.members[plan.member_id].decides and plan.reclaims in plan.spoke
+    speaks = explicit and not heard
+    replaces = _replaces(plan, command) if is_known or (explicit and not command.replaces) else None
+    if speaks or replaces is not None:
+        yield PlanStaged(
+            number=plan.number,
+            member_id=plan.member_id,
+            attempt=plan.reclaims if speaks else None,
+            explicit=True if explicit and not plan.explicit else None,
+            replaces=replaces,
+        )
+
+
+def _replaces(plan: AcquiredPlan, command: StageOutcomes) -> bool | None:
+    """What a sink's commit makes of what its attempt's sinks said of their target; None if it is no news. One that
+    skips is enough."""
+    replaces = command.replaces and plan.replaces is not False
+    return replaces if replaces != plan.replaces else None
+
+
+def _is_explicit(plan: AcquiredPlan, own: str) -> bool:
+    """What the silence of a sink's attempt is, that has rows of the plan: what the sink says itself, else what the
+    delivery began with. Of two sinks of an attempt, one whose silence is a release is enough."""
+    return plan.reclaims in plan.spoke or (own == "explicit" if own else plan.explicit)
 
 
 def _check_ratio(group: ShareGroup, found: _Matching) -> None:
@@ -117,7 +170,7 @@ class _Matching:
     """Outcomes by the plan that carries them."""
 
     group: ShareGroup
-    query_id: str
+    command: StageOutcomes
     now_ms: int
     staged: int = 0
     rejected: int = 0
@@ -128,17 +181,17 @@ class _Matching:
 
     def match(self, outcomes: PartitionOutcomes) -> None:
         """Those of one partition, which are mostly of one run: that is looked up once."""
-        topic_id = self.group.topics.get(outcomes.topic)
-        partition = None
-        if topic_id is not None:
-            partition = self.group.partitions.get(TopicIdPartition(topic_id, outcomes.partition))
+        topic_id = self.group.topics.get(outcomes.topic, "")
+        partition = self.group.partitions.get(TopicIdPartition(topic_id, outcomes.partition))
         if partition is None:
-            for run in outcomes.runs:
-                self._say_stale(outcomes, run, run.first, run.last)
+            self._check_gone(outcomes)
             return
         first, last, held = 0, -1, FRESH
         into: list[StagedRun] | None = None
         for run in outcomes.runs:
+            if run.last >= partition.end_offset:
+                reason = f"no offset from {partition.end_offset} on was handed out"
+                raise self._never(reason, outcomes, run, max(run.first, partition.end_offset))
             if not first <= run.first <= last:
                 whole = partition.runs.at(run.first)
                 first, last, held = whole or (run.first, run.first - 1, FRESH)
@@ -148,9 +201,20 @@ class _Matching:
             else:
                 self._match_parts(partition, outcomes, run)
 
+    def _check_gone(self, outcomes: PartitionOutcomes) -> None:
+        """The group has no such partition: it had the topic when the sink began, or it never had it."""
+        had = outcomes.topic not in self.group.topics and outcomes.topic in self.command.topic_ids
+        for run in outcomes.runs:
+            if not had:
+                raise self._never("the group does not read this partition", outcomes, run, run.first)
+            self._say_stale(outcomes, run, run.first, run.last)
+
     def _match_parts(self, partition: SharePartition, outcomes: PartitionOutcomes, run: OutcomeRun) -> None:
         at = run.first
         for first, last, held in partition.runs.between(run.first, run.last):
+            if run.delivery_count > held.delivery_count:
+                reason = f"it was handed out {held.delivery_count} time(s)"
+                raise self._never(reason, outcomes, run, first)
             into = self._staged_on(partition, held)
             if into is not None and held.delivery_count != run.delivery_count:
                 self._check_attempt(outcomes, run, held)
@@ -171,6 +235,9 @@ class _Matching:
         plan = self.group.plans[held.acquisition]
         if held.delivery_count - plan.reclaims <= run.delivery_count < held.delivery_count:
             raise BatchTakenUp(group_id=self.group.group_id, row=_receipt(outcomes, run, run.first))
+
+    def _never(self, reason: str, outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> NeverDelivered:
+        return NeverDelivered(group_id=self.group.group_id, row=_receipt(outcomes, run, offset), reason=reason)
 
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
         """What is staged on the plan that carries the run; None if none does that a sink may decide about."""
@@ -199,9 +266,15 @@ class _Matching:
         if len(self.sample) < SAMPLE:
             self.sample.append(_receipt(outcomes, run, first))
 
+    @property
+    def attempt(self) -> int | None:
+        """The latest, of the plans on which something is staged."""
+        plans = (self.group.plans[number] for number, staged in self._by_plan.items() if any(staged.values()))
+        return max((plan.reclaims for plan in plans), default=None)
+
     def records(self) -> Iterator[PlanStaged]:
         """One a plan; the window of the reject ratio counts with the first."""
-        rows, rejected = self.staged, self.rejected
+        rows, rejected, query_id = self.staged, self.rejected, self.command.query_id
         for number, staged in self._by_plan.items():
             plan = self.group.plans[number]
             partitions = tuple(
@@ -211,14 +284,17 @@ class _Matching:
             )
             if not partitions:
                 continue
+            explicit = _is_explicit(plan, self.command.acknowledgement_mode)
             yield PlanStaged(
                 number=number,
                 member_id=plan.member_id,
                 partitions=partitions,
                 decided=rows,
                 rejected=rejected,
-                attempt=plan.reclaims if self.group.config.is_explicit else None,
-                query_id=self.query_id if self.query_id != self.group.members[plan.member_id].query_id else "",
+                attempt=plan.reclaims if explicit else None,
+                explicit=explicit if explicit != plan.explicit else None,
+                replaces=_replaces(plan, self.command),
+                query_id=query_id if query_id != self.group.members[plan.member_id].query_id else "",
             )
             rows = rejected = 0
 

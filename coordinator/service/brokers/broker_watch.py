@@ -14,12 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo, Where
 from coordinator.service.brokers.subscription import Subscription
 
 SLOWEST_S = 0.1
 AFTER_ERROR_S = 1.0
+MOST_KEPT = 1000
 
 Key = tuple[Where, bool]
 """A partition, and whether its end is the last stable offset."""
@@ -39,7 +40,7 @@ class BrokerWatch:
         on_ends: Callable[[], None] = lambda: None,
     ) -> None:
         self.cluster = cluster
-        self._metadata_refresh_s = metadata_refresh_ms / 1000
+        self.metadata_refresh_s = metadata_refresh_ms / 1000
         self._fastest_s = watermark_refresh_ms / 1000
         self._slowest_s = max(SLOWEST_S, self._fastest_s)
         self._on_ends = on_ends
@@ -49,6 +50,9 @@ class BrokerWatch:
         self._remade = 0
         self._log_starts: dict[Where, int] = {}
         self._ends: dict[Key, int] = {}
+        self._reached: dict[Key, int] = {}
+        self._fell: set[Key] = set()
+        self._last_ends: dict[str, dict[tuple[int, bool], int]] = {}
         self._asked_at: dict[Key, float] = {}
         self._waited_for: Counter[Key] = Counter()
         self._moves = 0
@@ -64,30 +68,55 @@ class BrokerWatch:
     def topics(self, subscription: Subscription, *, fresh: bool = False) -> dict[str, TopicInfo]:
         """The subscription's topics, as they were at most a refresh interval ago. With them, log starts are asked for
         again."""
-        known_at, known = self._topics.get(subscription, (float("-inf"), {}))
+        with self._changed:
+            known_at, known = self._topics.get(subscription, (float("-inf"), {}))
         now = time.monotonic()
-        if not fresh and now - known_at < self._metadata_refresh_s:
+        if not fresh and now - known_at < self.metadata_refresh_s:
             return known
         found = subscription.find(self.cluster)
         wheres = [(t.name, p) for t in found.values() for p in range(t.partitions)]
         with self._changed:
             self._forget_remade(known, found)
         self.ask_log_starts(wheres)
-        self._topics[subscription] = (now, found)
-        if len(self._topics) > 1000:
-            self._topics.pop(next(iter(self._topics)))
+        with self._changed:
+            self._topics[subscription] = (now, found)
+            if len(self._topics) > MOST_KEPT:
+                self._topics.pop(next(iter(self._topics)))
         return found
+
+    def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
+        """Where the partitions of a topic that is gone ended when they were seen last, as far as this process saw them;
+        with the other isolation level's ends where they were not asked for at this one."""
+        with self._changed:
+            seen = self._last_ends.get(topic_id, {})
+            if self._topic_ids.get(topic) == topic_id:
+                seen = seen | self._reached_of(topic)
+        asked = sorted(seen.items(), key=lambda item: item[0][1] == read_committed)
+        return {partition: end for (partition, _), end in asked}
 
     def _forget_remade(self, known: dict[str, TopicInfo], found: dict[str, TopicInfo]) -> None:
         """Ends of a topic that was deleted, or created anew, are no longer its ends, whoever else subscribes to it; nor
         are those that were asked for before."""
         gone = {name for name in known if name not in found}
         gone |= {name for name, topic in found.items() if self._topic_ids.get(name, topic.topic_id) != topic.topic_id}
+        for name in gone:
+            self._keep_last_ends(name)
         self._topic_ids.update({name: topic.topic_id for name, topic in found.items()})
         if gone:
             self._remade += 1
             self._ends = {key: end for key, end in self._ends.items() if key[0][0] not in gone}
             self._log_starts = {where: at for where, at in self._log_starts.items() if where[0] not in gone}
+
+    def _keep_last_ends(self, name: str) -> None:
+        if (topic_id := self._topic_ids.get(name)) is not None and (reached := self._reached_of(name)):
+            self._last_ends[topic_id] = self._last_ends.get(topic_id, {}) | reached
+            if len(self._last_ends) > MOST_KEPT:
+                self._last_ends.pop(next(iter(self._last_ends)))
+        self._reached = {key: end for key, end in self._reached.items() if key[0][0] != name}
+        self._fell = {key for key in self._fell if key[0][0] != name}
+
+    def _reached_of(self, name: str) -> dict[tuple[int, bool], int]:
+        return {(where[1], level): end for (where, level), end in self._reached.items() if where[0] == name}
 
     # --- offsets
 
@@ -120,11 +149,30 @@ class BrokerWatch:
             before = [self._ends.pop(key, None) for key in keys]
             self._ends.update({(where, read_committed): end for where, end in found.items()})
             self._asked_at.update(dict.fromkeys(keys, asked_at))
+            self._reach(keys)
             moved = before != [self._ends.get(key) for key in keys]
             self._moves += moved
         if moved:
             self._on_ends()
         return found
+
+    def _reach(self, keys: Iterable[Key]) -> None:
+        """A log that ends earlier than it did, or is not there, may be another topic's of the same name: its ends from
+        then on are not those of the topic before, and topics are looked at anew."""
+        fell = set()
+        for key in keys:
+            end = self._ends.get(key)
+            if key in self._fell:
+                continue
+            if end is None or end < self._reached.get(key, 0):
+                fell.add(key)
+            else:
+                self._reached[key] = end
+        self._fell |= fell
+        names = {where[0] for where, _ in fell}
+        self._topics = (
+            {s: known for s, known in self._topics.items() if names.isdisjoint(known[1])} if fell else self._topics
+        )
 
     def ends(self, partitions: Iterable[Where], *, read_committed: bool) -> dict[Where, int]:
         """The ends as far as they are known."""
@@ -170,7 +218,8 @@ class BrokerWatch:
             try:
                 self._ask(keys)
             except ShareGroupError as error:  # whoever asks next is told by name
-                _log.warning("asking for end offsets failed: %s", error)
+                if not isinstance(error, BrokerNotReachable):  # of which the cluster has said so
+                    _log.warning("asking for end offsets failed: %s", error)
                 next_at = time.monotonic() + AFTER_ERROR_S
                 continue
             pause_s = self._fastest_s if self._moves != moves else min(2 * pause_s, self._slowest_s)

@@ -6,6 +6,7 @@ Rule: what goes wrong is a named error that says which addresses were tried, and
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -18,9 +19,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     OffsetSpec,
 )
 
-from coordinator.dead_letters.source_records import Absent, Originals, Why
-from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
+from coordinator.dead_letters.source_records import GONE_OFFSETS, Absent, Originals, Why
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Complaints, new_client
+from coordinator.protocol.outage import Outage
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Where = tuple[str, int]
@@ -41,6 +45,7 @@ READ_TIMEOUT_S = 3.0
 NO_CONTROLLER = -1
 """What a cluster says while it elects one."""
 
+_END = frozenset({KafkaError._PARTITION_EOF})
 _ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # which librdkafka answers by itself, from its last listing
 _OLD_LEADER = frozenset(
     {
@@ -77,6 +82,15 @@ class TopicInfo(NamedTuple):
     partitions: int
 
 
+class Seen(NamedTuple):
+    """The ``offsets`` from ``first`` to before ``end`` at which a log has records: all of them, or as many as were
+    asked for. What lies below ``first`` was removed; what lies from ``end`` on is not known."""
+
+    offsets: list[int]
+    first: int
+    end: int
+
+
 class Cluster(Protocol):
     """What the service asks a cluster; tests put a fake in its place."""
 
@@ -86,7 +100,7 @@ class Cluster(Protocol):
         """Whether topics have ids here."""
 
     def topic_names(self) -> list[str]:
-        """All topics that are not internal."""
+        """All topics."""
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Those of the topics that exist."""
@@ -95,12 +109,15 @@ class Cluster(Protocol):
         """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or
         for a timestamp in ms the first record at or after it (the end if there is none)."""
 
-    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         """The first ``most`` offsets in ``first..last`` at which the log holds a record. Read from the log: it is the
-        only one that knows of compaction, markers and aborted batches."""
+        only one that knows of compaction, markers and aborted batches. BrokerNotReachable, BrokerRefused."""
 
-    def absent(self, where: Where, offsets: Sequence[int], *, read_committed: bool) -> list[int]:
-        """Those of the ascending offsets at which the log has no record, though it reaches over them."""
+    def absent(
+        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+    ) -> tuple[list[int], int]:
+        """Those of the ascending offsets at which the log has no record, though it reaches over them; of so many of
+        them, the first ones: of all, or of at least one where the monotonic clock reached ``until_s`` before."""
 
     def may_write(self, topic: str) -> bool:
         """Whether the principal may write to a topic that exists; True where the cluster does not say."""
@@ -126,10 +143,17 @@ class KafkaCluster:
         }
         config["bootstrap.servers"] = bootstrap_servers
         self._config = config
-        self._admin = new_client(AdminClient, config)
+        self._complaints = Complaints()
+        self._outage = Outage(_log, f"Kafka brokers of {bootstrap_servers}", ", queries ask again")
+        self._admin = new_client(AdminClient, {**config, "error_cb": self._complaints})
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.addresses}>"
+
+    @property
+    def away_s(self) -> float:
+        """For how many seconds the brokers have answered nothing that was asked, or refused the client; 0: they do."""
+        return self._outage.lasts_s
 
     def cluster_id(self) -> str:
         """The cluster's own id; its addresses where it has none."""
@@ -155,7 +179,7 @@ class KafkaCluster:
 
     def topic_names(self) -> list[str]:
         metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
-        return sorted(name for name in metadata.topics if not name.startswith("__"))
+        return sorted(metadata.topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         wanted = sorted(set(names))
@@ -177,7 +201,7 @@ class KafkaCluster:
             found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
         return found
 
-    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> list[int]:
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
         reader = Consumer(
             {
@@ -185,26 +209,30 @@ class KafkaCluster:
                 "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
                 "enable.auto.commit": "false",
                 "enable.partition.eof": "true",
-                "auto.offset.reset": "earliest",
+                "auto.offset.reset": "error",  # an offset that the log does not have is not the next one that it has
                 "isolation.level": "read_committed" if read_committed else "read_uncommitted",
                 "fetch.message.max.bytes": READ_BYTES,
                 "queued.max.messages.kbytes": READ_BYTES // 1024,
             }
         )
         try:
-            reader.assign([TopicPartition(*where, first)])
-            found: list[int] = []
-            while len(found) < most and (offset := self._read(reader, deadline)) is not None and offset <= last:
-                found.append(offset)
-            return found
+            return self._seen(reader, where, first, last, most, deadline)
         finally:
             reader.close()
 
-    def absent(self, where: Where, offsets: Sequence[int], *, read_committed: bool) -> list[int]:
+    def absent(
+        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+    ) -> tuple[list[int], int]:
         originals = Originals(self.addresses, self._config, read_committed=read_committed)
+        found, answered = [], 0
         try:
-            answers = originals.read(*where, offsets)
-            return [answer.offset for answer in answers if isinstance(answer, Absent) and answer.why == Why.NEVER]
+            for answer in originals.read(*where, offsets):
+                answered += 1
+                if isinstance(answer, Absent) and answer.why == Why.NEVER:
+                    found.append(answer.offset)
+                if time.monotonic() >= until_s:
+                    break
+            return found, answered
         finally:
             originals.close()
 
@@ -237,20 +265,49 @@ class KafkaCluster:
             if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _read(self, reader: Consumer, deadline: float) -> int | None:
-        """The next record's offset; None at the log's end."""
+    def _seen(self, reader: Consumer, where: Where, first: int, last: int, most: int, deadline: float) -> Seen:
+        reader.assign([TopicPartition(*where, first)])
+        found: list[int] = []
+        while len(found) < most:
+            message = self._read(reader, deadline)
+            error, offset = message.error(), message.offset()
+            if error is None and offset > last:
+                return Seen(found, first, last + 1)
+            if error is None:
+                found.append(offset)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return Seen(found, first, min(offset, last + 1))
+            else:
+                low = self._log_start(reader, where, deadline)
+                if not first < low <= last:  # all of it was removed, or the log ends before it
+                    return Seen([], first, first)
+                first, found = low, []
+                reader.assign([TopicPartition(*where, first)])
+        return Seen(found, first, found[-1] + 1)
+
+    def _read(self, reader: Consumer, deadline: float) -> Any:
+        """The next message: a record, the log's end as it is seen now, or that the log has no such offset."""
         while (left_s := deadline - time.monotonic()) > 0:
             message = reader.poll(min(left_s, 0.5))
             error = None if message is None else message.error()
-            if message is not None and error is None:
-                return message.offset()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return None
+            if message is not None and (error is None or error.code() in _END | GONE_OFFSETS):
+                return message
             if error is not None and error.code() not in _PASSING:
                 raise BrokerRefused(addresses=self.addresses, what="read records", reason=error.name())
-        raise BrokerNotReachable(
-            addresses=self.addresses, timeout_ms=int(READ_TIMEOUT_S * 1000), reason="no record came"
-        )
+        raise self._no_record("no record came")
+
+    def _log_start(self, reader: Consumer, where: Where, deadline: float) -> int:
+        left_s = max(deadline - time.monotonic(), 0.1)
+        try:
+            watermarks = reader.get_watermark_offsets(TopicPartition(*where), timeout=left_s)
+        except KafkaException as raised:
+            raise self._no_record(raised.args[0].name()) from None
+        if watermarks is None:
+            raise self._no_record("no offsets came")
+        return int(watermarks[0])
+
+    def _no_record(self, reason: str) -> BrokerNotReachable:
+        return BrokerNotReachable(addresses=self.addresses, timeout_ms=int(READ_TIMEOUT_S * 1000), reason=reason)
 
     def _described(self, names: list[str], left_s: float) -> dict[str, TopicInfo]:
         answers = self._admin.describe_topics(TopicCollection(names), request_timeout=left_s)
@@ -281,25 +338,40 @@ class KafkaCluster:
 
     def _retried(self, what: str, attempt: Callable[[float], T]) -> T:
         """Try until it is answered or the broker timeout is over; only errors that pass are tried again."""
-        deadline = time.monotonic() + self._timeout_ms / 1000
+        began_s = time.monotonic()
+        deadline = began_s + self._timeout_ms / 1000
         pause_s, attempt_s = 0.02, FIRST_ATTEMPT_S
+        self._admin.poll(0)
+        self._complaints.refused = ""  # it may have passed since
         while True:
             left_s = min(max(deadline - time.monotonic(), 0.1), attempt_s)
             try:
-                return attempt(left_s)
+                found = attempt(left_s)
             except KafkaException as raised:
                 error = raised.args[0]
                 if error.code() not in _PASSING:
                     raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name()) from None
-                if time.monotonic() + pause_s >= deadline:
-                    raise BrokerNotReachable(
-                        addresses=self.addresses, timeout_ms=self._timeout_ms, reason=error.name()
-                    ) from None
+                self._admin.poll(0)
+                away = self._away(error)
+                self._outage.failed("", began_s, away)
+                if not away.retriable or time.monotonic() + pause_s >= deadline:
+                    raise away from None
                 if error.code() in _OLD_LEADER or error.code() in _NO_ANSWER:
                     with contextlib.suppress(KafkaException):
                         self._admin.list_topics(timeout=left_s)
+            else:
+                self._outage.answered("")
+                self._complaints.forget()
+                return found
             time.sleep(pause_s)
             pause_s, attempt_s = min(2 * pause_s, MAX_RETRY_PAUSE_S), 2 * attempt_s
+
+    def _away(self, error: KafkaError) -> ShareGroupError:
+        """What is said of a call that was not answered."""
+        if self._complaints.refused:
+            return BrokerSecurityFailed(addresses=self.addresses, reason=self._complaints.refused)
+        reason = self._complaints.last or error.name()
+        return BrokerNotReachable(addresses=self.addresses, timeout_ms=self._timeout_ms, reason=reason)
 
 
 def _kafka_s(topic_id: Any) -> str:

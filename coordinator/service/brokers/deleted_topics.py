@@ -16,14 +16,17 @@ PAUSES_S = (0.1, 0.3, 0.6)
 """Before the second question, the third and the last."""
 
 
-def gone_topic_ids(cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool) -> frozenset[str]:
+def gone_topic_ids(
+    cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
+) -> frozenset[str]:
     """Those of the ids (with their topics' names) that no topic of that name has now. ``topic_ids``: whether the group
-    knows topics by the cluster's ids."""
+    knows topics by the cluster's ids. ``past``: ids that went before; a broker that names one of them knows nothing of
+    the topic that came after it."""
     for pause_s in (0.0, *PAUSES_S):
         time.sleep(pause_s)
         found = cluster.topics(set(topics.values()))
         ids = {name: id_of(topic, group_id, topic_ids=topic_ids) for name, topic in found.items()}
-        gone = frozenset(topic_id for topic_id, name in topics.items() if ids.get(name) != topic_id)
+        gone = frozenset(i for i, name in topics.items() if ids.get(name) not in past - {i} and ids.get(name) != i)
         if not gone:
             break
     return gone

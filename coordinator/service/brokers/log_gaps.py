@@ -4,6 +4,8 @@ Plans hold gaps, since nobody has read the log when it is acquired, and acceptin
 not rest on them, and only for these is the log read (design §4.6): that a batch was completed is no evidence that
 processing works if there was nothing in it; a record that was set aside is not tried alone if there is none; and what
 no sink decided, in explicit mode, is not released.
+
+Rule: an offset is a gap only if the log was read over it. What can't be seen now is unknown: it is asked again.
 """
 
 from __future__ import annotations
@@ -11,17 +13,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice, pairwise
+from itertools import islice, pairwise
 
 from coordinator.core.commands import Gap
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.offset_ranges import ranges_of
+from coordinator.service.brokers.cluster import Cluster, Seen
 from coordinator.service.runtime.transactions import Held
 
 MOST_RANGES = 100
 KNOWN = 10_000
 AFTER_ERROR_S = 10.0
+
+Place = tuple[str, int]
+"""A topic's id and a partition."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,58 +36,62 @@ class Gaps:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._known: set[Held] = set()
+        self._failed: dict[Place, float] = {}
         self._not_before_s = 0.0
 
     def holds_any(self, ranges: Iterable[Held], *, read_committed: bool) -> bool:
-        """Whether there is a record in one of the first ranges; False also while the log can't be read."""
-        return any(self._existing(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
+        """Whether there is a record in one of the first ranges, as far as the logs can be read. False is no more than
+        that none was seen: it must not be remembered."""
+        first = list(islice(ranges, MOST_RANGES))
+        return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))
 
     def surely_holds_any(self, ranges: Iterable[Held], *, read_committed: bool) -> bool:
         """The same, never a guess: BrokerNotReachable or BrokerRefused if the log can't be read."""
-        return any(self._look(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
+        looks = (self._look(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
+        return any(seen.offsets for seen in looks)
 
     def among(self, ranges: Iterable[Held], *, read_committed: bool) -> tuple[Gap, ...]:
-        """Those of the offsets that the log does not hold; none while it can't be read."""
+        """Those of the offsets that the log does not hold, though it was read over them."""
         found: list[Gap] = []
-        for held in ranges:
-            if held in self._known:
+        unknown = [held for held in ranges if held not in self._known]
+        for held, seen in self._looked_at(unknown, read_committed=read_committed):
+            found += _between(held, seen)
+            if not _is_whole(held, seen):
                 continue
-            there = self._existing(held, held.last - held.first + 1, read_committed=read_committed)
-            if there is None:
-                break
-            found += _between(held, there)
             if len(self._known) >= KNOWN:
                 self._known = set()
             self._known.add(held)
         return tuple(found)
 
-    def absent(self, ranges: Iterable[Held], *, read_committed: bool) -> tuple[Gap, ...]:
-        """Those of the offsets of ascending ranges that the log does not hold, never a guess: BrokerNotReachable if it
-        can't be read."""
-        found = ranges_of(self._absent(ranges, read_committed=read_committed))
-        return tuple(
-            Gap(topic_id=topic_id, partition=partition, first=first, last=last)
-            for (topic_id, partition), first, last in found
-        )
+    def _looked_at(
+        self, ranges: Iterable[Held], *, read_committed: bool, most: int | None = None
+    ) -> Iterator[tuple[Held, Seen]]:
+        """What was seen of them; those of logs that could not be read come last, and one of them in a while: members
+        wait for the answer. After the first log that can't be read nothing more is looked at now."""
+        for held in sorted(ranges, key=lambda held: self._failed.get(_place(held), 0.0)):
+            if _place(held) in self._failed and time.monotonic() < self._not_before_s:
+                return
+            try:
+                seen = self._look(held, most or held.last - held.first + 1, read_committed=read_committed)
+            except (BrokerNotReachable, BrokerRefused) as error:
+                self._left_alone(held)
+                where = f"{held.topic}-{held.partition}"
+                _log.warning("%s can't be read to see which of its records exist: %s", where, error)
+                return
+            if _is_whole(held, seen) or (most and len(seen.offsets) == most):
+                self._failed.pop(_place(held), None)
+            else:
+                self._left_alone(held)
+            yield held, seen
 
-    def _absent(self, ranges: Iterable[Held], *, read_committed: bool) -> Iterator[tuple[tuple[str, int], int]]:
-        for (topic, topic_id, partition), of_one in groupby(ranges, key=lambda held: held[:3]):
-            offsets = [offset for held in of_one for offset in range(held.first, held.last + 1)]
-            for offset in self._cluster.absent((topic, partition), offsets, read_committed=read_committed):
-                yield (topic_id, partition), offset
+    def _left_alone(self, held: Held) -> None:
+        """For a while."""
+        if len(self._failed) >= KNOWN:
+            self._failed = {}
+        self._failed[_place(held)] = now_s = time.monotonic()
+        self._not_before_s = now_s + AFTER_ERROR_S
 
-    def _existing(self, held: Held, most: int, *, read_committed: bool) -> list[int] | None:
-        """None if the log can't be read. Then it is left alone for a while: members wait for the answer."""
-        if time.monotonic() < self._not_before_s:
-            return None
-        try:
-            return self._look(held, most, read_committed=read_committed)
-        except (BrokerNotReachable, BrokerRefused) as error:
-            self._not_before_s = time.monotonic() + AFTER_ERROR_S
-            _log.warning("the log can't be read to see which records exist: %s", error)
-            return None
-
-    def _look(self, held: Held, most: int, *, read_committed: bool) -> list[int]:
+    def _look(self, held: Held, most: int, *, read_committed: bool) -> Seen:
         where = (held.topic, held.partition)
         return self._cluster.existing(where, held.first, held.last, most=most, read_committed=read_committed)
 
@@ -93,9 +101,18 @@ def count_offsets(ranges: Iterable[Held | Gap]) -> int:
     return sum(r.last - r.first + 1 for r in ranges)
 
 
-def _between(held: Held, there: list[int]) -> list[Gap]:
-    """The holes that the existing offsets leave in a range."""
-    edges = [held.first - 1, *there, held.last + 1]
+def _place(held: Held) -> Place:
+    return held.topic_id, held.partition
+
+
+def _is_whole(held: Held, seen: Seen) -> bool:
+    """Whether it is known of every offset whether there is a record."""
+    return seen.first <= held.first and held.last < seen.end
+
+
+def _between(held: Held, seen: Seen) -> list[Gap]:
+    """The holes that the existing offsets leave in what was seen of a range."""
+    edges = [max(held.first, seen.first) - 1, *seen.offsets, min(held.last + 1, seen.end)]
     return [
         Gap(topic_id=held.topic_id, partition=held.partition, first=before + 1, last=after - 1)
         for before, after in pairwise(edges)

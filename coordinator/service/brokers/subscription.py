@@ -5,7 +5,6 @@ Pure but for the cluster that is asked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,14 +13,9 @@ import msgspec
 
 from coordinator.config.resolved import offset_reset
 from coordinator.core.members import Member
-from coordinator.protocol.errors import (
-    InvalidRequest,
-    InvalidStartingOffsets,
-    TopicIdsMissing,
-    UnknownPartition,
-    UnknownTopic,
-)
+from coordinator.protocol.errors import InvalidStartingOffsets, TopicIdsMissing, UnknownPartition, UnknownTopic
 from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.topic_names import check_pattern, check_topic, matches
 from coordinator.protocol.wire import derived_topic_id
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo, Where
 
@@ -54,7 +48,7 @@ class Subscription:
     def has(self, topic: str) -> bool:
         """Whether the topic belongs to it, if it exists."""
         if self.pattern is not None:
-            return self._pattern.fullmatch(topic) is not None
+            return matches(self.pattern, topic)
         return topic in self.topics or topic in dict(self.assign)
 
     def find(self, cluster: Cluster) -> dict[str, TopicInfo]:
@@ -62,6 +56,13 @@ class Subscription:
         if self.pattern is not None:
             return cluster.topics(name for name in cluster.topic_names() if self.has(name))
         return cluster.topics(self.topics or dict(self.assign))
+
+    def check_names(self) -> None:
+        """InvalidTopicPattern, TopicKept. Asks nobody."""
+        if self.pattern is not None:
+            check_pattern(self.pattern)
+        for topic in (*self.topics, *dict(self.assign)):
+            check_topic(topic)
 
     def check(self, found: Mapping[str, TopicInfo], cluster: Cluster) -> None:
         """UnknownTopic, UnknownPartition for one that is named and does not exist."""
@@ -82,13 +83,6 @@ class Subscription:
             for partition in range(topic.partitions)
             if not assign or partition in assign[topic.name]
         ]
-
-    @property
-    def _pattern(self) -> re.Pattern[str]:
-        try:
-            return re.compile(self.pattern or "")
-        except re.error as error:
-            raise InvalidRequest(what=f"subscribePattern={self.pattern} is no regular expression: {error}") from error
 
 
 def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:

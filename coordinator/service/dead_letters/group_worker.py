@@ -21,7 +21,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
 )
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.dead_letters import group_backlog as letter_backlog
+from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Backlog, Due, Place
 from coordinator.service.dead_letters.letters import Letters
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
@@ -104,7 +104,7 @@ class Desk:
     def _work(self) -> Left:
         place: Place | None = BEGINNING
         while place is not None and not self._is_stopped():
-            backlog = self._engine.call(self.group_id, letter_backlog.look(place, self._pass.is_up))
+            backlog = self._engine.call(self.group_id, group_backlog.look(place, self._pass.is_up))
             if backlog is None:
                 return Left.GROUP_GONE
             place = backlog.reached
@@ -191,8 +191,8 @@ class Desk:
 
     def _file(self, backlog: Backlog, records: Sequence[tuple[Due, int]], settled_as: str) -> None:
         if records:
-            letters = letter_backlog.coalesced(records)
-            self._engine.call(self.group_id, letter_backlog.file(backlog.incarnation, letters))
+            letters = group_backlog.coalesced(records)
+            self._engine.call(self.group_id, group_backlog.file(backlog.incarnation, letters))
             self._pass.counts[settled_as] = self._pass.counts.get(settled_as, 0) + len(records)
 
     # --- what can't be written

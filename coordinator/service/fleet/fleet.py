@@ -29,6 +29,8 @@ MAX_HEARTBEAT_INTERVAL_MS = 1_000
 MIN_REBALANCE_TIMEOUT_MS = 30_000
 """How long ``on_lost`` may take before Kafka's group goes on without this process."""
 LEAVE_TIMEOUT_S = 5.0
+TOPIC_REFRESH_MS = 5_000
+"""A state topic that was deleted and made anew is found so soon: else its partitions are nobody's for minutes."""
 POLL_S = 0.02
 """A proof begins so much later at most."""
 POLL_AGAIN_S = 1.0
@@ -256,6 +258,7 @@ def _consumer_config(
         "heartbeat.interval.ms": min(MAX_HEARTBEAT_INTERVAL_MS, session_timeout_ms // HEARTBEATS_PER_SESSION),
         "max.poll.interval.ms": max(MIN_REBALANCE_TIMEOUT_MS, session_timeout_ms),
         "socket.timeout.ms": int(PROOF_TIMEOUT_S * 1000),
+        "topic.metadata.refresh.interval.ms": TOPIC_REFRESH_MS,
         "fetch.wait.max.ms": 500,  # must be less than the socket's timeout
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

@@ -15,6 +15,8 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
+from coordinator.service.runtime.clock import now_s
+
 AFTER_UNKNOWN_S = 0.05
 """Between attempts that told nothing, while somebody waits."""
 AFTER_FAILURE_S = 0.5
@@ -23,8 +25,6 @@ GIVEN_UP_S = 5.0
 """An attempt without an answer for so long stands in the way of no other."""
 
 _NEVER = -math.inf
-# Goes on while the process is stopped, and where the system has such a clock also while the machine is suspended.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +48,6 @@ class Proof(NamedTuple):
     def is_member(self) -> bool:
         """Whether the group knew this process, so that nobody else had its partitions."""
         return self.standing in (Standing.MEMBER, Standing.REBALANCING)
-
-
-def now_s() -> float:
-    """A monotonic time that does not stand still with the process."""
-    return time.clock_gettime(_CLOCK)
 
 
 class Proofs:

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 
 INTERVAL_S = 60.0
+MOST_KINDS = 1_000
+"""Kinds name groups and clients, of which there may be any number."""
 
 
 class SeldomLog:
-    """Thread-safe."""
+    """Thread-safe. Of more than MOST_KINDS the one that was logged longest ago is forgotten."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -27,5 +29,8 @@ class SeldomLog:
             if now - last < INTERVAL_S:
                 self._said[kind] = (last, unsaid + 1)
                 return
+            self._said.pop(kind, None)
             self._said[kind] = (now, 0)
+            if len(self._said) > MOST_KINDS:
+                del self._said[next(iter(self._said))]
         self._log.warning("%s%s", message, f" (and {unsaid} more of this kind since the last line)" if unsaid else "")

@@ -1,37 +1,28 @@
 """The engine thread: the only one that steps the shard; and the clock that it goes by.
 
-Requests come from any thread and wait for their answer. The thread sleeps until a request comes or a deadline is due.
+Requests come from any thread and wait for their answer. The thread sleeps until a request comes or a deadline is due;
+while it does it looks every LISTENS_AGAIN_MS whether it was kept from running, and tells the shard for how long.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TypeVar
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.service.runtime.clock import LISTENS_AGAIN_MS, Attention, Clock
 from coordinator.service.runtime.runtime import Script, Shard
 
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-LONGEST_SLEEP_S = 60.0
-SHORTEST_SLEEP_S = 0.01
+LONGEST_SLEEP_MS = 60_000
+SHORTEST_SLEEP_MS = 10
 
 _log = logging.getLogger(__name__)
-
-
-class Clock:
-    """Wall time at the start, monotonic from there: durable times are wall times, and deadlines can't jump."""
-
-    def __init__(self) -> None:
-        self._anchor_s = time.time() - time.monotonic()
-
-    def now_ms(self) -> int:
-        return int((self._anchor_s + time.monotonic()) * 1000)
 
 
 class Engine:
@@ -40,6 +31,8 @@ class Engine:
     def __init__(self, shard: Shard, clock: Clock | None = None) -> None:
         self.shard = shard
         self.clock = clock or Clock()
+        self._attention = Attention()
+        self._unheard_ms = 0
         self._awake = threading.Condition()
         self._closed = False
         self._stepping = threading.Lock()
@@ -62,7 +55,9 @@ class Engine:
             return answer.result(ANSWER_TIMEOUT_S)
         except FutureTimeoutError:
             answer.cancel()
-            raise CoordinatorNotAvailable(group_id=group_id, reason="its state store does not answer") from None
+            raise CoordinatorNotAvailable(
+                group_id=group_id, reason=f"its state store ({self.shard.store.name}) does not answer"
+            ) from None
 
     def may_rest(self) -> bool:
         """No group of the shard holds anything, waits for anything, or has a member."""
@@ -95,17 +90,33 @@ class Engine:
         while self._wait():
             with self._stepping:
                 try:
-                    self.shard.step(self.clock.now_ms())
+                    self._step()
                 except Exception:  # noqa: BLE001 - an engine that ends would leave every caller waiting
                     _log.exception("round failed")
         with self._stepping:
-            self.shard.step(self.clock.now_ms())
+            self._step()
+
+    def _step(self) -> None:
+        now_ms = self._look()
+        unheard_ms, self._unheard_ms = self._unheard_ms, 0
+        self.shard.step(now_ms, unheard_ms)
+
+    def _look(self) -> int:
+        now_ms = self.clock.now_ms()
+        self._unheard_ms += self._attention.look(now_ms)
+        return now_ms
 
     def _wait(self) -> bool:
         """Until there is something to do; False at the end."""
         with self._awake:
-            if not self.shard.has_waiting and not self._closed:
-                due_ms = self.shard.next_deadline_ms()
-                sleep_s = LONGEST_SLEEP_S if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
-                self._awake.wait(min(max(sleep_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
-            return not self._closed
+            if self.shard.has_waiting or self._closed:
+                return not self._closed
+            due_ms = self.shard.next_deadline_ms()
+            wake_ms = self._look() + LONGEST_SLEEP_MS if due_ms is None else due_ms
+            at_most_ms = LONGEST_SLEEP_MS if due_ms is None else LISTENS_AGAIN_MS
+            left_ms = wake_ms - self._look()
+            while True:
+                self._awake.wait(min(max(left_ms, SHORTEST_SLEEP_MS), at_most_ms) / 1000)
+                left_ms = wake_ms - self._look()
+                if left_ms <= 0 or self._unheard_ms or self.shard.has_waiting or self._closed:
+                    return not self._closed

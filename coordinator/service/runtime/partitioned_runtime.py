@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from coordinator.service.runtime.event_loop import Clock, Engine
+from coordinator.service.runtime.clock import Clock
+from coordinator.service.runtime.event_loop import Engine
 from coordinator.service.runtime.runtime import Script, Shard
 from coordinator.state_log.placement import state_partition_of
 
@@ -51,6 +52,13 @@ class Engines:
         """These go to another process: finish what runs, then let go of them."""
         with self._making:
             ended = [engine for number in partitions if (engine := self._engines.pop(number, None)) is not None]
+        for engine in ended:
+            engine.close()
+
+    def begin_anew(self, partitions: int) -> None:
+        """From now on there are so many partitions, on other stores; what runs on those before is ended."""
+        with self._making:
+            ended, self._engines, self.partitions = list(self._engines.values()), {}, partitions
         for engine in ended:
             engine.close()
 

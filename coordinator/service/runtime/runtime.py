@@ -15,13 +15,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from coordinator.core.commands import Expire
+from coordinator.core.commands import Expire, GiveTime
 from coordinator.core.decide import decide
+from coordinator.core.given_up import given_up
 from coordinator.core.records import Record, UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
+    BrokerNotReachable,
     CoordinatorNotAvailable,
     GroupTakenOver,
     InternalError,
@@ -29,6 +31,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     StateRecordUnreadable,
 )
+from coordinator.protocol.messages import GivenUp
 from coordinator.service.stores.store import (
     Store,
     StoreDoubtful,
@@ -49,9 +52,15 @@ RELOAD_AFTER_MS = 1_000
 RELOAD_AT_MOST_MS = 60_000
 RELOAD_PER_TRY = 5
 """A group that takes long not to load leaves the others this many times as long."""
-STALLED_MS = 1_000
-"""After so long a round, what came meanwhile is heard before anything runs out."""
+ASKS_AGAIN_MS = 1_000
+"""After so long an owner that is not current looks whether it is again."""
+TOLD_FROM_MS = 1_000
+CLAIM_PAUSE_MS = 2_000
+"""After time in which nobody was heard, in ms: a request to take a group may be from before, of a client that found
+another coordinator long ago. Whoever still waits asks again."""
 SNAPSHOT_AFTER = 500
+SNAPSHOT_AGAIN_MS = 60_000
+SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000
 SNAPSHOT_AFTER_BYTES = 32 << 20
 """A log is snapshotted sooner if its appends are large: with staged outcomes, one can be a megabyte."""
 COLD_AFTER_MS = 300_000
@@ -84,10 +93,15 @@ class _Submission:
 @dataclass(kw_only=True, slots=True)
 class _Round:
     now_ms: int
+    begun_ms: int = field(init=False)
     records: dict[str, list[Record]] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
     outcomes: list[tuple[_Submission, Any, BaseException | None]] = field(default_factory=list)
+    given_up: list[tuple[str, GivenUp]] = field(default_factory=list)
     broken: str = ""
+
+    def __post_init__(self) -> None:
+        self.begun_ms = self.now_ms
 
 
 @dataclass(kw_only=True, slots=True)
@@ -97,6 +111,13 @@ class _Log:
     updates: int
     snapshot_ms: int
     asked_ms: int
+
+
+class _Pause(NamedTuple):
+    """Before a group's snapshot is tried again."""
+
+    pause_ms: int = SNAPSHOT_AGAIN_MS // 2
+    until_ms: int = 0
 
 
 class Shard:
@@ -115,7 +136,9 @@ class Shard:
         """``clock``: what ``step`` is given, asked again after a load, which may take long; None: it takes no time."""
         self.store = store
         self._clock = clock
-        self._stalled = False
+        self._not_current_ms: int | None = None
+        self._asks_again_ms = 0
+        self._no_claims_until_ms = 0
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
         self.on_change = on_change
@@ -123,6 +146,7 @@ class Shard:
         self._waiting: deque[_Submission] = deque()
         self._logs: dict[str, _Log] = {}
         self._reload_ms: dict[str, int] = {}
+        self._snapshot_again: dict[str, _Pause] = {}
 
     def __repr__(self) -> str:
         return f"<Shard {self.store.name} groups={len(self.groups)} waiting={len(self._waiting)}>"
@@ -137,10 +161,12 @@ class Shard:
         self._waiting.append(_Submission(group_id=group_id, script=script, answer=answer, claim=claim, peek=peek))
         return answer
 
-    def step(self, now_ms: int) -> int:
-        """One round: what is due, then what waits. How many requests it answered."""
+    def step(self, now_ms: int, unheard_ms: int = 0) -> int:
+        """One round: what waits, then what is due. How many requests it answered. ``unheard_ms``: for how long before
+        now nobody listened, so that it is nobody's silence."""
         round_ = _Round(now_ms=now_ms)
         try:
+            self._give_time(round_, unheard_ms)
             self._load_again(round_)
             self._decide_all(round_)
             self._finish(round_, self._commit(round_))
@@ -149,7 +175,6 @@ class Shard:
                 self._drop(group_id, now_ms)
             raise
         self._keep_up(round_.now_ms)
-        self._stalled = self._now(now_ms) - now_ms > STALLED_MS
         return len(round_.outcomes)
 
     def serve(self, group: ShareGroup, now_ms: int, *, updates: int = 0) -> None:
@@ -167,8 +192,10 @@ class Shard:
         """When ``step`` has something to do by itself."""
         deadlines = [*self._reload_ms.values()]
         deadlines += [self._upkeep_ms(log) for log in self._logs.values()]
-        deadlines += [due for group in self.groups.values() if (due := group.next_deadline_ms()) is not None]
-        return min(deadlines, default=None)
+        ends = [due for group in self.groups.values() if (due := group.next_deadline_ms()) is not None]
+        if self._not_current_ms is not None:
+            ends = [max(due_ms, self._asks_again_ms) for due_ms in ends]
+        return min(deadlines + ends, default=None)
 
     def may_rest(self, now_ms: int) -> bool:
         """No group holds anything, waits for anything, or has a member."""
@@ -182,12 +209,26 @@ class Shard:
     # --- a round
 
     def _decide_all(self, round_: _Round) -> None:
-        if not self._stalled:
-            self._expire(round_)
         while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
             self._run(round_, self._waiting.popleft())
-        if self._stalled:
+        if self._not_current_ms is None:  # else others may have its groups, and their members
             self._expire(round_)
+
+    def _give_time(self, round_: _Round, unheard_ms: int) -> None:
+        """What was not heard is nobody's silence; nor is what an owner that lost touch with its fleet did not hear."""
+        if not self.store.is_current:
+            self._not_current_ms = self._not_current_ms or round_.now_ms
+            self._asks_again_ms = round_.now_ms + ASKS_AGAIN_MS
+            return
+        if self._not_current_ms is not None:
+            unheard_ms = max(unheard_ms, round_.now_ms - self._not_current_ms)
+            self._not_current_ms = None
+        if unheard_ms > TOLD_FROM_MS:
+            self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
+            _log.warning("nobody was heard for %d ms more than usual: members get a session's time again", unheard_ms)
+        if unheard_ms:
+            for group in [g for g in self.groups.values() if g.next_deadline_ms() is not None]:
+                self._by_itself(round_, group, GiveTime(unheard_ms=unheard_ms))
 
     def _now(self, now_ms: int) -> int:
         return now_ms if self._clock is None else self._clock()
@@ -195,12 +236,16 @@ class Shard:
     def _expire(self, round_: _Round) -> None:
         for group in list(self.groups.values()):
             due_ms = group.next_deadline_ms()
-            if due_ms is not None and due_ms <= round_.now_ms and not round_.broken:
-                answer: Future[Any] = Future()
-                self._run(round_, _Submission(group_id=group.group_id, script=one(Expire()), answer=answer))
-                round_.touched.add(group.group_id)
-                if round_.outcomes[-1][2] is not None:  # not in a circle: it has a session timeout when it is back
-                    self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
+            if due_ms is not None and due_ms <= round_.begun_ms and not round_.broken:
+                self._by_itself(round_, group, Expire())
+
+    def _by_itself(self, round_: _Round, group: ShareGroup, command: Any) -> None:
+        """A command that nobody asked for."""
+        answer: Future[Any] = Future()
+        self._run(round_, _Submission(group_id=group.group_id, script=one(command), answer=answer))
+        round_.touched.add(group.group_id)
+        if round_.outcomes[-1][2] is not None:  # not in a circle: it has a session timeout when it is back
+            self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
 
     def _run(self, round_: _Round, submission: _Submission) -> None:
         outcome, error = None, None
@@ -234,13 +279,15 @@ class Shard:
             return stop.value
 
     def _decide(self, round_: _Round, group: ShareGroup, command: Any) -> Any:
-        decision = decide(group, command, round_.now_ms)
+        # A load in this round may have taken long: it is nobody's silence.
+        decision = decide(group, command, round_.begun_ms if isinstance(command, Expire) else round_.now_ms)
         records = cast("tuple[Record, ...]", decision.records)
         if durable := [record for record in records if record.durable]:
             if self.groups.get(group.group_id) is not group:
                 raise InternalError(what=f"a look at share group {group.group_id}", reason="it would change it")
             round_.records.setdefault(group.group_id, []).extend(durable)
             round_.touched.add(group.group_id)
+        round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
         try:
             for record in records:
                 group.replay(record)
@@ -292,6 +339,9 @@ class Shard:
         return {}
 
     def _finish(self, round_: _Round, failed: Mapping[str, Exception]) -> None:
+        for group_id, each in round_.given_up:
+            if group_id not in failed:
+                _log.warning("given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample)
         for submission, outcome, error in round_.outcomes:
             reason = failed.get(submission.group_id)
             if reason is not None and not isinstance(error, InternalError):
@@ -315,6 +365,8 @@ class Shard:
         group = self.groups.get(group_id)
         if group is None or (submission.claim and not group.exists):
             if submission.claim:
+                if round_.now_ms < self._no_claims_until_ms:
+                    raise CoordinatorNotAvailable(group_id=group_id, reason="it stood still, and takes no group yet")
                 self.store.claim(group_id)
             group, count = self._read(group_id, self.store.load(group_id))
             round_.now_ms = self._now(round_.now_ms)  # its members' time, and everybody's, begins after the load
@@ -370,7 +422,9 @@ class Shard:
                 _log.warning("left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
             except Exception as error:  # noqa: BLE001 - what one group's state is like must not end the others' service
-                _log.warning("loading failed: group=%s %r", group_id, error)
+                # Brokers that are away are one line for all groups, which the cluster writes.
+                level = logging.DEBUG if isinstance(error, BrokerNotReachable) else logging.WARNING
+                _log.log(level, "loading failed: group=%s %r", group_id, error)
                 round_.now_ms = self._now(round_.now_ms)
                 took_ms = RELOAD_PER_TRY * (round_.now_ms - begun_ms)
                 self._reload_ms[group_id] = round_.now_ms + min(max(took_ms, RELOAD_AFTER_MS), RELOAD_AT_MOST_MS)
@@ -387,7 +441,8 @@ class Shard:
         for group_id, log in list(self._logs.items()):
             is_due = now_ms >= self._upkeep_ms(log)
             is_long = log.updates >= self.snapshot_after or group_id in self.store.holding_back
-            if is_long or (log.updates and is_due):
+            may_be = now_ms >= self._snapshot_again.get(group_id, _Pause()).until_ms
+            if may_be and (is_long or (log.updates and is_due)):
                 self._snapshot(group_id, now_ms)
             elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and self.groups[group_id].may_rest(now_ms):
                 self._forget(group_id)
@@ -400,14 +455,24 @@ class Shard:
         try:
             snapshot = encode_records(group.snapshot())
             self.store.replace_with_snapshot(group_id, snapshot, self.store.state_records(group, None, now_ms))
+            self._snapshot_again.pop(group_id, None)
+            return
         except StoreFenced as fenced:
             _log.warning("left to another coordinator: group=%s %s", group_id, fenced)
             self._forget(group_id)
         except StoreDoubtful as error:
+            self._put_off(group_id)
             _log.warning("snapshot in doubt, loaded again: group=%s %s", group_id, error)
             self._drop(group_id, now_ms)
         except StoreRefused as error:
             _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)
+
+    def _put_off(self, group_id: str) -> None:
+        """A snapshot that failed is tried again later, each time twice as late: the log only grows meanwhile, and a
+        group that is loaded again after each round would never be served."""
+        before = self._snapshot_again.get(group_id, _Pause())
+        pause_ms = min(2 * before.pause_ms, SNAPSHOT_AGAIN_AT_MOST_MS)
+        self._snapshot_again[group_id] = _Pause(pause_ms, self._now(self._logs[group_id].snapshot_ms) + pause_ms)
 
 
 def _said(submission: _Submission, reason: Exception) -> ShareGroupError:

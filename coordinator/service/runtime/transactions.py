@@ -36,6 +36,7 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound
 from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
+    GivenUp,
     Joined,
     JoinGroup,
     NextPlan,
@@ -44,6 +45,7 @@ from coordinator.protocol.messages import (
     UsePlan,
 )
 from coordinator.service.brokers.cluster import Where
+from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
 from coordinator.service.brokers.subscription import Subscription, TopicPartitionId
 from coordinator.service.runtime.runtime import Script, Steps
 
@@ -66,17 +68,20 @@ class View:
     """What a handler needs to know of a group before it asks the broker.
 
     ``set_aside``: records that are delivered alone, the next ones. ``unproven``: the ranges of the member's plan, if
-    its completion would be the member's first evidence while records are set aside. ``undecided``: in explicit mode,
-    those of its plan that no sink decided, which its completion releases; ``decides``: one has decided something once.
-    ``config``: as the join would set it, if it is one.
+    its completion would be the member's first evidence while records are set aside. ``undecided``: of a plan in
+    explicit mode, those that no sink decided, which its completion releases; ``decides``: one has decided something
+    once. ``config``: as the join would set it, if it is one, and what is ``known`` before it. ``topics``: names by id,
+    of those that the group does not know to be ``gone``; ``past``: those that are, or that another topic came after.
     """
 
     exists: bool
     topic_ids: bool
     read_committed: bool
-    auto_offset_reset: str
     subscription: Subscription | None = None
-    known_topics: frozenset[str] = frozenset()
+    known: Known = field(default_factory=Known)
+    topics: Mapping[str, str] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    past: frozenset[str] = frozenset()
     fetch_from: Mapping[tuple[str, int], int] = field(default_factory=dict)
     plan: frozenset[tuple[str, str, int]] = frozenset()
     set_aside: tuple[Held, ...] = ()
@@ -90,7 +95,7 @@ class View:
 class Facts:
     """What the broker said: the subscribed partitions, their log starts and ends; starts for new ones; set-aside
     offsets that are ``gaps``; whether the plan to complete had a record (``processed``), and which of its offsets that
-    nobody decided are none (``undecided_gaps``)."""
+    nobody decided are none (``undecided_gaps``), or how many of those must still be read (``undecided_left``)."""
 
     partitions: list[TopicPartitionId]
     log_starts: Mapping[Where, int]
@@ -98,6 +103,7 @@ class Facts:
     gaps: tuple[Gap, ...] = ()
     processed: bool = True
     undecided_gaps: tuple[Gap, ...] = ()
+    undecided_left: int = 0
 
 
 def look(group_id: str, member_id: str, member_epoch: int, *, number: str = "") -> Script[View]:
@@ -119,18 +125,14 @@ def look_before_join(request: JoinGroup) -> Script[View]:
 
     def script(group: ShareGroup) -> Steps[View]:
         yield from ()
-        known = group.members.get(request.member_id)
         config = GroupConfig.parse({**group.configs, **request.configs})
-        # Under a subscription that the member had before, a topic is new, and begins at its earliest record.
-        same = known is not None and Subscription.of(known) == Subscription.of(request)
-        reset = "earliest" if same else request.starting_offsets or config.share_auto_offset_reset
         return View(
             exists=group.exists,
             topic_ids=group.topic_ids,
             read_committed=config.share_isolation_level == "read_committed",
-            auto_offset_reset=reset,
-            known_topics=frozenset(group.topics),
+            known=Known.of(group),
             fetch_from=_fetch_from(group),
+            gone=frozenset(group.gone),
             config=config,
         )
 
@@ -144,22 +146,25 @@ def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, st
         exists=group.exists,
         topic_ids=group.topic_ids,
         read_committed=group.config.share_isolation_level == "read_committed",
-        auto_offset_reset=group.config.share_auto_offset_reset,
         subscription=None if member is None else Subscription.of(member),
-        known_topics=frozenset(group.topics),
+        topics={topic_id: topic for topic_id, topic in group.topic_names.items() if topic_id not in group.gone},
+        gone=frozenset(group.gone),
+        past=past_ids(group),
         fetch_from=_fetch_from(group),
         plan=plan,
         set_aside=aside,
         unproven=_unproven(group, member) if aside and member is not None else (),
         undecided=() if member is None else _undecided(group, member),
-        decides=member is None or not nobody_decides(group, member),
+        decides=member is None or not nobody_decides(member),
     )
 
 
 def _set_aside(group: ShareGroup) -> tuple[Held, ...]:
-    """The next ones of each partition, one by one."""
+    """The next ones of each partition that is there, one by one."""
     found = []
     for key, partition in group.partitions.items():
+        if not group.is_current(key.topic_id):
+            continue
         for _, first in islice(partition.runs.set_aside, SET_ASIDE_LOOKED_AT):
             segment = partition.runs.starting_at(first)
             assert segment is not None
@@ -175,17 +180,19 @@ def _unproven(group: ShareGroup, member: Member) -> tuple[Held, ...]:
     return tuple(
         Held(group.topic_names[partition.key.topic_id], *partition.key, segment.first, segment.last)
         for partition, segments in group.carrying(plan)
+        if group.is_current(partition.key.topic_id)
         for segment in segments
     )
 
 
 def _undecided(group: ShareGroup, member: Member) -> tuple[Held, ...]:
     plan = member.pending
-    if plan is None or not group.config.is_explicit:
+    if plan is None or not plan.explicit:
         return ()
     return tuple(
         Held(group.topic_names[partition.key.topic_id], *partition.key, first, last)
         for partition, segments in group.carrying(plan)
+        if group.is_current(partition.key.topic_id)
         for first, last in undecided(segments, plan.staged.get(partition.key, []))
     )
 
@@ -194,10 +201,12 @@ def _fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
     return {(key.topic_id, key.partition): partition.end_offset for key, partition in group.partitions.items()}
 
 
-def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicPartitionId, int]) -> Script[Joined]:
-    """Create the group if it is new, set configs that differ, join, and initialise what has no start offset yet."""
+def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicPartitionId, Start]) -> Script[Joined]:
+    """Create the group if it is new, set configs that differ, join, and initialise what has no start offset yet. By
+    which rule that begins is decided here: others may have joined since it was looked up."""
 
     def script(group: ShareGroup) -> Steps[Joined]:
+        begins = where_to_begin(group, starts)  # by the subscriptions before this one
         GroupConfig.parse({**group.configs, **request.configs})  # a join that is refused creates no group
         if not group.exists:
             yield CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids)
@@ -207,7 +216,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicPartitionI
         if any(group.configs.get(key) != value for key, value in request.configs.items()):
             yield AlterConfigs(configs=dict(request.configs))
             joined = yield request  # the same process again: the same epoch, with the session that is configured now
-        yield from initialize(group, starts)
+        yield from initialize(group, begins)
         assert isinstance(joined, Joined)
         return joined
 
@@ -219,6 +228,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
 
     def script(group: ShareGroup) -> Steps[PlanReply]:
         member_id, member_epoch = request.member_id, request.member_epoch
+        given_up: tuple[GivenUp, ...] = ()
         if request.start:
             done = yield CompletePlan(
                 member_id=member_id,
@@ -229,9 +239,10 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
             )
             if done.undecided:
                 raise NothingDecided(group_id=group.group_id)
+            given_up = done.given_up
         if facts.gaps:
             yield ArchiveGaps(gaps=facts.gaps)
-        known = [p for p in facts.partitions if p.where in facts.log_starts]
+        known = _there(group, facts)
         # A partition that came after the join is new, and so is a topic: they begin at their earliest record.
         yield from initialize(group, {p: facts.log_starts[p.where] for p in known})
         yield from move_log_starts(known, facts)
@@ -241,18 +252,38 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
             start=request.start,
             max_records=request.max_records,
             bounds=bounds(known, facts, request.until),
+            topics=_only_to_tell(group, group.member(member_id, member_epoch)),
         )
         assert isinstance(reply, PlanReply)
-        return reply
+        return msgspec.structs.replace(reply, given_up=given_up) if given_up else reply
 
     return script
+
+
+def _there(group: ShareGroup, facts: Facts) -> list[TopicPartitionId]:
+    """Without partitions of which the brokers told nothing, or whose topic is gone by now: who names it goes by an old
+    look."""
+    past = past_ids(group)
+    return [p for p in facts.partitions if p.where in facts.log_starts and p.topic_id not in past]
+
+
+def past_ids(group: ShareGroup) -> frozenset[str]:
+    """Ids of topics that were there and are not any more; an id never comes back."""
+    return frozenset(topic_id for topic_id in group.topic_names if not group.is_current(topic_id))
+
+
+def _only_to_tell(group: ShareGroup, member: Member) -> tuple[str, ...]:
+    """Topics that the member asks for and that the group has lost something of."""
+    names = {lost.topic for lost in group.untold if lost.topic}
+    subscription = Subscription.of(member)
+    return tuple(sorted(name for name in names if subscription.has(name)))
 
 
 def acquire_records(request: AcquireRecords, facts: Facts) -> Script[AcquiredReply]:
     """Acquire for a ShareConsumer, of what the logs hold now."""
 
     def script(group: ShareGroup) -> Steps[AcquiredReply]:
-        known = [p for p in facts.partitions if p.where in facts.log_starts]
+        known = _there(group, facts)
         yield from initialize(group, {p: facts.log_starts[p.where] for p in known})
         yield from move_log_starts(known, facts)
         reply = yield msgspec.structs.replace(request, bounds=bounds(known, facts, None))
@@ -276,6 +307,7 @@ def use_plan(
             gone_topic_ids=gone,
             unsubscribed_topic_ids=unsubscribed,
             fail_on_data_loss=request.fail_on_data_loss,
+            acknowledgement_mode=request.acknowledgement_mode,
         )
         assert isinstance(reply, PlanReply)
         return msgspec.structs.replace(reply, isolation_level=group.config.share_isolation_level)
@@ -285,7 +317,11 @@ def use_plan(
 
 def initialize(group: ShareGroup, starts: Mapping[TopicPartitionId, int]) -> Steps[None]:
     """Append start offsets of partitions that have none, before their first acquire."""
-    new = {p: start for p, start in starts.items() if not group.initialized(p.topic_id, p.partition)}
+    new = {
+        p: start
+        for p, start in starts.items()
+        if not group.initialized(p.topic_id, p.partition) or p.topic_id in group.gone
+    }
     if not new:
         return
     topics: dict[tuple[str, str], int] = {}

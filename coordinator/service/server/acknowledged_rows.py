@@ -1,7 +1,7 @@
 """Acknowledgements as Arrow rows, one a record: how sinks and ShareConsumers with many records send them.
 
-Pure, and without Python per row: rows become :class:`~coordinator.protocol.messages.AckBatch` runs by comparing columns with
-themselves, shifted by one.
+Pure, and without Python per row: rows become :class:`~coordinator.protocol.messages.AckBatch` runs by comparing
+columns with themselves, shifted by one.
 """
 
 from __future__ import annotations

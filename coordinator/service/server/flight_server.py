@@ -30,7 +30,7 @@ from coordinator.protocol.errors import (
     RequestTooLarge,
     ShareGroupError,
 )
-from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, StageOutcomes
+from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, Done, Heartbeat, StageOutcomes
 from coordinator.protocol.outcome_rows import partition_outcomes
 from coordinator.protocol.wire import (
     PROTOCOL,
@@ -38,6 +38,7 @@ from coordinator.protocol.wire import (
     FindCoordinator,
     Health,
     Healthy,
+    StepDown,
     decode_request,
     encode,
     encode_error,
@@ -75,7 +76,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     """Serves ``handle`` from its construction until ``shutdown``.
 
     ``find`` says by ``host:port`` which coordinator serves a group; None: this one serves all. ``greet`` is told who
-    has shown the token. ``ready`` is what Health answers; requests are handled either way.
+    has shown the token, ``step_down`` why this one is to leave (None: it does not). ``ready`` is what Health answers;
+    requests are handled either way.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._running = 0
         self.find: Callable[[str], str] | None = None
         self.greet: Callable[[str], None] | None = None
+        self.step_down: Callable[[str], None] | None = None
         self.ready = True
         self.last_request_s = time.monotonic()
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
@@ -163,6 +166,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self.ready)
         if isinstance(request, FindCoordinator):
             return CoordinatorFound(endpoint=self.find(request.group_id) if self.find else self.address)
+        if isinstance(request, StepDown) and self.step_down is not None:
+            self.step_down(request.reason)
+            return Done()
         return self._counted(request)
 
     def _read_rows(self, name: str, reader: Any) -> pa.Table:
@@ -183,8 +189,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             self._seldom.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _counted(self, request: Any) -> Any:
+        """A heartbeat is never refused: a full queue must end nobody's session."""
         with self._counting:
-            if self._running >= self._max_requests:
+            if self._running >= self._max_requests and not isinstance(request, Heartbeat):
                 raise CoordinatorOverloaded(limit=self._max_requests)
             self._running += 1
         try:

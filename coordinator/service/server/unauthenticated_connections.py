@@ -49,6 +49,7 @@ class Doorkeeper:
         self._first_seen: dict[Peer, float] = {}
         self._hand = os.open(os.devnull, os.O_RDONLY)
         self._spare = os.open(os.devnull, os.O_RDONLY)  # given up to list descriptors when a flood has taken the rest
+        self._looked = clock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-doorkeeper", daemon=True)
         self._thread.start()
@@ -62,6 +63,7 @@ class Doorkeeper:
         """Cut connections that have shown no token for too long, and the oldest of them while there are too many."""
         greeted = set(self._greeted)
         known, now = {_of_grpc(peer) for peer in greeted}, self._clock()
+        self._forgive(now)
         there = self._connections()
         self._greeted -= {peer for peer in greeted if _of_grpc(peer) not in there}
         self._first_seen = {peer: self._first_seen.get(peer, now) for peer in there}
@@ -88,6 +90,12 @@ class Doorkeeper:
         while not self._closed.wait(self._look_s):
             with contextlib.suppress(OSError):  # no descriptor is left: the next look tries again
                 self.look()
+
+    def _forgive(self, now: float) -> None:
+        """If this process stood still: who wanted to show the token meanwhile has its time again."""
+        late_s, self._looked = now - self._looked - self._look_s, now
+        if late_s > self._look_s:
+            self._first_seen = {peer: seen + late_s for peer, seen in self._first_seen.items()}
 
     def _connections(self) -> dict[Peer, int]:
         """Connections to the port: peer -> descriptor."""

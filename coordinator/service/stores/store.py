@@ -62,6 +62,10 @@ class Store(Protocol):
     def name(self) -> str:
         """Which store this is, for people."""
 
+    @property
+    def is_current(self) -> bool:
+        """Whether its owner may end sessions by itself: false while others may have taken its groups."""
+
     def load(self, group_id: str) -> Iterable[StoredRecord]:
         """The group's records in append order; none for an unknown group. After it nothing that was in doubt before
         can still arrive, and whoever owned the group before can append nothing. StateRecordUnreadable names a damaged
@@ -104,6 +108,7 @@ class SoleOwner:
     it. Each answer is proven, which costs it little."""
 
     holding_back: Collection[str] = ()
+    is_current = True
 
     def peek(self, group_id: str) -> None:
         """Its owner has all groups."""

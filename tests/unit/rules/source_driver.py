@@ -11,7 +11,7 @@ import pytest
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import LatestOffsets, NextPlan, OffsetsReply, UsePlan
 from coordinator.service.brokers.subscription import TopicPartitionId
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transactions import Facts
 from share_source import reader
 from share_source.options import SourceOptions
@@ -55,13 +55,13 @@ class DriverClient:
         """The requests of a kind."""
         return [request for request in self.asked if isinstance(request, kind)]
 
-    def call(self, request: Any) -> Any:
+    def call(self, request: Any, **options: Any) -> Any:
         self.asked.append(request)
         if isinstance(request, NextPlan):
-            return played(self.group, scripts.next_plan(request, facts(self.group)))
+            return played(self.group, transactions.next_plan(request, facts(self.group)))
         if isinstance(request, UsePlan):
             nothing: frozenset[str] = frozenset()
-            take_up = scripts.use_plan(request, facts(self.group), gone=nothing, unsubscribed=nothing)
+            take_up = transactions.use_plan(request, facts(self.group), gone=nothing, unsubscribed=nothing)
             return played(self.group, take_up)
         if isinstance(request, LatestOffsets):
             return OffsetsReply(ends={"orders": {str(p): end for p, end in self.group.ends.items()}})

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from coordinator.client.session import MemberSession
-from coordinator.core import decide, share_group
-from coordinator.core.commands import TakeUpPlan, acknowledge, acquire, membership, plans
+from coordinator.core import decide, group_snapshot, share_group
+from coordinator.core.commands import TakeUpPlan, acknowledge, acquire_plan, membership, reclaim_plan
 from coordinator.core.commands.reclaim_plan import Reclaim
 from coordinator.core.members import Member
 from coordinator.core.record_state import RecordState
@@ -23,7 +23,7 @@ from coordinator.protocol.errors import FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup
 from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
 from coordinator.service.on_demand import Coordinator
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
 from share_source import reader
 from share_source.reader import ShareGroupStreamReader
 from tests.unit.rules import test_given_up_plans as given_up
@@ -39,16 +39,18 @@ def do_not_append_the_start_offset(patch: Patch) -> None:
 
 
 def acquire_without_a_start_offset(patch: Patch) -> None:
-    patch.setattr(scripts, "initialize", lambda group, starts: iter(()))
+    patch.setattr(transactions, "initialize", lambda group, starts: iter(()))
 
 
 def resolve_the_start_offset_at_the_first_acquire(patch: Patch) -> None:
-    right = scripts.join
-    patch.setattr(scripts, "join", lambda request, *, topic_ids, starts: right(request, topic_ids=topic_ids, starts={}))
+    right = transactions.join
+    patch.setattr(
+        transactions, "join", lambda request, *, topic_ids, starts: right(request, topic_ids=topic_ids, starts={})
+    )
 
 
 def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "_kept_plans", lambda self: [])
+    patch.setattr(group_snapshot, "_kept_plans", lambda self: [])
 
 
 def leave_numbers_out_of_snapshots(patch: Patch) -> None:
@@ -72,7 +74,7 @@ def forget_newest_plans_without_runs(patch: Patch) -> None:
 
 
 def take_any_plan_up(patch: Patch) -> None:
-    patch.setattr(plans, "newest_plan", lambda group, member, number: member.newest)
+    patch.setattr(reclaim_plan, "newest_plan", lambda group, member, number: member.newest)
 
 
 def refuse_a_plan_that_was_given_up_for_ever(patch: Patch) -> None:
@@ -86,20 +88,22 @@ def take_a_given_up_plan_up_in_spite_of_the_newest(patch: Patch) -> None:
 
 
 def keep_what_took_the_place_of_a_given_up_plan(patch: Patch) -> None:
-    right = plans.Reclaim._leave_out
+    right = reclaim_plan.Reclaim._leave_out
 
     def leave_out(self: Reclaim, key: Any, segment: Segment, run: Run, reason: str) -> None:
         if self.plan.gave_up:
             run = segment.run
         right(self, key, segment, run, reason)
 
-    patch.setattr(plans.Reclaim, "_leave_out", leave_out)
+    patch.setattr(reclaim_plan.Reclaim, "_leave_out", leave_out)
 
 
 def forget_what_was_given_up(patch: Patch) -> None:
     """With the coordinator: a snapshot does not say it."""
-    right = ShareGroup._plan_record
-    patch.setattr(ShareGroup, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), gave_up=()))
+    right = group_snapshot._plan_record
+    patch.setattr(
+        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), gave_up=())
+    )
 
 
 def nobody_comes_back_after_a_load(patch: Patch) -> None:
@@ -121,19 +125,19 @@ def keep_the_number_on_release(patch: Patch) -> None:
 
 
 def keep_the_number_on_a_cut(patch: Patch) -> None:
-    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+    def returned(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
         self._leave_out(key, segment, segment.run._replace(state=RecordState.AVAILABLE), "cut")
 
-    patch.setattr(plans.Reclaim, "_return", returned)
+    patch.setattr(reclaim_plan.Reclaim, "_return", returned)
 
 
 def keep_the_number_on_setting_aside(patch: Patch) -> None:
-    right = plans.set_aside
-    patch.setattr(plans, "set_aside", lambda run, *rest: right(run, *rest)._replace(acquisition=run.acquisition))
+    right = reclaim_plan.set_aside
+    patch.setattr(reclaim_plan, "set_aside", lambda run, *rest: right(run, *rest)._replace(acquisition=run.acquisition))
 
 
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
-    acquired, planned = acquire.acquired, ShareGroup._plan_acquired
+    acquired, planned = acquire_plan.acquired, ShareGroup._plan_acquired
 
     def locked(before: Run, number: int, now_ms: int) -> Run:
         return acquired(before, number, now_ms, now_ms + 30_000)
@@ -142,7 +146,7 @@ def a_lock_duration_for_queries_too(patch: Patch) -> None:
         planned(self, record)
         self.plans[record.number].query = False
 
-    patch.setattr(acquire, "acquired", locked)
+    patch.setattr(acquire_plan, "acquired", locked)
     patch.setitem(share_group._REPLAY, PlanAcquired, plan_acquired)
 
 
@@ -166,7 +170,7 @@ def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
 
 
 def return_an_unused_plan_unchanged_to_anybody(patch: Patch) -> None:
-    patch.setattr(plans.Reclaim, "later_process", property(lambda self: False))
+    patch.setattr(reclaim_plan.Reclaim, "later_process", property(lambda self: False))
 
 
 def reclaim_at_each_call(patch: Patch) -> None:
@@ -189,15 +193,17 @@ def ask_for_a_plan_at_each_call(patch: Patch) -> None:
 
 
 def tell_losses_without_archiving(patch: Patch) -> None:
-    right = plans.Reclaim._sort_out
+    right = reclaim_plan.Reclaim._sort_out
 
-    def sort_out(self: plans.Reclaim, key: Any, segment: Segment, log_start: int) -> None:
+    def sort_out(self: reclaim_plan.Reclaim, key: Any, segment: Segment, log_start: int) -> None:
         if segment.last < log_start:
-            self.data_loss.append(self._left_out(key, segment.first, segment.last, "data_loss"))
+            self.data_loss.append(
+                reclaim_plan.left_out_entry(self.group, key, segment.first, segment.last, "data_loss")
+            )
         else:
             right(self, key, segment, log_start)
 
-    patch.setattr(plans.Reclaim, "_sort_out", sort_out)
+    patch.setattr(reclaim_plan.Reclaim, "_sort_out", sort_out)
 
 
 def a_plan_that_fails_for_a_loss_is_used(patch: Patch) -> None:
@@ -222,8 +228,8 @@ def never_fail_for_a_loss(patch: Patch) -> None:
 
 
 def available_now_has_no_end(patch: Patch) -> None:
-    right = scripts.bounds
-    patch.setattr(scripts, "bounds", lambda partitions, facts, until: right(partitions, facts, None))
+    right = transactions.bounds
+    patch.setattr(transactions, "bounds", lambda partitions, facts, until: right(partitions, facts, None))
 
 
 def available_now_is_not_known(patch: Patch) -> None:
@@ -244,13 +250,13 @@ def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
 
 
 def backoff_is_over_at_once(patch: Patch) -> None:
-    right = acquire.Acquisition._take_set_aside
+    right = acquire_plan.Acquisition._take_set_aside
 
-    def take(self: acquire.Acquisition, bounds: Any, *, on_trial: bool) -> bool:
+    def take(self: acquire_plan.Acquisition, bounds: Any, *, on_trial: bool) -> bool:
         self.now_ms += 60_000
         return right(self, bounds, on_trial=on_trial)
 
-    patch.setattr(acquire.Acquisition, "_take_set_aside", take)
+    patch.setattr(acquire_plan.Acquisition, "_take_set_aside", take)
 
 
 def take_trigger_once(patch: Patch) -> None:

@@ -73,6 +73,14 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
         (isolation.test_limits_compare_tries_never_the_delivery_count, "compare_the_delivery_count"),
         (isolation.test_limits_compare_tries_never_the_delivery_count, "throttle_by_count"),
         (isolation.test_a_consumers_record_is_archived_at_the_limit, "consumers_never_reach_the_limit"),
+        (
+            isolation.test_failures_give_nothing_up_that_a_query_releases,
+            "count_failures_against_what_a_query_releases",
+        ),
+        (
+            isolation.test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one,
+            "what_was_set_aside_stays_so_when_it_is_released",
+        ),
     ),
     "2 failures: one at most for a delivery, and only of a plan that was durably marked used": (
         (isolation.test_a_delivery_is_one_failure_at_most, "count_a_delivery_twice"),
@@ -104,6 +112,16 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
     "3 a query's locks live as long as its session; the renewal cap never applies to them": (
         (plans.test_limits_of_time_never_end_a_querys_lock, "a_lock_duration_for_queries_too"),
         (plans.test_the_renewal_cap_never_applies_to_a_query, "renew_a_query_up_to_the_cap"),
+    ),
+    "3 time in which the coordinator heard nobody is nobody's silence": (
+        (
+            plans.test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock,
+            "count_time_in_which_nobody_was_heard",
+        ),
+        (
+            plans.test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again,
+            "give_a_full_session_each_time_nobody_was_heard",
+        ),
     ),
     "3 the epoch is appended and outlives the session; a fenced reader fails by name and never rejoins by itself": (
         (plans.test_fenced_reader_never_rejoins, "skip_the_epoch_check"),
@@ -184,6 +202,25 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
             "complete_without_a_sink_and_only_say_so",
         ),
     ),
+    "4.5 the acknowledgement mode is that with which the attempt at the batch began, whatever the group's is now": (
+        (
+            sink.test_the_mode_is_the_one_that_the_attempt_began_with,
+            "the_mode_of_the_group_at_completion_holds",
+        ),
+        (sink.test_the_mode_is_the_one_that_the_attempt_began_with, "forget_the_mode_in_snapshots"),
+        (
+            sink.test_a_querys_own_mode_holds_for_it_whatever_another_one_sets,
+            "the_groups_mode_holds_for_a_query_that_has_its_own",
+        ),
+        (
+            sink.test_a_mode_that_the_sink_alone_has_holds_for_its_first_batch,
+            "a_sinks_own_mode_is_not_asked_for",
+        ),
+        (
+            sink.test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mode_too,
+            "what_an_attempt_passed_over_is_accepted_by_a_later_ones_silence",
+        ),
+    ),
     "5 the driver's commit stages, durably; it takes effect when the plan completes": (
         (sink.test_outcomes_take_effect_when_the_plan_completes, "a_commit_takes_effect_at_once"),
         (sink.test_what_was_staged_is_durable_before_spark_commits, "stage_without_appending"),
@@ -212,6 +249,35 @@ RULES: dict[str, tuple[tuple[Test, str], ...]] = {
         ),
         (sink.test_nothing_said_is_said_for_the_sinks_own_query, "a_commit_without_rows_is_everybodys"),
         (sink.test_nothing_said_is_said_for_the_sinks_own_query, "forget_whose_query_it_is_in_snapshots"),
+    ),
+    "5 where all sinks of the last attempt say that the target replaces its output, that attempt alone counts": (
+        (
+            sink.test_where_the_target_replaces_its_output_the_last_attempt_alone_counts,
+            "an_older_attempt_vetoes_though_its_output_is_replaced",
+        ),
+        (
+            sink.test_where_the_target_replaces_its_output_the_last_attempt_alone_counts,
+            "forget_what_the_target_does_in_snapshots",
+        ),
+        *(
+            (
+                sink.test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto,
+                mistake,
+            )
+            for mistake in (
+                "every_target_is_taken_for_one_that_replaces",
+                "one_sink_of_an_attempt_that_replaces_is_enough",
+                "what_an_earlier_attempt_said_of_its_target_holds",
+            )
+        ),
+        (
+            sink.test_sinks_of_one_attempt_that_disagree_release_the_record_whatever_the_target_does,
+            "sinks_of_one_attempt_are_taken_for_attempts",
+        ),
+        (
+            sink.test_a_commit_without_rows_speaks_for_the_target_of_its_own_query_alone,
+            "a_commit_without_rows_speaks_for_any_target",
+        ),
     ),
     "5 staging is fenced: by the incarnation, the topic ids, and the delivery count of each offset": (
         (

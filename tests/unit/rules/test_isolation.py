@@ -6,6 +6,7 @@ from coordinator.core.commands import Expire
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_plans import used_plan
+from tests.unit.sink_driver import RELEASE, run_at, said
 
 
 def fetched(group: GroupDriver, most: int, member: str = "c1") -> list[tuple[int, int, int]]:
@@ -197,6 +198,56 @@ def test_a_consumers_record_is_archived_at_the_limit() -> None:
         group.pass_time(31_000)
         group.join("c1", process="c1-process-1", query=False)
     assert group.partition().archived_total == 1
+
+
+def test_failures_give_nothing_up_that_a_query_releases() -> None:
+    """Four deployments killed the query in mid-batch; then its sink has no time: released as often as the limit."""
+    group, plan = used_plan(1)
+    for _ in range(4):
+        group.restart(plan)
+    for release in range(1, 6):
+        assert group.partition().archived_total == 0, f"before release {release}"
+        group.stage(said(0, 0, RELEASE, run_at(group, 0).delivery_count))
+        following = group.next(plan).plan.number
+        if following:
+            group.use(following)
+            plan = following
+    assert release == 5
+    assert group.partition().archived_total == 1
+
+
+def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() -> None:
+    """An outage set it aside; alone, it is answered for: later. On trial or not, it waits for its delay, however long,
+    and comes alone. If it fails again it is set aside again."""
+    for trial in (False, True):
+        group, plan = single(records=10 if trial else 1)
+        if trial:
+            plan = on_trial(group, plan)
+        else:
+            group.pass_time(31_000)
+            plan = group.next(plan).plan.number
+            group.use(plan)
+        count = run_at(group, 0).delivery_count
+        group.stage(said(0, 0, RELEASE, count, delay_ms=120_000))
+        group.ends[0] = 10
+        for waited_ms in (0, 60_000):
+            group.pass_time(waited_ms)
+            group.join()
+            following = group.next(plan)
+            assert (0, 0, count + 1) not in ranges(following), f"{waited_ms} ms are not the delay"
+            if following.plan.number:
+                plan = following.plan.number
+                group.use(plan)
+        group.complete(plan)
+        group.ends[0] = 12
+        group.pass_time(60_000)
+        group.join()
+        alone = group.acquire(plan)
+        assert (ranges(alone), alone.plan.trial) == ([(0, 0, count + 1)], False)
+        group.use(alone.plan.number)
+        group.restart(alone.plan.number)
+        assert run_at(group, 0).set_aside_ms == group.now_ms
+        assert group.partition().archived_total == 0
 
 
 def test_equal_neighbours_are_one_run() -> None:

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import redelivery as losing
-from coordinator.core import runs, share_group
-from coordinator.core.commands import acknowledge, acquire, fetch, membership, plans
+from coordinator.core import decide, redelivery, runs, share_group
+from coordinator.core.commands import (
+    Decision,
+    GiveTime,
+    acknowledge,
+    acquire_plan,
+    acquire_records,
+    complete_plan,
+    membership,
+    reclaim_plan,
+)
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import EvidenceCleared, PlanAcquired, PlanCompleted, PlanTakenUp
 from coordinator.core.redelivery import failed_alone
@@ -17,6 +25,7 @@ from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import Done
 from tests.unit.rules import sink_mistakes, source_mistakes
 from tests.unit.rules import test_isolation as isolation
 from tests.unit.rules import test_plans as promises
@@ -39,17 +48,17 @@ def clear_the_number_at_expiry(patch: Patch) -> None:
 
 
 def forget_that_the_cut_comes_first(patch: Patch) -> None:
-    right = plans.Reclaim._return
+    right = reclaim_plan.Reclaim._return
 
-    def returned(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+    def returned(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
         run = segment.run._replace(delivery_count=segment.run.delivery_count + 1)
         right(self, key, segment._replace(run=run))
 
-    patch.setattr(plans.Reclaim, "_return", returned)
+    patch.setattr(reclaim_plan.Reclaim, "_return", returned)
 
 
 def forget_the_cut(patch: Patch) -> None:
-    patch.setattr(plans, "slice_size", lambda *a: None)
+    patch.setattr(reclaim_plan, "slice_size", lambda *a: None)
 
 
 def skip_the_epoch_check(patch: Patch) -> None:
@@ -61,29 +70,29 @@ def forget_fenced_processes(patch: Patch) -> None:
 
 
 def count_a_failure_for_plans_never_used(patch: Patch) -> None:
-    right = plans.Reclaim._come_back
+    right = reclaim_plan.Reclaim._come_back
 
-    def come_back(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
         run = segment.run
         extra = 0 if self.plan.used else 1
         right(self, key, segment._replace(run=run._replace(failures=run.failures + extra)))
 
-    patch.setattr(plans.Reclaim, "_come_back", come_back)
+    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
 
 
 def count_a_delivery_twice(patch: Patch) -> None:
-    right = plans.Reclaim._come_back
+    right = reclaim_plan.Reclaim._come_back
 
-    def come_back(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
         extra = segment.run.state == RecordState.AVAILABLE
         run = segment.run._replace(failures=segment.run.failures + extra)
         right(self, key, segment._replace(run=run))
 
-    patch.setattr(plans.Reclaim, "_come_back", come_back)
+    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
 
 
 def archive_at_the_limit(patch: Patch) -> None:
-    patch.setattr(plans, "set_aside", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
+    patch.setattr(reclaim_plan, "set_aside", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
 
 
 def compare_the_delivery_count(patch: Patch) -> None:
@@ -91,8 +100,8 @@ def compare_the_delivery_count(patch: Patch) -> None:
 
 
 def isolate_by_releases_too(patch: Patch) -> None:
-    patch.setattr(acquire, "isolation_class", lambda failures, limit: 10)
-    patch.setattr(acquire, "slice_size", lambda *a: 1)
+    patch.setattr(acquire_plan, "isolation_class", lambda failures, limit: 10)
+    patch.setattr(acquire_plan, "slice_size", lambda *a: 1)
 
 
 def forget_the_receipt(patch: Patch) -> None:
@@ -118,7 +127,7 @@ def use_without_appending(patch: Patch) -> None:
 
 
 def forget_that_failures_make_evidence_old(patch: Patch) -> None:
-    patch.setattr(plans, "is_news", lambda before, after: False)
+    patch.setattr(reclaim_plan, "is_news", lambda before, after: False)
 
 
 def any_completion_is_evidence(patch: Patch) -> None:
@@ -132,7 +141,7 @@ def any_completion_is_evidence(patch: Patch) -> None:
 
 
 def always_on_trial(patch: Patch) -> None:
-    patch.setattr(acquire.Acquisition, "_failed_alone_long_enough", lambda self, run: True)
+    patch.setattr(acquire_plan.Acquisition, "_failed_alone_long_enough", lambda self, run: True)
 
 
 def a_trial_uses_up_nothing(patch: Patch) -> None:
@@ -146,14 +155,14 @@ def a_trial_uses_up_nothing(patch: Patch) -> None:
 
 
 def never_judge_a_trial(patch: Patch) -> None:
-    def come_back(self: plans.Reclaim, key: Any, segment: Segment) -> None:
+    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
         self._set_aside(key, segment, failed_alone(segment.run, self.group.config, self.now_ms))
 
-    patch.setattr(plans.Reclaim, "_come_back", come_back)
+    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
 
 
 def never_judge_a_lost_trial(patch: Patch) -> None:
-    right = losing.query_lost_lock
+    right = redelivery.query_lost_lock
 
     def lost(run: Run, *rest: Any) -> Run:
         return right(run._replace(lost_trials=0), *rest)
@@ -162,26 +171,58 @@ def never_judge_a_lost_trial(patch: Patch) -> None:
 
 
 def trial_before_failing_alone(patch: Patch) -> None:
-    right = losing.set_aside
-    patch.setattr(plans, "set_aside", lambda *a: right(*a)._replace(set_aside_ms=1))
+    right = redelivery.set_aside
+    patch.setattr(reclaim_plan, "set_aside", lambda *a: right(*a)._replace(set_aside_ms=1))
 
 
 def consumers_never_reach_the_limit(patch: Patch) -> None:
-    right = losing.consumer_lost_lock
+    right = redelivery.consumer_lost_lock
     patch.setattr(membership, "consumer_lost_lock", lambda run, config: right(run._replace(failures=0), config))
 
 
-def throttle_by_count(patch: Patch) -> None:
-    right = fetch.PartitionFetch._returned
+def count_failures_against_what_a_query_releases(patch: Patch) -> None:
+    def released_as_a_consumers(run: Run, config: Any, not_before_ms: Any, disposition: Any) -> Run:
+        return redelivery.released(run, config, not_before_ms)
 
-    def returned(self: fetch.PartitionFetch) -> list[Segment]:
+    patch.setattr(complete_plan, "query_released", released_as_a_consumers)
+
+
+def what_was_set_aside_stays_so_when_it_is_released(patch: Patch) -> None:
+    right = redelivery.query_released
+
+    def released(run: Run, *rest: Any) -> Run:
+        after = right(run, *rest)
+        return after._replace(set_aside_ms=run.set_aside_ms) if after.state == RecordState.AVAILABLE else after
+
+    patch.setattr(complete_plan, "query_released", released)
+
+
+def throttle_by_count(patch: Patch) -> None:
+    right = acquire_records.PartitionFetch._returned
+
+    def returned(self: acquire_records.PartitionFetch) -> list[Segment]:
         return [s._replace(run=s.run._replace(failures=s.run.delivery_count)) for s in right(self)]
 
-    patch.setattr(fetch.PartitionFetch, "_returned", returned)
+    patch.setattr(acquire_records.PartitionFetch, "_returned", returned)
 
 
 def tell_every_loss_again(patch: Patch) -> None:
     patch.setattr(ShareGroup, "_still_held", lambda self, plan: plan.ranges)
+
+
+def count_time_in_which_nobody_was_heard(patch: Patch) -> None:
+    patch.setitem(decide._DECIDERS, GiveTime, lambda group, command, now_ms: Decision((), Done()))
+
+
+def give_a_full_session_each_time_nobody_was_heard(patch: Patch) -> None:
+    """A full session's time after each time in which nobody was heard."""
+    right = membership.give_time
+
+    def give_time(group: ShareGroup, command: GiveTime, now_ms: int) -> Decision:
+        group.time_given_until_ms = 0
+        return right(group, command, now_ms)
+
+    patch.setitem(decide._DECIDERS, GiveTime, give_time)
 
 
 def rest_while_members_are_there(patch: Patch) -> None:
@@ -200,6 +241,14 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (count_a_failure_for_plans_never_used, promises.test_a_plan_never_used_burns_a_count_and_no_try),
     (archive_at_the_limit, isolation.test_a_failure_at_the_limit_sets_aside),
     (compare_the_delivery_count, isolation.test_limits_compare_tries_never_the_delivery_count),
+    (
+        count_failures_against_what_a_query_releases,
+        isolation.test_failures_give_nothing_up_that_a_query_releases,
+    ),
+    (
+        what_was_set_aside_stays_so_when_it_is_released,
+        isolation.test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one,
+    ),
     (throttle_by_count, isolation.test_limits_compare_tries_never_the_delivery_count),
     (isolate_by_releases_too, isolation.test_isolation_looks_at_failures_only),
     (forget_the_receipt, isolation.test_a_receipt_of_an_older_delivery_is_refused),
@@ -216,6 +265,11 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (trial_before_failing_alone, isolation.test_what_failed_among_others_fails_alone_before_its_trial),
     (consumers_never_reach_the_limit, isolation.test_a_consumers_record_is_archived_at_the_limit),
     (tell_every_loss_again, promises.test_a_loss_is_said_once),
+    (count_time_in_which_nobody_was_heard, promises.test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock),
+    (
+        give_a_full_session_each_time_nobody_was_heard,
+        promises.test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again,
+    ),
     (rest_while_members_are_there, promises.test_on_demand_may_rest),
 ]
 ALL_MISTAKES = [*MISTAKES, *source_mistakes.MISTAKES, *sink_mistakes.MISTAKES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.commands import Expire, GiveTime
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanAcquired, PlanTakenUp, decode_record, encode_record
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
@@ -185,6 +186,36 @@ def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
     group.pass_time(SESSION_MS - 1)
     assert group.partition().acquired_count == 100
     group.complete(plan)
+
+
+def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
+    """The coordinator's process was stopped for longer than a session; members spoke meanwhile, and wait."""
+    group, _ = used_plan()
+    group.join("c1", query=False)
+    group.ends[0] = 110
+    fetch = AcquireRecords(group_id="billing", member_id="c1", member_epoch=1, max_records=10, bounds=group.bounds())
+    group.run(fetch)
+    held = group.dump()
+    group.pass_time(5_000)
+    group.now_ms += 10 * SESSION_MS
+    group.run(GiveTime(unheard_ms=10 * SESSION_MS))
+    group.run(Expire())
+    assert group.dump() == held
+    group.pass_time(SESSION_MS)
+    assert group.dump() == held, "a full session's time to be heard"
+    group.pass_time(1)
+    assert group.partition().acquired_count == 0
+
+
+def test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again() -> None:
+    """Of each 20 s the coordinator hears members for one half."""
+    group, _ = used_plan()
+    for _ in range(2 * SESSION_MS // 10_000 + 1):
+        group.pass_time(10_000)
+        group.now_ms += 10_000
+        group.run(GiveTime(unheard_ms=10_000))
+        group.run(Expire())
+    assert group.partition().acquired_count == 0
 
 
 def test_limits_of_time_never_end_a_querys_lock() -> None:

@@ -12,10 +12,11 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import PartitionInitialized, PlanAcquired, RunsChanged, SessionEnded, decode_record
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import JoinGroup, NextPlan
+from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicPartitionId
 from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
 from coordinator.service.on_demand import Coordinator
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.unit.rules.source_driver import facts, played
@@ -29,12 +30,12 @@ def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_ac
     group = GroupDriver(partitions=0)
     request = JoinGroup(group_id="billing", member_id="m1", process_id="p")
     where = TopicPartitionId("orders", TOPIC_ID, 0)
-    joined = played(group, scripts.join(request, topic_ids=True, starts={where: 100}))
+    joined = played(group, transactions.join(request, topic_ids=True, starts={where: Start(100, 100)}))
     group.crash()
     group.ends, group.log_starts = {0: 120}, {0: 7}
     group.run(request)
     asked = NextPlan(group_id="billing", member_id="m1", member_epoch=joined.member_epoch)
-    assert [tuple(r) for r in played(group, scripts.next_plan(asked, facts(group))).plan.partitions[0].ranges] == [
+    assert [tuple(r) for r in played(group, transactions.next_plan(asked, facts(group))).plan.partitions[0].ranges] == [
         (100, 119, 1)
     ]
 
@@ -44,7 +45,7 @@ def test_a_partition_that_came_later_has_its_start_appended_before_its_first_acq
     group.join()
     group.ends, group.log_starts = {0: 0, 1: 50}, {0: 0, 1: 10}
     asked = NextPlan(group_id="billing", member_id="m1", member_epoch=1)
-    played(group, scripts.next_plan(asked, facts(group)))
+    played(group, transactions.next_plan(asked, facts(group)))
     appended = [decode_record(data) for data in group.log]
     starts = [n for n, r in enumerate(appended) if isinstance(r, PartitionInitialized) and r.partition == 1]
     acquires = [n for n, r in enumerate(appended) if isinstance(r, PlanAcquired)]
@@ -75,10 +76,14 @@ def office_of(group: GroupDriver) -> DeadLetterOffice:
         return office
 
 
-def why_it_left(group: GroupDriver) -> str:
-    """What an on-demand coordinator that nobody asks anything gives for a reason: idle, if it may leave by itself."""
+def why_it_left(group: GroupDriver, *, away_s: float = 0.0) -> str:
+    """What an on-demand coordinator that nobody asks anything gives for a reason: idle, if it may leave by itself.
+    ``away_s``: for how long its brokers have been away."""
     coordinator: Any = Coordinator.__new__(Coordinator)
-    coordinator.config.resolved = SimpleNamespace(share_coordinator_idle_timeout_ms=1_000)
+    coordinator.config = SimpleNamespace(
+        share_coordinator_idle_timeout_ms=1_000, share_broker_outage_timeout_ms=300_000
+    )
+    coordinator.cluster = SimpleNamespace(away_s=away_s)
     coordinator.engine = SimpleNamespace(may_rest=lambda: group.group.may_rest(group.now_ms))
     coordinator.office = office_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)
@@ -98,6 +103,12 @@ def test_on_demand_does_not_leave_while_something_is_acquired() -> None:
     group.group.replay(SessionEnded(member_id="m1"))
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
     assert why_it_left(group) == "told to"
+
+
+def test_on_demand_leaves_when_nobody_calls_and_its_brokers_stay_away() -> None:
+    group, _ = used_plan()
+    assert why_it_left(group, away_s=300) == "told to"
+    assert why_it_left(group, away_s=302) == "nobody has called, and no broker answered, for 301 s"
 
 
 def test_on_demand_does_not_leave_while_a_dead_letter_waits() -> None:

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import Gap, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands import AlterConfigs, Gap, InitializePartitions, PartitionStart, TopicPartitions
 from coordinator.core.records import encode_records
 from coordinator.protocol.errors import BatchTakenUp, NothingDecided, SinkOutdated
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import Disposition
-from coordinator.service.runtime import transactions as scripts
+from coordinator.service.runtime import transactions
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, ranges
 from tests.unit.rules.source_driver import facts, played
 from tests.unit.rules.test_plans import used_plan
-from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states
+from tests.unit.sink_driver import (
+    ACCEPT,
+    DLQ,
+    EXPLICIT,
+    IMPLICIT,
+    REJECT,
+    RELEASE,
+    batch,
+    from_snapshot,
+    run_at,
+    said,
+    states,
+)
 
 
 def test_outcomes_take_effect_when_the_plan_completes() -> None:
@@ -137,6 +149,66 @@ def test_nothing_said_is_said_for_the_sinks_own_query() -> None:
     assert [group.group.members[name].newest.spoke for name in ("m1", "m2")] == [(0,), (0, 1)]
 
 
+def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() -> None:
+    """Of an earlier attempt nothing is left, neither what it said nor what it passed over; after a load, too."""
+    for configs, first, last, after in (
+        ({}, ACCEPT, REJECT, ["[0..0] ARCHIVING 3"]),
+        ({}, REJECT, ACCEPT, []),
+        ({}, RELEASE, ACCEPT, []),
+        ({}, ACCEPT, RELEASE, ["[0..0] AVAILABLE 3"]),
+        ({}, REJECT, None, []),
+        (EXPLICIT, None, ACCEPT, []),
+        (EXPLICIT, ACCEPT, None, ["[0..0] AVAILABLE 3"]),
+    ):
+        group, plan = batch(2, **DLQ, **configs)
+        for count, outcome in ((1, first), (2, first), (3, last)):
+            if count > 1:
+                group.restart(plan)
+            rows = [] if outcome is None else [said(0, 0, outcome, count)]
+            group.stage(*rows, said(1, 1, ACCEPT, count), replaces=True)
+        from_snapshot(group)
+        group.join()
+        group.complete(plan)
+        assert [state for state in states(group) if not state.startswith("[1")] == after, (first, last)
+
+
+def test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto() -> None:
+    """A target that skips may hold what an earlier attempt wrote, whatever was said of the target then."""
+    for last in ([True, False], [False, True], [False], []):
+        for configs in ({}, EXPLICIT):
+            group, plan = batch(3, **DLQ, **configs)
+            group.stage(said(0, 0, RELEASE), said(2, 2, RELEASE), replaces=True)
+            group.restart(plan)
+            for replaces in last:
+                group.stage(said(0, 1, ACCEPT, 2), said(2, 2, ACCEPT, 2), replaces=replaces)
+            group.complete(plan)
+            assert states(group)[:1] == ["[0..2] AVAILABLE 2" if configs else "[0..0] AVAILABLE 2"], last
+
+
+def test_sinks_of_one_attempt_that_disagree_release_the_record_whatever_the_target_does() -> None:
+    """One of its outputs has the record, the other has not. Of an attempt before, that is nothing."""
+    group, plan = batch(2, **DLQ)
+    group.stage(said(0, 1, ACCEPT), replaces=True)
+    group.stage(said(0, 0, REJECT), replaces=True)
+    group.restart(plan)
+    group.stage(said(0, 1, ACCEPT, 2), replaces=True)
+    group.stage(said(1, 1, REJECT, 2), replaces=True)
+    group.stage(said(1, 1, REJECT, 2), replaces=True)
+    group.complete(plan)
+    assert states(group) == ["[1..1] AVAILABLE 2"]
+
+
+def test_a_commit_without_rows_speaks_for_the_target_of_its_own_query_alone() -> None:
+    """0 was rejected; in the last attempt it is accepted by silence, and whose commit that is has to be known."""
+    for query_id, after in (("q", []), ("another", ["[0..0] AVAILABLE 2"]), ("", ["[0..0] AVAILABLE 2"])):
+        group, plan = batch(1, **DLQ)
+        group.stage(said(0, 0, REJECT), query_id="q" if query_id else "", replaces=True)
+        group.restart(plan)
+        group.stage(query_id=query_id, replaces=True)
+        group.complete(plan)
+        assert states(group) == after
+
+
 def test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count() -> None:
     """What another member took since the lock was lost is that member's to decide, at whatever count it is."""
     group, plan = batch(3, **DLQ, **{"share.acquire.mode": "record_limit"})
@@ -205,6 +277,71 @@ def test_explicit_mode_releases_what_no_sink_decided() -> None:
     assert run_at(group, 0).releases == 1
 
 
+def test_the_mode_is_the_one_that_the_attempt_began_with() -> None:
+    """The batch passed 5 to 9 over, they are in no output, and Spark committed it; or no sink said anything at all.
+    Before the plan is completed the query is started again with the other mode, or another query is. Or the other way
+    round: they are in the output."""
+    rows = said(0, 4, ACCEPT)
+    for began, then, outcomes, after in (
+        (EXPLICIT, IMPLICIT, [rows], ["[5..9] AVAILABLE 1"]),
+        (EXPLICIT, IMPLICIT, [], ["[0..9] AVAILABLE 1"]),
+        (IMPLICIT, EXPLICIT, [rows], []),
+        (IMPLICIT, EXPLICIT, [], []),
+    ):
+        for starts in ("m1", "m2"):
+            group, plan = batch(10, **began)
+            for outcome in outcomes:
+                group.stage(outcome)
+            group.join(starts)
+            group.run(AlterConfigs(configs=then))
+            from_snapshot(group)
+            group.join()
+            group.complete(plan)
+            assert states(group) == after
+
+
+def test_a_querys_own_mode_holds_for_it_whatever_another_one_sets() -> None:
+    group, plan = batch(2, **EXPLICIT)
+    group.complete(plan)
+    plan = group.acquire(plan).plan.number
+    group.run(AlterConfigs(configs=IMPLICIT))  # another query of the group begins
+    group.use(plan, acknowledgement_mode="explicit")
+    group.stage(said(0, 0, ACCEPT, 2))
+    group.complete(plan)
+    assert states(group) == ["[1..1] AVAILABLE 2"]
+
+
+def test_a_mode_that_the_sink_alone_has_holds_for_its_first_batch() -> None:
+    """Spark makes the sink's writer when the batch has begun. One that has no rows of a batch, and whose query is not
+    known yet, releases all that may be meant; it is no reason to accept anything."""
+    for own, rows, after in (
+        ("explicit", (said(0, 0, ACCEPT),), ["[1..1] AVAILABLE 1"]),
+        ("explicit", (), ["[0..1] AVAILABLE 1"]),
+        ("implicit", (said(1, 1, RELEASE),), ["[1..1] AVAILABLE 1"]),
+        ("implicit", (), ["[0..1] AVAILABLE 1"]),
+    ):
+        group, plan = batch(2, **(IMPLICIT if own == "explicit" else EXPLICIT))
+        group.stage(*rows, acknowledgement_mode=own)
+        from_snapshot(group)
+        group.complete(plan)
+        assert states(group) == after
+
+
+def test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mode_too() -> None:
+    """The first attempt's output, which a target keeps that skips a batch it knows, has 0 alone; the driver died before
+    Spark's commit, and the query is started again in implicit mode. What a later attempt says of 2 and 3 is no help: 2
+    was passed over, and 3 since it was named."""
+    group, plan = batch(4, **EXPLICIT)
+    group.stage(said(0, 0, ACCEPT), said(3, 3, ACCEPT))
+    group.restart(plan)
+    group.stage(said(0, 0, ACCEPT, 2))
+    group.run(AlterConfigs(configs=IMPLICIT))
+    group.restart(plan)
+    group.stage(said(2, 2, ACCEPT, 3))
+    group.complete(plan)
+    assert states(group) == ["[1..3] AVAILABLE 3"]
+
+
 def test_gaps_are_told_apart_before_undecided_offsets_are_released() -> None:
     group, plan = batch(3, **EXPLICIT)
     group.stage(said(0, 0, ACCEPT))
@@ -217,7 +354,7 @@ def test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery() -> N
     for _ in range(10):
         asked = NextPlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan)
         with pytest.raises(NothingDecided):
-            played(group, scripts.next_plan(asked, facts(group)))
+            played(group, transactions.next_plan(asked, facts(group)))
         assert run_at(group, 0).tries == 0
         group.join()
         again = group.acquire(plan)

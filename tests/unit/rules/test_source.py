@@ -43,6 +43,15 @@ def test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart() ->
     assert client.group.dump() == ["[30..59] ACQUIRED 3 1 1"], "what failed for the loss was no delivery"
 
 
+@pytest.mark.parametrize("mode", ["", "explicit"])
+def test_a_query_says_which_acknowledgement_mode_its_own_options_have(mode: str) -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client, **({"share.acknowledgement.mode": mode} if mode else {})) as source:
+        start = source.initialOffset()
+        source.partitions(start, source.latestOffset(start, LIMIT))
+    assert [request.acknowledgement_mode for request in client.of(UsePlan)] == [mode]
+
+
 def test_without_fail_on_data_loss_it_goes_on_at_once() -> None:
     client = DriverClient(GroupDriver(records=100))
     with reading(client, failOnDataLoss="false") as source:

@@ -16,13 +16,16 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError
+from coordinator.protocol.librdkafka import Complaints
 from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
 from coordinator.service.stores.store import StoreDoubtful, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
 TRANSACTION_TIMEOUT_FACTOR = 2
 NO_OFFSET = -1
+LEAST_S = 0.5
+"""For the end of a transaction whose records took all the time."""
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 _log = logging.getLogger(__name__)
@@ -35,6 +38,11 @@ class Fenced(Exception):
     """The transactional id has a newer producer, or the broker has ended a transaction that took too long."""
 
 
+class LogShrunk(Exception):
+    """The partition is shorter than it was: the end of its log is lost (an unclean leader election), or its topic was
+    made anew."""
+
+
 class GroupWriter:
     """Used by one thread at a time."""
 
@@ -43,15 +51,15 @@ class GroupWriter:
         self.transactional_id = f"{topic.name}-{group_id}"
         self._timeout_s = topic.write_timeout_ms / 1000
         self._first_offset = NO_OFFSET
-        self._producer = Producer(
-            topic.client_config(
-                transactional_id=self.transactional_id,
-                transaction_timeout_ms=TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms,
-                message_timeout_ms=topic.write_timeout_ms,
-                message_max_bytes=MAX_MESSAGE_BYTES,
-                linger_ms=0,
-            )
+        self._complaints = Complaints()
+        config = topic.client_config(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms,
+            message_timeout_ms=topic.write_timeout_ms,
+            message_max_bytes=MAX_MESSAGE_BYTES,
+            linger_ms=0,
         )
+        self._producer = Producer({**config, "error_cb": self._complaints})
 
     def __repr__(self) -> str:
         return f"<GroupWriter {self.transactional_id}>"
@@ -64,16 +72,26 @@ class GroupWriter:
         except KafkaException as raised:
             error = raised.args[0]
             self._unless_denied(error)
+            self._producer.poll(0)
+            if self._complaints.refused:
+                addresses = self._topic.bootstrap_servers
+                raise BrokerSecurityFailed(addresses=addresses, reason=self._complaints.refused) from None
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
 
-    def write(self, records: Sequence[KeyValue]) -> int:
-        """All of them are durable, or none is; the offset of the first. StoreRefused, StoreDoubtful, Fenced."""
+    def write(self, records: Sequence[KeyValue], *, end: int = 0) -> int:
+        """All of them are durable, or none is; the offset of the first. ``end``: how far the partition reached before;
+        LogShrunk if it does not any more, and nothing is written then. StoreRefused, StoreDoubtful, Fenced."""
+        deadline_s = time.monotonic() + self._timeout_s
         self._first_offset = NO_OFFSET
         try:
             self._producer.begin_transaction()
             for key, value in records:
                 self._produce(key, value)
-            self._producer.commit_transaction(self._timeout_s)
+            self._wait_delivered(deadline_s)
+            if NO_OFFSET < self._first_offset < end:
+                self._producer.abort_transaction(self._timeout_s)
+                raise LogShrunk(f"it reached to {end}, and the next record came to lie at {self._first_offset}")
+            self._producer.commit_transaction(max(deadline_s - time.monotonic(), LEAST_S))
         except KafkaException as raised:
             self._failed(raised.args[0])
         return self._first_offset
@@ -96,6 +114,13 @@ class GroupWriter:
                 if time.monotonic() > deadline:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
                 self._producer.poll(0.05)
+
+    def _wait_delivered(self, deadline_s: float) -> None:
+        # Not flush(): it raises beside the exceptions of what was not delivered.
+        while len(self._producer):
+            if time.monotonic() > deadline_s:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+            self._producer.poll(0.05)
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None and self._first_offset == NO_OFFSET:

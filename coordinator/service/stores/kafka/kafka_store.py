@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from coordinator.core.records import Record, UnreadableRecord
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import StateRecordUnreadable
-from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter
-from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.protocol.errors import ShareGroupError, StateRecordUnreadable, StateTopicMissing, StateTransactionOpen
+from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.runtime.clock import now_s
+from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
+from coordinator.service.stores.kafka.log_reader import HeldUp, LogReader
 from coordinator.service.stores.kafka.ownership import Ownership
+from coordinator.service.stores.kafka.placing import groups_of
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import (
     NOTHING,
@@ -31,13 +34,17 @@ from coordinator.service.stores.store import (
 from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.owner import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
-from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_of
+from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
+from coordinator.state_log.strays import Strays
 
 PROOF_S = 5.0
 """How old the last append may be for an answer from memory: shorter than Kafka takes to give a partition to another."""
 NEW_OWNER_S = 3.0
 """How long a new owner takes at most, after it fenced us, to say who it is."""
 AT_ONCE = 8
+TRANSACTION_BYTES = 1024 * 1024
+"""Of a snapshot in one transaction, about: all of it would take longer than share.coordinator.write.timeout.ms where a
+quota, or the network, is slow."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,10 +52,12 @@ _log = logging.getLogger(__name__)
 class _Open:
     """A group that this process serves."""
 
-    __slots__ = ("loaded_to", "log", "proved_s", "writer")
+    __slots__ = ("end", "loaded_to", "log", "proved_s", "writer")
 
     def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, proved_s: float) -> None:
         self.log, self.writer, self.loaded_to, self.proved_s = log, writer, loaded_to, proved_s
+        self.end = loaded_to
+        """The partition reaches so far at least."""
 
 
 class _Seen(NamedTuple):
@@ -61,15 +70,28 @@ class _Seen(NamedTuple):
 class KafkaStore:
     """See :class:`~coordinator.service.stores.store.Store`."""
 
-    def __init__(self, topic: StateTopic, partition: int, ownership: Ownership, *, updates_per_snapshot: int) -> None:
+    def __init__(
+        self,
+        topic: StateTopic,
+        partition: int,
+        ownership: Ownership,
+        *,
+        updates_per_snapshot: int,
+        on_missing: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_missing`` is called when the topic is found to be gone, or made anew."""
         self.partition = partition
-        self.holding_back: frozenset[str] = frozenset()
-        self._topic, self._ownership = topic, ownership
+        self.topic = topic
+        self._topic, self._ownership, self._on_missing = topic, ownership, on_missing
+        self._gone: ShareGroupError | None = None
+        self._held_back: tuple[frozenset[str], int] = frozenset(), 0
         self._updates_per_snapshot = updates_per_snapshot
         self._open: dict[str, _Open] = {}
         self._claimed: set[str] = set()
         self._needed: dict[str, int] = {}
         self._had: set[str] = set()
+        self._strays_to = -1
+        self._open_at: int | None = None
         self._at_once: ThreadPoolExecutor | None = None
 
     def __repr__(self) -> str:
@@ -84,16 +106,45 @@ class KafkaStore:
         """Groups that are open now; asked from any thread."""
         return frozenset(self._open)
 
+    @property
+    def is_current(self) -> bool:
+        return self._ownership.is_current
+
+    # --- asked, and told, from other threads
+
+    @property
+    def holding_back(self) -> frozenset[str]:
+        """Of the groups that :meth:`hold_back` named last, those that have had no new snapshot since."""
+        groups, below = self._held_back
+        return frozenset(group_id for group_id in groups if self._needed.get(group_id, below - 1) < below)
+
+    def hold_back(self, groups: frozenset[str], below: int) -> None:
+        """The snapshots of these groups lie below this offset, and keep other groups' records from going."""
+        self._held_back = groups, below
+
+    def topic_is_gone(self, error: ShareGroupError) -> None:
+        """This topic is served no more; whoever asks is told this."""
+        self._gone = error
+
     # --- taking a group
 
     def claim(self, group_id: str) -> None:
         self._claimed.add(group_id)
 
     def load(self, group_id: str) -> Iterator[StoredRecord]:
+        try:
+            self._verify()
+            yield from self._load(group_id)
+        except StateTopicMissing:
+            self._on_missing()
+            raise
+
+    def _load(self, group_id: str) -> Iterator[StoredRecord]:
         self.release(group_id)
         claimed = group_id in self._claimed
         self._claimed.discard(group_id)
         self._ownership.confirm(self.partition)
+        self._refuse_while_open(group_id)
         seen = None if claimed else self._look(group_id)
         if seen is not None and seen.is_empty:
             return  # nobody has made it
@@ -104,7 +155,7 @@ class KafkaStore:
             self._ownership.confirm(self.partition)  # stopped before the fence, it would have taken another's group
             if seen is not None:
                 self._look(group_id, seen)  # somebody may have claimed it meanwhile
-            begun_s = time.monotonic()
+            begun_s = now_s()
             self._write(writer, [self._said_by(self._ownership.me, group_id)])
             loaded_to = yield from self._read(log)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
@@ -119,6 +170,7 @@ class KafkaStore:
         _log.info("loaded: group=%s %s to %d", group_id, self.name, loaded_to)
 
     def peek(self, group_id: str) -> Iterator[StoredRecord] | None:
+        self._refuse_while_open(group_id)
         return _only_records(self._read(self._new_log(group_id))) if self._ownership.may_peek else None
 
     def release(self, group_id: str) -> None:
@@ -157,27 +209,41 @@ class KafkaStore:
 
     def must_prove(self, group_id: str) -> bool:
         open_ = self._open.get(group_id)
-        if open_ is None:
+        if open_ is None or self._gone is not None:
             return True
-        return time.monotonic() - open_.proved_s > PROOF_S or not self._ownership.is_current
+        return now_s() - open_.proved_s > PROOF_S or not self._ownership.is_current
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         open_ = self._opened(group_id)
-        first = open_.log.next_sequence or 0
-        begun_s = time.monotonic()
+        log, first = open_.log, open_.log.next_sequence or 0
+        begun_s = now_s()
         # Whose the group is goes into it, too: what lies before the mark is pruned.
-        begun = [open_.log.snapshot_mark(), self._said_by(self._ownership.me, group_id)]
-        offset = self._wrote(group_id, open_, [*begun, *open_.log.keyed(records, first), *shown])
-        open_.log.next_sequence = first + len(records)
-        open_.log.needed_offset = self._needed[group_id] = offset
-        open_.log.written(shown)
+        mine = self._said_by(self._ownership.me, group_id)
+        transactions = list(_cut([*log.snapshot_parts(records), *shown]))
+        if len(transactions) == 1:
+            offset = self._wrote(group_id, open_, [log.snapshot_mark(), mine, *log.keyed(records, first), *shown])
+            log.next_sequence = first + len(records)
+        else:
+            offsets = [self._wrote(group_id, open_, each) for each in transactions]
+            begun_s = now_s()
+            self._wrote(group_id, open_, [log.snapshot_mark(len(records)), mine])
+            log.next_sequence, offset = first, offsets[0]
+        log.needed_offset = self._needed[group_id] = offset
+        log.written(shown)
         open_.proved_s = begun_s
-        self.holding_back -= {group_id}
 
     def group_ids(self) -> list[str]:
-        with LogReader(self._topic, self.partition) as reader:
-            found = {group_of(m.key()): None for part in reader.read_to(reader.end()) for m in part}
-        return list(found)
+        return groups_of(self._topic, self.partition)
+
+    def passed_over(self, strays: Strays) -> None:
+        """Log once that the partition holds records that are no group's; from any thread."""
+        if strays.last > self._strays_to:
+            self._strays_to = strays.last
+            _log.warning(
+                "passed over: %s has %d record(s) that are no share group's, at offsets %d to %d: somebody else writes "
+                "to the state topic",
+                *(self.name, strays.count, strays.first, strays.last),
+            )
 
     # --- inside: reading
 
@@ -186,21 +252,47 @@ class KafkaStore:
 
     def _read(self, log: GroupLog) -> Generator[StoredRecord, None, int]:
         """The group's committed records up to the partition's end, which is returned."""
-        read = log.read
         with LogReader(self._topic, self.partition, start=self._needed.get(log.group_id)) as reader:
-            for messages in reader.read_to(reader.end()):
-                for message in messages:
-                    try:
-                        entry = read(message.key(), message.value(), message.offset())
-                    except UnreadableRecord as error:
-                        raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
-                    if entry is not None:
-                        yield StoredRecord(message.offset(), entry.data)
+            try:
+                yield from self._read_to(log, reader, reader.end())
+            except HeldUp as open_:
+                self._open_at = open_.offset
+                raise self._transaction_open(log.group_id, open_.offset) from None
+            self.passed_over(log.strays)
             try:
                 log.end()
             except UnreadableRecord as error:
                 raise self._unreadable(log, "at its beginning", error, reader) from error
             return reader.position
+
+    def _read_to(self, log: GroupLog, reader: LogReader, end: int) -> Iterator[StoredRecord]:
+        read = log.read
+        for messages in reader.read_to(end):
+            for message in messages:
+                try:
+                    entry = read(message.key(), message.value(), message.offset())
+                except UnreadableRecord as error:
+                    raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
+                if entry is not None:
+                    yield StoredRecord(message.offset(), entry.data)
+                    if entry.data is None:
+                        yield from (StoredRecord(message.offset(), part) for part in log.parts)
+
+    def _refuse_while_open(self, group_id: str) -> None:
+        """Nobody waits twice for a transaction that stays open: meanwhile the other groups would not be served."""
+        if self._open_at is not None:
+            if self._topic.offset(self.partition, LATEST, read_committed=True) == self._open_at:
+                raise self._transaction_open(group_id, self._open_at)
+            self._open_at = None
+
+    def _transaction_open(self, group_id: str, offset: int) -> StateTransactionOpen:
+        return StateTransactionOpen(
+            partition=self.partition,
+            topic=self._topic.name,
+            offset=offset,
+            group_id=group_id,
+            addresses=self._topic.bootstrap_servers,
+        )
 
     def _look(self, group_id: str, seen: _Seen | None = None) -> _Seen:
         """Whether there is a log that this process may take: GroupTakenOver, NotCoordinator; with ``seen``, whether
@@ -211,7 +303,10 @@ class KafkaStore:
         with LogReader(self._topic, self.partition, start=start, committed=False) as reader:
             for messages in reader.read_to(reader.end()):
                 for message in messages:
-                    is_empty = not log.look(message.key(), message.value()) and is_empty
+                    try:
+                        is_empty = not log.look(message.key(), message.value()) and is_empty
+                    except UnreadableRecord as error:
+                        raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
             if log.owner is not None or (seen is None and not is_empty):
                 self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._had)
             return _Seen(is_empty, reader.position)
@@ -239,9 +334,16 @@ class KafkaStore:
                 time.sleep(0.05)
         return None
 
+    def _verify(self) -> None:
+        if self._gone is not None:
+            raise self._gone
+        self._topic.verify()
+
     # --- inside: writing
 
     def _opened(self, group_id: str) -> _Open:
+        if self._gone is not None:
+            raise StoreRefused(str(self._gone))
         open_ = self._open.get(group_id)
         if open_ is None:
             raise StoreRefused(f"{group_id} is not loaded from {self.name}")
@@ -251,7 +353,7 @@ class KafkaStore:
         open_ = self._opened(group_id)
         first = open_.log.next_sequence or 0
         entries = [*open_.log.keyed(records, first), *shown] or [self._said_by(self._ownership.me, group_id)]
-        begun_s = time.monotonic()
+        begun_s = now_s()
         offset = self._wrote(group_id, open_, entries)
         if records and open_.log.needed_offset is None:
             open_.log.needed_offset = self._needed[group_id] = offset
@@ -261,7 +363,12 @@ class KafkaStore:
 
     def _wrote(self, group_id: str, open_: _Open, entries: Sequence[KeyValue]) -> int:
         try:
-            return open_.writer.write(entries)
+            offset = open_.writer.write(entries, end=open_.end)
+            open_.end = max(open_.end, offset + len(entries))
+            return offset
+        except LogShrunk as shrunk:
+            _log.error("the end of %s is lost: %s; loading what is left: group=%s", self.name, shrunk, group_id)
+            raise StoreDoubtful(str(shrunk)) from None
         except Fenced as fenced:
             owner = self._newest_owner(group_id, open_)
             _log.warning("fenced: group=%s by %s (%s)", group_id, owner, fenced)
@@ -277,6 +384,19 @@ class KafkaStore:
 
     def _said_by(self, owner: Owner, group_id: str) -> KeyValue:
         return encode_key(GroupOwnerKey(group_id)), encode_owner(owner)
+
+
+def _cut(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
+    """In order, so many at once that a transaction of them takes no longer than an append may."""
+    part: list[KeyValue] = []
+    size_bytes = 0
+    for entry in entries:
+        if part and size_bytes + len(entry[1]) > TRANSACTION_BYTES:
+            yield part
+            part, size_bytes = [], 0
+        part.append(entry)
+        size_bytes += len(entry[1])
+    yield part
 
 
 def _only_records(read: Generator[StoredRecord, None, int]) -> Iterator[StoredRecord]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from coordinator.protocol.errors import BrokerSecurityFailed
+from coordinator.protocol.librdkafka import is_refused
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
 from coordinator.service.stores.store import StoreRefused
@@ -20,6 +22,8 @@ from coordinator.service.stores.store import StoreRefused
 AT_ONCE = 1_000
 POLL_S = 0.5
 STALLED_S = 60.0
+OPEN_S = 20.0
+"""A transaction of a coordinator that died is over by then, with the default write timeout; and callers still wait."""
 PROGRESS_S = 5.0
 FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
@@ -37,11 +41,19 @@ _PASSING = frozenset(
 _log = logging.getLogger(__name__)
 
 
+class HeldUp(Exception):
+    """A transaction is open from ``offset`` on, and for longer than any of ours."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
 class LogReader:
     """One reader of one partition; goes on where it stopped."""
 
     def __init__(self, topic: StateTopic, partition: int, *, start: int | None = None, committed: bool = True) -> None:
-        self._topic, self.partition = topic, partition
+        self._topic, self.partition, self._committed = topic, partition, committed
         self._began = self._earliest()
         if start is not None and start <= self.end():  # else the topic is not the one that it was
             self._began = max(self._began, start)
@@ -81,16 +93,19 @@ class LogReader:
         return self._earliest() > self._began
 
     def _earliest(self) -> int:
-        where = (self._topic.name, self.partition)
-        return self._topic.cluster.offsets([where], EARLIEST)[where]
+        return self._topic.offset(self.partition, EARLIEST)
 
     def end(self) -> int:
         """Where the partition ends now, open transactions included."""
-        where = (self._topic.name, self.partition)
-        return self._topic.cluster.offsets([where], LATEST)[where]
+        return self._topic.offset(self.partition, LATEST)
+
+    def last_stable(self) -> int:
+        """Where the first open transaction begins, or the partition ends."""
+        return self._topic.offset(self.partition, LATEST, read_committed=True)
 
     def read_to(self, end: int) -> Iterator[list[Any]]:
-        """Messages up to ``end`` (exclusive) in batches, and perhaps some more. StoreRefused if none comes for long."""
+        """Messages up to ``end`` (exclusive) in batches, and perhaps some more. HeldUp if a transaction stays open, and
+        StoreRefused if no message comes for long for another reason."""
         began = said = moved = time.monotonic()
         first = self.position
         while self.position < end:
@@ -98,8 +113,10 @@ class LogReader:
             now = time.monotonic()
             if messages or self.position >= end:
                 moved = now
+            elif self._committed and now - moved > OPEN_S and (open_at := self.last_stable()) < end:
+                raise HeldUp(open_at)
             elif now - moved > STALLED_S:
-                raise StoreRefused(f"{self!r} stands still before {end}: is a transaction open there?")
+                raise StoreRefused(f"{self!r} stands still before {end}")
             if now - said > PROGRESS_S:
                 said = now
                 what = (self._topic.name, self.partition, self.position, first, end, now - began)
@@ -122,6 +139,8 @@ class LogReader:
                 self.position = max(self.position, offset or 0)
             elif is_denied(error):
                 raise self._topic.denied("read it")
+            elif is_refused(error):
+                raise BrokerSecurityFailed(addresses=self._topic.bootstrap_servers, reason=error.str())
             elif error.code() not in _PASSING:
                 raise StoreRefused(f"{self!r}: {error.name()} {error.str()}")
         return records

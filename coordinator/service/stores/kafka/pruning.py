@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.service.stores.kafka.placing import record as record_placement
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.retention import Needed
 
@@ -40,7 +41,7 @@ class Pruning:
     ) -> None:
         self._topic, self._stores, self._wake = topic, stores, wake
         self._interval_s = interval_ms / 1000
-        self._seen: dict[int, Needed] = {}
+        self._seen: dict[tuple[str, int], Needed] = {}
         self._admin: AdminClient | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
@@ -68,21 +69,26 @@ class Pruning:
             self.prune()
 
     def _prune(self, store: KafkaStore) -> None:
-        where = (self._topic.name, store.partition)
-        needed = self._seen.setdefault(store.partition, Needed())
-        committed = self._topic.cluster.offsets([where], LATEST, read_committed=True)[where]
+        topic = store.topic
+        topic.verify()
+        needed = self._seen.setdefault((topic.topic_id, store.partition), Needed())
+        committed = topic.offset(store.partition, LATEST, read_committed=True)
         if committed < needed.read_to:  # the topic is not the one that it was
-            needed = self._seen[store.partition] = Needed()
-        with LogReader(self._topic, store.partition, start=needed.read_to) as reader:
+            needed = self._seen[topic.topic_id, store.partition] = Needed()
+        with LogReader(topic, store.partition, start=needed.read_to) as reader:
             for messages in reader.read_to(committed):
                 for message in messages:
-                    needed.add(message.key(), message.offset())
+                    needed.add(message.key(), message.value(), message.offset())
         needed.read_to = max(needed.read_to, reader.position)
+        store.passed_over(needed.strays)
         lowest = needed.lowest()
-        if lowest > self._topic.cluster.offsets([where], EARLIEST)[where]:
+        if lowest > topic.offset(store.partition, EARLIEST):
+            topic.verify()  # the reading took its time
+            if needed.placement is not None and needed.placement < lowest:
+                record_placement(topic, topic.partitions)
             self._delete_below(store.partition, lowest)
         if needed.read_to - lowest > FAR_BACK:
-            store.holding_back = needed.first_groups(lowest + FAR_BACK)
+            store.hold_back(needed.first_groups(lowest + FAR_BACK), lowest + FAR_BACK)
             for group_id in store.holding_back - store.served:
                 if self._wake is not None:
                     self._wake(group_id)

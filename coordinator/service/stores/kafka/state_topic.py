@@ -15,7 +15,13 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # documented
 
-from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, StateTopicNotAuthorized, StateTopicUnfit
+from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    BrokerRefused,
+    StateTopicMissing,
+    StateTopicNotAuthorized,
+    StateTopicUnfit,
+)
 from coordinator.service.brokers.cluster import KafkaCluster
 
 T = TypeVar("T")
@@ -42,7 +48,9 @@ def is_denied(error: KafkaError) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class StateTopic:
-    """Where it is and how it is written. ``write_timeout_ms``: share.coordinator.write.timeout.ms."""
+    """Where it is and how it is written. ``partitions``: among how many of its partitions groups are placed; before it
+    is prepared, how many it is made with. ``topic_id``: empty before it is prepared; from then on it is this very
+    topic. ``write_timeout_ms``: share.coordinator.write.timeout.ms."""
 
     cluster: KafkaCluster
     bootstrap_servers: str
@@ -51,6 +59,7 @@ class StateTopic:
     write_timeout_ms: int
     broker_timeout_ms: int
     name: str = STATE_TOPIC
+    topic_id: str = ""
 
     @property
     def timeout_s(self) -> float:
@@ -67,16 +76,38 @@ class StateTopic:
         """The error for what the principal may not do."""
         return StateTopicNotAuthorized(what=what, topic=self.name)
 
-    def ensure(self) -> None:
-        """It is there, and fit. StateTopicUnfit, StateTopicNotAuthorized, BrokerNotReachable, BrokerRefused."""
+    def missing(self, what: str) -> StateTopicMissing:
+        """The error for a topic that is not the one that it was."""
+        return StateTopicMissing(topic=self.name, what=what)
+
+    def verify(self) -> None:
+        """It is there, and still the same: StateTopicMissing."""
+        found = self.cluster.topics([self.name]).get(self.name)
+        if found is None:
+            raise self.missing("was deleted")
+        if self.topic_id and found.topic_id != self.topic_id:
+            raise self.missing("was deleted and made anew")
+
+    def offset(self, partition: int, at: int, *, read_committed: bool = False) -> int:
+        """Of a partition: see :meth:`Cluster.offsets`. StateTopicMissing."""
+        where = (self.name, partition)
+        found = self.cluster.offsets([where], at, read_committed=read_committed)
+        if where not in found:
+            raise self.missing("was deleted")
+        return found[where]
+
+    def ensure(self) -> int:
+        """It is there, and fit; how many partitions it has. StateTopicUnfit, StateTopicNotAuthorized,
+        BrokerNotReachable, BrokerRefused."""
         if not self.cluster.gives_topic_ids():
             raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller that could create it")
         admin = AdminClient(self.client_config())
         found = self._asked("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
         if self.name not in found.topics or not found.topics[self.name].partitions:
             self._create(admin, len(found.brokers))
-        self._wait_for_leaders(admin)
+        partitions = self._wait_for_leaders(admin)
         self._check_configs(admin)
+        return partitions
 
     # --- inside
 
@@ -95,20 +126,14 @@ class StateTopic:
             return
         _log.info("state topic created: %s partitions=%d replicas=%d", self.name, self.partitions, replicas)
 
-    def _wait_for_leaders(self, admin: AdminClient) -> None:
+    def _wait_for_leaders(self, admin: AdminClient) -> int:
         deadline = time.monotonic() + self.timeout_s
         while True:
             found = self._asked("look for it", lambda: admin.list_topics(timeout=self.timeout_s)).topics.get(self.name)
             partitions = found.partitions if found is not None else {}
-            if partitions and len(partitions) != self.partitions:
-                raise StateTopicUnfit(
-                    topic=self.name,
-                    reason=f"it has {len(partitions)} partitions, and groups are placed among {self.partitions} "
-                    "(share.coordinator.state.topic.num.partitions): they would be looked for in the wrong ones",
-                )
             leaderless = [number for number, p in partitions.items() if p.leader < 0]
             if partitions and not leaderless:
-                return
+                return len(partitions)
             if time.monotonic() >= deadline:
                 raise BrokerNotReachable(
                     addresses=self.bootstrap_servers,

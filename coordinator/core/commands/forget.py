@@ -1,0 +1,62 @@
+"""Forget what is gone: members that were away for too long, and share partitions of topics that are no more.
+
+A member is forgotten only if nothing carries a number of its plans: then its replay would be empty, and a start that
+names one of them would complete nothing. What outlives it is the group's last number and the highest epoch of those
+forgotten, so that neither is ever given twice: a query that comes back after all is refused by name, and so is an
+older process of it. The members that were there last stay, whatever their age, so that the query of a small group may
+rest for as long as it likes.
+"""
+
+from __future__ import annotations
+
+from coordinator.core import share_group
+from coordinator.core.records import MembersForgotten, PartitionsForgotten, Record, Swept
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.values import TopicIdPartition
+
+SWEEP_MS = 600_000
+"""From one look to the next: far longer than any request that knows an old topic's id is under way."""
+SEEN_PARTS = 8
+"""So often within the retention it is written down that a member is there."""
+MOST_AT_ONCE = 1_000
+
+
+def forget(group: ShareGroup, now_ms: int) -> list[Record]:
+    """What can be forgotten now, and when to look again."""
+    members, next_ms = _members(group, now_ms)
+    records: list[Record] = [MembersForgotten(member_ids=members)] if members else []
+    records += _partitions(group)
+    if group.old_topics:
+        next_ms = min(next_ms, now_ms + SWEEP_MS)
+    return [*records, Swept(next_ms=next_ms, old_topics=tuple(sorted(group.old_topics)))]
+
+
+def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:
+    """The members to forget, the oldest first, and when there may be more."""
+    retention_ms = group.config.share_member_retention_ms
+    longest_ms = retention_ms + retention_ms // SEEN_PARTS
+    resting = sorted((m for m in group.members.values() if not m.active), key=lambda m: (m.seen_ms, m.member_id))
+    holders = {plan.member_id for plan in group.plans.values()}
+    beyond = resting[: max(0, len(resting) - share_group.MEMBERS_KEPT)]
+    idle = [member for member in beyond if member.member_id not in holders]
+    gone = [member.member_id for member in idle if member.seen_ms + longest_ms < now_ms]
+    if len(gone) > MOST_AT_ONCE:
+        return tuple(gone[:MOST_AT_ONCE]), now_ms
+    first_due_ms = min((m.seen_ms + longest_ms for m in idle[len(gone) :]), default=now_ms + retention_ms // SEEN_PARTS)
+    return tuple(gone), max(first_due_ms, now_ms + SWEEP_MS)
+
+
+def _partitions(group: ShareGroup) -> list[Record]:
+    """Of topics that were replaced before the last look already, and whose losses were counted since (TopicGone), those
+    without runs that no plan is about which may be taken up."""
+    old_topics = group.forgettable_topics & group.old_topics & group.gone
+    if not old_topics:
+        return []
+    pending = [member.pending for member in group.members.values()]
+    plans = [*group.plans.values(), *(plan for plan in pending if plan is not None)]
+    needed = {TopicIdPartition(topic_id, index) for plan in plans for topic_id, index, _ in plan.ranges}
+    found: dict[str, list[int]] = {}
+    for key, partition in group.partitions.items():
+        if key.topic_id in old_topics and not partition.runs and key not in needed:
+            found.setdefault(key.topic_id, []).append(key.partition)
+    return [PartitionsForgotten(topic_id=topic_id, partitions=tuple(which)) for topic_id, which in found.items()]

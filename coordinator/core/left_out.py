@@ -1,0 +1,93 @@
+"""What plans lost, and go on without, in bounded room: exact counts, and the ranges where there are few.
+
+A log that loses scattered records leaves as many ranges as records. All that is kept, stored or answered of them passes
+:func:`bounded`, so that no record and no reply grows with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+import msgspec
+
+from coordinator.protocol.messages import LeftOut
+
+MOST = 300
+"""Entries that are kept of one list."""
+FEW = 20
+"""Ranges of a partition that are kept where there are more than MOST in all."""
+
+
+def bounded(left_out: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
+    """At most MOST entries that count the same offsets (which nobody names twice), by topic and partition, ascending.
+
+    Neighbours are joined. Where that leaves too many, only the first FEW ranges of each partition stay, and the others
+    are one entry that says how many offsets between its first and last one it counts; then one such entry stays for
+    each partition; then the last entry counts all other partitions, which it does not name."""
+    entries = sorted(left_out, key=_order)
+    for few in (len(entries), FEW, 0):
+        entries = [entry for same in _by_partition(entries) for entry in _summed(_joined(same), few)]
+        if len(entries) <= MOST:
+            return tuple(sorted(entries, key=_order))
+    unnamed = [entry for entry in entries if not entry.topic]
+    named = [entry for entry in entries if entry.topic]
+    rest = [*unnamed, *named[MOST - 1 :]]
+    reasons = {entry.reason for entry in rest}
+    total = LeftOut(
+        topic="",
+        topic_id="",
+        partition=-1,
+        first=-1,
+        last=-1,
+        count=count(rest),
+        reason=reasons.pop() if len(reasons) == 1 else "several",
+    )
+    return (total, *named[: MOST - 1])
+
+
+def count(left_out: Iterable[LeftOut]) -> int:
+    """Offsets in all of them together."""
+    return sum(entry.count for entry in left_out)
+
+
+def _order(entry: LeftOut) -> tuple[str, str, int, int]:
+    return entry.topic, entry.topic_id, entry.partition, entry.first
+
+
+def _by_partition(entries: list[LeftOut]) -> Iterator[list[LeftOut]]:
+    """Those of one partition and reason, ascending."""
+    for _, of_partition in groupby(entries, key=lambda entry: (entry.topic, entry.topic_id, entry.partition)):
+        by_reason: dict[str, list[LeftOut]] = {}
+        for entry in of_partition:
+            by_reason.setdefault(entry.reason, []).append(entry)
+        yield from by_reason.values()
+
+
+def _joined(entries: list[LeftOut]) -> list[LeftOut]:
+    """Neighbours as one."""
+    found: list[LeftOut] = []
+    first = entries[0]
+    last, counted = first.last, first.count
+    for entry in entries[1:]:
+        if entry.first == last + 1 and entry.topic:
+            last, counted = entry.last, counted + entry.count
+            continue
+        found.append(_one(first, last, counted))
+        first, last, counted = entry, entry.last, entry.count
+    found.append(_one(first, last, counted))
+    return found
+
+
+def _summed(entries: list[LeftOut], few: int) -> list[LeftOut]:
+    """The first ``few``, and the others as one."""
+    rest = entries[few:]
+    if len(rest) <= 1:
+        return entries
+    return [*entries[:few], _one(rest[0], max(entry.last for entry in rest), count(rest))]
+
+
+def _one(first: LeftOut, last: int, counted: int) -> LeftOut:
+    if (last, counted) == (first.last, first.count):
+        return first
+    return msgspec.structs.replace(first, last=last, count=counted)

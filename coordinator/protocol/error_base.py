@@ -1,0 +1,49 @@
+"""What all named errors are: a class whose docstring is the message, its fields, and its way over RPC and back.
+
+Rule: import it through coordinator.protocol.errors, which has the classes: an error is found again by its name only
+once its module was imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ShareGroupError(Exception):
+    """Something went wrong in sharegroup."""
+
+    kafka_error: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+        template = " ".join((type(self).__doc__ or "").split())
+        super().__init__(template.format_map(fields))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.fields))
+
+
+def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupError:
+    return cls(**fields)
+
+
+def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:
+    """Rebuild the error that the other side raised; one that this side has no class for becomes RemoteError."""
+    known = by_name().get(name)
+    return RemoteError(name=name, text=text or fields) if known is None else known(**fields)
+
+
+def by_name() -> dict[str, type[ShareGroupError]]:
+    """All error classes by class name."""
+    found: dict[str, type[ShareGroupError]] = {}
+    todo = [ShareGroupError]
+    while todo:
+        cls = todo.pop()
+        found[cls.__name__] = cls
+        todo.extend(cls.__subclasses__())
+    return found
+
+
+class RemoteError(ShareGroupError):
+    """The coordinator answered {name}: {text}"""

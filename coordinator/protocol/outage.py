@@ -1,0 +1,59 @@
+"""A log in which an outage is a line at its start, a line a minute, and a line at its end, however often is asked."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+FIRST_LINE_AFTER_S = 3.0
+"""What is over sooner is no outage: a coordinator that is started again, a partition that gets another leader."""
+INTERVAL_S = 60.0
+
+
+class Outage:
+    """Thread-safe. ``what`` does not answer; ``hint`` says what is done about it. Both are for people."""
+
+    def __init__(
+        self, log: logging.Logger, what: str, hint: str = "", *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log, self._what, self._hint, self._clock = log, what, hint, clock
+        self._lock = threading.Lock()
+        self._unanswered: set[str] = set()
+        self._began_s = 0.0
+        self._logged_s: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Outage {self._what} {'over' if not self._unanswered else sorted(self._unanswered)}>"
+
+    @property
+    def lasts_s(self) -> float:
+        """For how many seconds nothing of what was asked has been answered; 0 when there is no outage."""
+        with self._lock:
+            return self._clock() - self._began_s if self._unanswered else 0.0
+
+    def failed(self, kind: str, since_s: float, reason: object) -> None:
+        """A request of this kind, first made at ``since_s`` by the clock, has no answer yet."""
+        with self._lock:
+            if not self._unanswered:
+                self._began_s, self._logged_s = since_s, None
+            self._unanswered.add(kind)
+            now_s = self._clock()
+            lasts_s = now_s - self._began_s
+            if lasts_s < FIRST_LINE_AFTER_S or (self._logged_s is not None and now_s - self._logged_s < INTERVAL_S):
+                return
+            self._logged_s = now_s
+        self._log.warning("%s: no answer for %.0f s%s: %s", self._what, lasts_s, self._hint, reason)
+
+    def answered(self, kind: str) -> None:
+        """A request of this kind was answered. The outage is over when every kind that failed in it was."""
+        if kind not in self._unanswered:
+            return
+        with self._lock:
+            self._unanswered.discard(kind)
+            if self._unanswered or self._logged_s is None:
+                return
+            lasts_s = self._clock() - self._began_s
+            self._logged_s = None
+        self._log.warning("%s: answers again after %.0f s", self._what, lasts_s)

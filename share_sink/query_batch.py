@@ -1,0 +1,93 @@
+"""Whose records a query's batch holds, as Spark's own log of offsets has it: the groups, and their topics' ids.
+
+Spark writes the batch's offsets into ``offsets/N`` below the query's checkpointLocation before it makes a sink's
+writer (seen); what a source of the format wrote there names its group and its plan (share_source.plan_offset). Rule:
+what can't be read is None, which is no error: it is not known then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+Batch = dict[str, dict[str, str]]
+"""Group id -> topic -> the topic's id in the plan that the batch is made of."""
+
+_FIRST_OFFSET = 2
+"""Lines before a file's first offset: the log's version, and what Spark keeps of the batch."""
+
+
+def parse_batch(text: str) -> Batch:
+    """What one file of ``offsets/`` says. Offsets of other sources are left alone; of a topic that two plans have
+    under different ids, neither is kept."""
+    found: Batch = {}
+    unsure: set[tuple[str, str]] = set()
+    for offset in _offsets(text.splitlines()[_FIRST_OFFSET:]):
+        topics = found.setdefault(offset["group"], {})
+        for topic, plan in (offset.get("plan") or {}).items():
+            if topics.setdefault(topic, plan["id"]) != plan["id"]:
+                unsure.add((offset["group"], topic))
+    for group_id, topic in unsure:
+        del found[group_id][topic]
+    return found
+
+
+def _offsets(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
+    for line in lines:
+        try:
+            offset = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(offset, dict) and isinstance(offset.get("group"), str) and "member" in offset:
+            yield offset
+
+
+def batch_at(checkpoint: str) -> Batch | None:
+    """The newest batch of the query with this checkpointLocation; None unless it is a folder of this host."""
+    place = urlsplit(checkpoint)
+    if place.scheme not in ("", "file"):
+        return None
+    folder = os.path.join(unquote(place.path) if place.scheme else checkpoint, "offsets")
+    try:
+        newest = max((int(name) for name in os.listdir(folder) if name.isdigit()), default=None)
+        if newest is None:
+            return None
+        with open(os.path.join(folder, str(newest)), encoding="utf-8") as file:
+            return parse_batch(file.read())
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def batch_of_session(session: SparkSession, batch_id: int) -> Batch | None:
+    """The batch of the query in whose foreachBatch this is, by Spark's own file system; None where the driver's JVM is
+    not reached (Spark Connect), or no query runs here."""
+    try:
+        query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+        return _logged(session, query_id, batch_id) if query_id else None
+    except Exception as error:  # noqa: BLE001 - a session without a JVM says so in its own ways, and Spark's inside may change
+        _log.debug("the query's offsets are not read: %s", error)
+        return None
+
+
+def _logged(session: SparkSession, query_id: str, batch_id: int) -> Batch | None:
+    """foreachBatch has a session of its own; the queries of all sessions are in what they share (seen)."""
+    jvm: Any = session.sparkContext._jvm
+    java: Any = session._jsparkSession
+    query = java.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+    if query is None:
+        return None
+    path = jvm.org.apache.hadoop.fs.Path(f"{query.resolvedCheckpointRoot()}/offsets/{batch_id}")
+    stream = path.getFileSystem(java.sessionState().newHadoopConf()).open(path)
+    try:
+        return parse_batch(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()

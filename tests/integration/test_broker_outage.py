@@ -1,0 +1,143 @@
+"""Brokers that are away are ridden out: by the asking query's patience, with few lines in the logs."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from coordinator.client import on_demand
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.protocol.errors import OutageTooLong
+from coordinator.protocol.messages import NextPlan, UsePlan
+from coordinator.protocol.values import AcquiredRange
+from share_source import consumers
+from share_source.offset_ranges import PartitionRanges
+from share_source.range_reader import ReadTask, read_task
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+SESSION_S = 6
+OUTAGE_S = 12
+"""Longer than a session, and than the coordinator tries to reach the brokers."""
+HASTY = {"share.coordinator.broker.timeout.ms": "6000", "share.coordinator.write.timeout.ms": "1000"}
+SESSION = {"share.session.timeout.ms": str(SESSION_S * 1000)}
+
+
+@pytest.fixture
+def runtime(runtime_dir, monkeypatch, unique):
+    """A runtime folder, and so a coordinator, of the test's own."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    return directory
+
+
+@pytest.fixture
+def orders(kafka, topic):
+    name = topic()
+    kafka.produce(name, [b"x"] * 30)
+    yield name
+    kafka.proxy.heal()
+
+
+@pytest.fixture
+def query(kafka, orders, unique, runtime):
+    """Members of one group, each with a client of its own as each query has: `query("m1", patience_ms=5_000)`."""
+    group, opened = unique("group"), contextlib.ExitStack()
+
+    def new(member, store="kafka", patience_ms=300_000):
+        configs = {**HASTY, "share.broker.outage.timeout.ms": str(patience_ms)}
+        client = CoordinatorClient.connect(kafka.proxied_bootstrap, {}, store, configs=configs)
+        opened.callback(client.close)
+        session = MemberSession(client, group, member, topics=(orders,), starting_offsets="earliest", configs=SESSION)
+        opened.callback(session.close)
+        return session
+
+    with opened:
+        yield new
+
+
+def take(session, start="", most=10):
+    return session.call(NextPlan, start=start, max_records=most, wait_ms=0).plan
+
+
+def held(plan):
+    return [(r.first, r.last) for p in plan.partitions for r in p.ranges]
+
+
+def outage_of(session):
+    return session._client._outage
+
+
+@pytest.mark.parametrize(
+    ("store", "silent"),
+    [("kafka", False), ("kafka", True), ("sqlite", False)],
+    ids=["state in Kafka", "state in Kafka, packets dropped", "state in a file"],
+)
+def test_queries_ride_out_an_outage_longer_than_their_sessions_and_keep_their_batches(
+    kafka, query, runtime, tmp_path, caplog, store, silent
+):
+    where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
+    first, second = query("m1", where), query("m2", where)
+    plan = take(first)
+    first.call(UsePlan, number=plan.number)
+    kafka.proxy.cut(silent=silent)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(take, second, most=100)  # more than is known of the log's end
+        wait_until(lambda: outage_of(second).lasts_s > OUTAGE_S, what="the outage has lasted")
+        assert not asked.done()
+        kafka.proxy.heal()
+        assert held(asked.result(120)) == [(10, 29)]
+    assert not take(first, plan.number).number
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("no answer for" in line for line in lines) in (1, 2), lines
+    wait_until(lambda: outage_of(first).lasts_s == outage_of(second).lasts_s == 0, what="it is over for both")
+    (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
+    assert log.count("no answer for") == 1, log
+    assert log.count("answers again") == 1, log
+    assert log.count(" WARNING ") + log.count(" ERROR ") <= 10, log
+
+
+def test_a_query_that_joins_a_running_coordinator_has_its_own_patience(kafka, query, runtime):
+    patient, hasty = query("m1"), query("m2", patience_ms=4_000)
+    plan = take(patient)
+    kafka.proxy.cut()
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(take, patient, plan.number)
+        with pytest.raises(OutageTooLong) as raised:
+            take(hasty)
+        assert not asked.done()
+        kafka.proxy.heal()
+        assert held(asked.result(120))
+    for part in (kafka.proxied_bootstrap, str(runtime), "4000 ms (share.broker.outage.timeout.ms)"):
+        assert part in str(raised.value)
+
+
+def test_a_coordinator_that_dies_during_an_outage_is_started_again_when_it_is_over(kafka, query, runtime):
+    session = query("m1")
+    plan = take(session)
+    session.call(UsePlan, number=plan.number)
+    kafka.proxy.cut()
+    on_demand._children[-1].kill()
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(take, session, plan.number)
+        wait_until(lambda: outage_of(session).lasts_s > SESSION_S, what="the outage has lasted")
+        assert not asked.done()
+        kafka.proxy.heal()
+        assert held(asked.result(120)) == [(10, 19)]
+
+
+def test_a_task_rides_out_an_outage_with_few_lines_and_none_of_the_client_s_own(kafka, orders, caplog, capfd):
+    kafka.proxy.cut()
+    ranges = PartitionRanges(orders, 0, (AcquiredRange(0, 29, 1),), "")
+    task = ReadTask(partitions=(ranges,), kafka_config={"bootstrap.servers": kafka.proxied_bootstrap})
+    with ThreadPoolExecutor(1) as thread, contextlib.closing(consumers.cache()):
+        read = thread.submit(lambda: sum(batch.num_rows for batch in read_task(task)))
+        wait_until(lambda: "no answer for" in caplog.text, what="the task says what it waits for")
+        kafka.proxy.heal()
+        assert read.result(120) == 30
+    assert [line for line in caplog.messages if "Connection refused" in line] == caplog.messages[:1]
+    assert "answers again after" in caplog.messages[-1]
+    assert "|FAIL|" not in capfd.readouterr().err

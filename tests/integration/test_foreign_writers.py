@@ -1,0 +1,89 @@
+"""Somebody else writes to the state topic: no group is lost by it, nor kept from being loaded."""
+
+import logging
+
+import pytest
+
+from coordinator.protocol.errors import StateTransactionOpen
+from coordinator.service.brokers.cluster import EARLIEST
+from coordinator.service.stores.kafka import log_reader
+from coordinator.service.stores.kafka.pruning import Pruning
+from coordinator.state_log.record_keys import ShareSnapshotKey, encode_key
+from tests.support.state_records import TOPIC_ID
+from tests.support.state_topics import state_topic, taken
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+NEVER_MS = 24 * 3_600_000
+GROUPS = ("billing", "shipping")
+STRAYS = [
+    (None, b"hello"),
+    (b"", b"hello"),
+    (b"hello", b"hello"),
+    (b"some-uuid", None),
+    (encode_key(ShareSnapshotKey("nobody", TOPIC_ID, 0)), None),  # it names a group, of which there is nothing
+    (b"large", bytes(5_000_000)),
+]
+
+
+@pytest.fixture
+def topic(kafka):
+    topic = state_topic(kafka)
+    topic.ensure()
+    return topic
+
+
+def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, topic, open_at, caplog):
+    before = open_at()
+    for group_id in GROUPS:
+        taken(before, group_id)
+    before.append({group_id: [b"a"] for group_id in GROUPS})
+    keys, values = zip(*STRAYS, strict=True)
+    kafka.produce(
+        topic.name, values, keys=keys, partition=0, headers=[("from", b"a mirror")], message_max_bytes=9_000_000
+    )
+    after = open_at()
+    with caplog.at_level(logging.WARNING):
+        for group_id in GROUPS:
+            assert taken(after, group_id) == [b"a"]
+    (line,) = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
+    assert f"{topic.name}-0 has {len(STRAYS) - 1} record(s) that are no share group's" in line
+    assert sorted(after.group_ids()) == sorted([*GROUPS, "nobody"])
+    for group_id in GROUPS:
+        after.replace_with_snapshot(group_id, [b"s"])
+    pruning = Pruning(topic, lambda: [after], interval_ms=NEVER_MS)
+    pruning.prune()
+    pruning.close()
+    first = after._open["billing"].log.needed_offset
+    assert topic.cluster.offsets([(topic.name, 0)], EARLIEST)[topic.name, 0] == first, "the strays are gone"
+
+
+def test_a_transaction_that_somebody_left_open_is_named_and_ended_by_what_the_error_says(
+    kafka, topic, open_at, monkeypatch
+):
+    monkeypatch.setattr(log_reader, "OPEN_S", 1.0)
+    served = open_at()
+    taken(served)
+    served.append({"billing": [b"a"]})
+    foreign = kafka.open_transaction(topic.name, [b"hello"], partition=0)
+    late = open_at()
+    late.claim("shipping")
+    for _ in range(2):
+        with pytest.raises(StateTransactionOpen, match="share group shipping waits for that") as raised:
+            list(late.load("shipping"))
+    served.append({"billing": [b"b"]})
+    said = raised.value.fields
+    arguments = ["--bootstrap-server", said["addresses"], "abort", "--topic", said["topic"]]
+    arguments += ["--partition", str(said["partition"]), "--start-offset", str(said["offset"])]
+    kafka.run_tool("org.apache.kafka.tools.TransactionsCommand", *arguments)
+    del foreign
+
+    def loaded():
+        try:
+            return taken(late)
+        except StateTransactionOpen:
+            return None
+
+    assert wait_until(loaded, what="the transaction is over") == [b"a", b"b"]
+    assert taken(late, "shipping") == []

@@ -1,0 +1,146 @@
+"""A coordinator that hangs: whoever talks to it notices, finds the one that takes its place, and keeps its session."""
+
+import contextlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from coordinator.client import connection, on_demand
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.connection import Connection, Unreachable
+from coordinator.client.session import MemberSession, heartbeat_timeout_s
+from coordinator.protocol.messages import DescribeGroup, Joined, NextPlan, StageOutcomes, UsePlan
+from coordinator.protocol.wire import Endpoint
+from tests.support.standalone import StandaloneProcess
+from tests.support.stopped_process import stop_process
+from tests.support.waiting import wait_until
+
+RECORDS = 100
+WHO = {"group_id": "billing", "member_id": "m1", "member_epoch": 1}
+CALLS = [NextPlan(**WHO, start=""), UsePlan(**WHO, number="i.1"), StageOutcomes(group_id="billing", partitions=())]
+
+
+@pytest.fixture
+def runtime(runtime_dir, monkeypatch, unique):
+    """A runtime folder of this test's own; its coordinators end with it."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    pids = set()
+    yield pids
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
+
+
+def test_a_call_that_waits_for_a_stopped_process_on_this_host_ends_soon(embedded, runtime, tmp_path):
+    """Its kernel takes the connection and the request; only its library would answer a ping."""
+    store = f"sqlite:{tmp_path / 'state.db'}"
+    client = CoordinatorClient.connect(embedded.bootstrap_servers, {}, store)
+    runtime.add(client.endpoint_pid)
+    stop_process(client.endpoint_pid)
+    direct = client._connections[""]
+    with ThreadPoolExecutor(len(CALLS)) as threads:
+        calls = [threads.submit(direct.call, request, 3600.0) for request in CALLS]
+        failed = [wait_until(each.exception, what="the call ends") for each in calls]
+    assert all(isinstance(error, Unreachable) for error in failed)
+    client.close()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("session_ms", [1_000, 10_000])
+def test_after_the_takeover_of_a_hung_coordinator_the_first_query_keeps_its_session(
+    kafka, topic, unique, runtime, session_ms
+):
+    """m1 is in a batch; its coordinator is stopped; a second query of the host starts another one, and asks."""
+    orders, group = topic("orders"), unique("billing")
+    kafka.produce(orders, [str(number) for number in range(RECORDS)])
+    configs = {"share.session.timeout.ms": str(session_ms)}
+    options = {"topics": (orders,), "starting_offsets": "earliest", "configs": configs}
+    with contextlib.ExitStack() as stack:
+        clients = [CoordinatorClient.connect(kafka.bootstrap)]
+        stack.callback(clients[0].close)
+        hung = clients[0].endpoint_pid
+        runtime.add(hung)
+        first = stack.enter_context(contextlib.closing(MemberSession(clients[0], group, "m1", **options)))
+        plan = first.call(NextPlan, start="").plan
+        first.call(UsePlan, number=plan.number)
+        stop_process(hung)
+        clients.append(CoordinatorClient.connect(kafka.bootstrap))
+        stack.callback(clients[1].close)
+        runtime.add(clients[1].endpoint_pid)
+        assert clients[1].endpoint_pid != hung
+        second = stack.enter_context(contextlib.closing(MemberSession(clients[1], group, "m2", **options)))
+        for _ in range(3):  # three sessions long
+            assert second.call(NextPlan, start="", wait_ms=session_ms).plan.number == ""
+        assert first.call(NextPlan, start=plan.number).plan.number == ""
+        (partition,) = clients[1].call(DescribeGroup(group_id=group)).partitions
+        assert (partition.start_offset, partition.lag) == (RECORDS, 0)
+
+
+@pytest.mark.broker
+def test_a_coordinator_of_a_fleet_that_is_stopped_for_a_session_ends_nobody_s(kafka, topic, unique, tmp_path):
+    """It is alone, so nobody fences it: it goes on as the owner that it was, though Kafka's group has dropped it."""
+    orders, group = topic("orders"), unique("billing")
+    kafka.produce(orders, [str(number) for number in range(RECORDS)])
+    fleet = {
+        "bootstrap.servers": kafka.bootstrap,
+        "share.coordinator.fleet.group.id": unique("fleet"),
+        "share.coordinator.session.timeout.ms": 6_000,
+    }
+    configs = {"share.session.timeout.ms": "6000"}
+    with contextlib.ExitStack() as stack:
+        alone = stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path, fleet))).wait_ready()
+        token = {"share.coordinator.token.file": str(alone.token_file)}
+        client = stack.enter_context(
+            contextlib.closing(CoordinatorClient.connect("unused:1", {}, "kafka", alone.endpoint, configs=token))
+        )
+        options = {"topics": (orders,), "starting_offsets": "earliest", "configs": configs}
+        first, second = (
+            stack.enter_context(contextlib.closing(MemberSession(client, group, m, **options))) for m in "12"
+        )
+        plan = first.call(NextPlan, start="").plan
+        first.call(UsePlan, number=plan.number)
+        alone.pause()
+        with ThreadPoolExecutor(1) as thread:
+            asked = thread.submit(second.call, NextPlan, start="", wait_ms=1_000)
+            with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
+                psutil.Process(alone.process.pid).wait(8)
+            alone.resume()
+            assert asked.result().plan.number == ""
+        assert second.call(NextPlan, start="").plan.number == ""
+        assert first.call(NextPlan, start=plan.number).plan.number == ""
+        (partition,) = client.call(DescribeGroup(group_id=group)).partitions
+        assert (partition.start_offset, partition.lag) == (RECORDS, 0)
+
+
+def test_a_heartbeat_that_is_not_answered_is_sent_anew_well_within_the_session():
+    for session_ms in (1_000, 10_000, 45_000, 3_600_000):
+        joined = Joined(
+            member_epoch=1,
+            incarnation="i",
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=min(5_000, session_ms // 3),
+            isolation_level="read_uncommitted",
+        )
+        assert heartbeat_timeout_s(joined) * 1000 + joined.heartbeat_interval_ms < 0.7 * session_ms
+
+
+def test_a_coordinator_that_is_slow_to_answer_is_asked_again_and_none_is_started(runtime, monkeypatch):
+    """Its endpoint file names it; that it does not answer at once is no reason to start another one."""
+    asked = []
+
+    def check_health(self, timeout_s):
+        asked.append(timeout_s)
+        if len(asked) < 5:
+            raise connection.NoAnswer("slow")
+
+    monkeypatch.setattr(Connection, "check_health", check_health)
+    monkeypatch.setattr(on_demand.OnDemand, "_start", lambda self: pytest.fail("another one is started"))
+    directory = on_demand.OnDemand(bootstrap_servers="b:1", kafka_config={}, cluster_id="c", state_store="kafka")
+    endpoint = Endpoint(host="127.0.0.1", port=1, token="t", pid=1)
+    directory.endpoint_path.write_text(json.dumps({"host": "127.0.0.1", "port": 1, "token": "t", "pid": 1}))
+    found = directory.connect()
+    assert (found.endpoint.pid, len(asked)) == (endpoint.pid, 5)

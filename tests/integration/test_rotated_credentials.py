@@ -1,0 +1,137 @@
+"""A coordinator on demand has the Kafka credentials of the query that started it. When they no longer hold, the next
+query's take their place; whoever has none that hold is told so at once, in librdkafka's words."""
+
+import contextlib
+import uuid
+
+import psutil
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from coordinator.client import on_demand
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.dead_letters.source_records import Originals
+from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
+from coordinator.protocol.messages import Heartbeat, NextPlan, UsePlan
+from coordinator.protocol.values import AcquiredRange
+from share_source import range_reader
+from share_source.offset_ranges import PartitionRanges
+from tests.support.coordinator_process import has_ended
+from tests.support.guarded_broker import ALICE, change_password, grant, guarded_broker
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+SECRET = "s3cret"
+REFUSED = "Authentication failed: Invalid username or password"
+EVERYTHING = (
+    (ResourceType.TOPIC, "*"),
+    (ResourceType.TRANSACTIONAL_ID, "*"),
+    (ResourceType.GROUP, "*"),
+    (ResourceType.BROKER, "kafka-cluster"),
+)
+
+
+class Alice:
+    """Her credentials on a broker of the module's own."""
+
+    def __init__(self, broker):
+        self.broker = broker
+        self.now = ALICE
+
+    def rotate(self):
+        """From now on she has others, and no connection of before is left."""
+        self.now = change_password(self.broker, f"{SECRET}-{uuid.uuid4().hex}")
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def alice():
+    with guarded_broker() as broker:
+        for kind, name in EVERYTHING:
+            grant(broker, kind, name, "ALL")
+        yield Alice(broker)
+
+
+@pytest.fixture
+def runtime(runtime_dir, monkeypatch, unique):
+    """A runtime folder, and so a coordinator, of the test's own."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    return directory
+
+
+@pytest.fixture
+def query(alice, unique, runtime):
+    """The query m1 of one group, with these credentials, a new process each time: `query(ALICE)`."""
+    topic, group, opened = alice.broker.create_topic(), unique("group"), contextlib.ExitStack()
+    alice.broker.produce(topic, [b"x"] * 20)
+
+    def new(credentials, store):
+        client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, credentials, store)
+        opened.callback(client.close)
+        session = MemberSession(client, group, "m1", topics=(topic,), starting_offsets="earliest")
+        opened.callback(session.close)
+        return session
+
+    with opened:
+        yield new
+
+
+def held(plan):
+    return [(r.first, r.last) for p in plan.partitions for r in p.ranges]
+
+
+@pytest.mark.parametrize("store", ["kafka", "sqlite"])
+def test_after_a_rotation_the_query_that_has_the_new_password_goes_on_with_its_batch(
+    alice, query, runtime, tmp_path, store
+):
+    where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
+    old = query(alice.now, where)
+    old_coordinator = psutil.Process(old._client.endpoint_pid)
+    plan = old.call(NextPlan, max_records=10).plan
+    old.call(UsePlan, number=plan.number)
+    new = query(alice.rotate(), where)
+    assert held(new.call(UsePlan, number=plan.number).plan) == [(0, 9)]
+    assert held(new.call(NextPlan, start=plan.number, max_records=100).plan) == [(10, 19)]
+    assert new._client.endpoint_pid != old_coordinator.pid
+    wait_until(lambda: has_ended(old_coordinator), what="the old coordinator has left")
+    (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
+    assert "asked to leave: the brokers refuse its credentials" in log
+    secrets = (SECRET, ALICE["sasl.password"])
+    assert not [path for path in runtime.iterdir() for each in secrets if each in path.name + path.read_text()]
+
+
+def test_a_query_whose_password_no_longer_holds_is_told_at_once(alice, query):
+    old = query(alice.now, "kafka")
+    alice.rotate()
+    with pytest.raises(BrokerSecurityFailed, match=REFUSED) as raised:
+        old.call(NextPlan, max_records=100)
+    assert not any(each in str(raised.value) for each in (SECRET, ALICE["sasl.password"]))
+    with pytest.raises(BrokerSecurityFailed):
+        old.call(Heartbeat)
+
+
+def test_a_query_with_a_wrong_password_is_told_at_its_start(alice, runtime):
+    with pytest.raises(BrokerSecurityFailed, match=REFUSED):
+        CoordinatorClient.connect(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, "kafka")
+    assert not list(runtime.iterdir())
+
+
+def test_a_dead_letter_s_original_that_no_broker_gives_for_now_is_not_taken_for_gone(alice):
+    """Else its letter would be written without its record, which the log still has."""
+    topic = alice.broker.create_topic()
+    alice.broker.produce(topic, [b"x"])
+    refused = Originals(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, stall_s=1.0)
+    with contextlib.closing(refused), pytest.raises(BrokerNotReachable):
+        list(refused.read(topic, 0, [0]))
+
+
+def test_a_task_whose_password_does_not_hold_is_told_in_the_client_s_own_words(alice, monkeypatch):
+    monkeypatch.setattr(range_reader, "REFUSED_S", 0.5)
+    ranges = PartitionRanges("orders", 0, (AcquiredRange(0, 9, 1),), "")
+    config = {**ALICE, "sasl.password": "another", "bootstrap.servers": alice.broker.proxied_bootstrap}
+    with pytest.raises(BrokerSecurityFailed, match=REFUSED):
+        list(range_reader.read_task(range_reader.ReadTask(partitions=(ranges,), kafka_config=config)))

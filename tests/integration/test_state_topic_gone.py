@@ -1,0 +1,148 @@
+"""The state topic is deleted, or made anew, under running coordinators: it is named, nothing is served from memory, and
+all goes on by itself with groups that begin anew."""
+
+import contextlib
+
+import pytest
+
+from coordinator.client import on_demand
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.protocol.errors import ForeignPlan, GroupIdNotFound, StateTopicMissing
+from coordinator.protocol.messages import DescribeGroup, NextPlan, UsePlan
+from coordinator.service.stores.kafka.placing import prepared
+from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
+from coordinator.service.stores.store import StoreDoubtful
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.kafka_log import read_all
+from tests.support.standalone import StandaloneProcess, wait_shared
+from tests.support.state_topics import Hosts, state_topic, taken
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 100
+FAST = {"share.coordinator.metadata.refresh.ms": "500"}
+
+
+@pytest.fixture
+def client(first, runtime_dir, monkeypatch, unique):
+    """Of a coordinator on demand of this test's own."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    client = CoordinatorClient.connect(first.bootstrap, configs=FAST)
+    yield client
+    client.close()
+    kill_coordinators()
+
+
+@pytest.fixture
+def fleet(first, tmp_path, unique):
+    """A client of two standalone coordinators."""
+    configs = {
+        "bootstrap.servers": first.bootstrap,
+        "share.coordinator.fleet.group.id": unique("fleet"),
+        "share.coordinator.session.timeout.ms": 6_000,
+        **FAST,
+    }
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            running.append(stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path / name, configs))))
+        endpoints = ",".join(each.wait_ready().endpoint for each in running)
+        wait_shared(*running)
+        token = {"share.coordinator.token.file": str(running[0].token_file)}
+        client = CoordinatorClient.connect("unused:1", {}, "kafka", endpoints, configs=token)
+        stack.callback(client.close)
+        yield client
+
+
+def delete(broker):
+    broker.delete_topic(STATE_TOPIC)
+
+
+def delete_and_make_anew(broker):
+    """By hand, and with another number of partitions."""
+    broker.delete_topic(STATE_TOPIC)
+    broker.create_topic(STATE_TOPIC, 3, retention_ms=-1, max_message_bytes=16 * 1024 * 1024)
+
+
+class Query:
+    """A member of a group that has completed a plan and holds the next one."""
+
+    def __init__(self, client, broker, group_id):
+        self.topic = broker.create_topic()
+        broker.produce(self.topic, [b"x"] * RECORDS)
+        self.client, self.group_id = client, group_id
+        self.session = self.joined("m1")
+        done = self.session.call(NextPlan, max_records=10).plan
+        self.session.call(UsePlan, number=done.number)
+        self.plan = self.session.call(NextPlan, start=done.number, max_records=10).plan.number
+        self.session.call(UsePlan, number=self.plan)
+
+    def joined(self, member_id):
+        return MemberSession(self.client, self.group_id, member_id, topics=(self.topic,), starting_offsets="earliest")
+
+    def is_refused_by_name(self):
+        """As it runs, and when it is started again from its checkpoint."""
+        with pytest.raises((GroupIdNotFound, ForeignPlan), match=r"[Ss]tart the query with a new checkpointLocation"):
+            self.session.call(NextPlan, start=self.plan, max_records=10)
+        with (
+            contextlib.closing(self.joined("m1")) as again,
+            pytest.raises(ForeignPlan, match="Start the query with a new checkpointLocation"),
+        ):
+            again.call(NextPlan, start=self.plan, max_records=10)
+
+    def begins_anew(self):
+        """With a new checkpoint it has all records."""
+        with contextlib.closing(self.joined("m2")) as session:
+            plan = session.call(NextPlan, max_records=RECORDS).plan
+            assert sum(r.last - r.first + 1 for p in plan.partitions for r in p.ranges) == RECORDS
+
+
+def check(client, broker, unique, mishap):
+    running, idle = (Query(client, broker, unique(name)) for name in ("running", "idle"))
+    idle.session.close()
+    mishap(broker)
+    running.is_refused_by_name()
+    running.session.close()
+    running.begins_anew()
+    idle.is_refused_by_name()
+    late = Query(client, broker, unique("late"))
+    assert client.call(DescribeGroup(group_id=late.group_id)).partitions
+    late.session.close()
+
+
+@pytest.mark.parametrize("mishap", [delete, delete_and_make_anew])
+def test_a_coordinator_on_demand_goes_on_in_a_new_topic_and_refuses_old_checkpoints(client, first, unique, mishap):
+    pid = client.endpoint_pid
+    check(client, first, unique, mishap)
+    assert client.endpoint_pid == pid, "nobody had to end it"
+
+
+@pytest.mark.parametrize("mishap", [delete, delete_and_make_anew])
+def test_a_fleet_goes_on_in_a_new_topic_and_refuses_old_checkpoints(fleet, first, unique, mishap):
+    check(fleet, first, unique, mishap)
+
+
+def test_nothing_is_written_from_memory_into_a_topic_that_was_made_anew(first):
+    topic = prepared(state_topic(first))
+    with contextlib.closing(Hosts(topic)) as hosts:
+        store = hosts("one")
+        taken(store)
+        store.append({"billing": [b"a"]})
+        first.delete_topic(topic.name)
+        first.create_topic(topic.name, retention_ms=-1)
+
+        def refused():
+            try:
+                store.append({"billing": [b"b"]})
+            except StoreDoubtful:
+                return True
+
+        wait_until(refused, what="the producer has met the new topic")
+        assert read_all(first.bootstrap, topic.name) == {}
+        with pytest.raises(StateTopicMissing, match="was deleted and made anew"):
+            taken(store)

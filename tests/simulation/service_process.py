@@ -1,0 +1,213 @@
+"""The coordinator's process with the real service in it: its handlers, its knowledge of the brokers, its gaps.
+
+What :mod:`tests.simulation.coordinator_process` retells, so that many seeds are quick, runs here as it is; every wait
+for the engine or a broker is a point at which time passes, others come first, or the process dies or is stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.messages import JoinGroup, NextPlan
+from coordinator.service import coordinator_service
+from coordinator.service.brokers import broker_watch, deleted_topics, log_gaps, undecided
+from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicInfo, Where
+from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.runtime.runtime import Script
+from tests.simulation.broker import Broker, log_of
+from tests.simulation.coordinator_process import CoordinatorProcess
+from tests.simulation.faulty_store import HostsStore
+from tests.simulation.fiber import Fiber, at_work_on, wait_for
+from tests.simulation.world import Task, World
+
+DEAD_LETTERS = "dlq"
+OLD_TIMES = (broker_watch, coordinator_service, log_gaps, deleted_topics, undecided)
+"""Modules of the service that look at the clock."""
+
+
+@contextlib.contextmanager
+def simulated_time(world: World) -> Iterator[None]:
+    """In the service, time is the world's."""
+
+    def sleep(seconds: float) -> None:
+        wait_for(_pass(int(seconds * 1000)))
+
+    time = SimpleNamespace(monotonic=lambda: world.now_ms / 1000, time=lambda: world.now_ms / 1000, sleep=sleep)
+    with contextlib.ExitStack() as patched:
+        for module in OLD_TIMES:
+            patched.enter_context(mock.patch.object(module, "time", time))
+        patched.enter_context(mock.patch.object(undecided, "threading", SimpleNamespace(Lock=_Lock)))
+        yield
+
+
+def _pass(ms: int) -> Task:
+    yield ms
+
+
+class _Lock:
+    """A lock whose waiting is a task of the world's; a thread that really waited would stop the world."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def acquire(self, timeout: float = 60.0) -> bool:
+        waited_ms = 0
+        while self._held and waited_ms < timeout * 1000:
+            wait_for(_pass(10))
+            waited_ms += 10
+        taken, self._held = not self._held, True
+        return taken
+
+    def release(self) -> None:
+        self._held = False
+
+    def __enter__(self) -> None:
+        assert self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class ServiceProcess(CoordinatorProcess):
+    """A coordinator that answers as the product does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
+        self.service = CoordinatorService(_Engine(self), self.watch)
+        self.service._asks = _AtOnce()  # type: ignore[assignment]
+
+    def die(self, why: str) -> None:
+        super().die(why)
+        self.watch.close()
+
+    def _resume(self, task: Task, answer: Any) -> None:
+        """Of a process that goes on the engine's thread may be the first, and those that hear requests come later."""
+        if self.alive and self.stopped:
+            goes_on_ms = self.stopped_until_ms + self.world.between(0, 30)
+            self.world.at(goes_on_ms, lambda: self._resume(task, answer))
+        else:
+            super()._resume(task, answer)
+
+    def _answer(self, request: Any) -> Task:
+        if isinstance(request, NextPlan):
+            request = msgspec.structs.replace(request, wait_ms=0)
+        return (yield from Fiber(lambda: self.service.handle(request), request).run())
+
+
+class _Engine:
+    """The service's way to the shard: :class:`coordinator.service.open_state.Engined`."""
+
+    def __init__(self, process: ServiceProcess) -> None:
+        self.process = process
+        self.clock = SimpleNamespace(now_ms=process.now_ms)
+
+    def call(self, group_id: str, script: Script[Any], *, claim: bool = False, peek: bool = False) -> Any:
+        request = at_work_on()
+        store, starts = self.process.store, claim and isinstance(request, JoinGroup) and request.member_epoch is None
+        assert isinstance(store, HostsStore)
+        store.starting += starts
+        try:
+            return wait_for(self.process._run(request, script, claim=claim, peek=peek))
+        finally:
+            store.starting -= starts
+
+
+class _AtOnce:
+    """An executor in whose caller's place the work is done."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001 - as an executor does
+            done.set_exception(error)
+        return done
+
+
+class SimulatedCluster:
+    """:class:`coordinator.service.brokers.cluster.Cluster` on the simulated brokers: an answer takes its time."""
+
+    addresses = "simulated:9092"
+
+    def __init__(self, world: World, broker: Broker) -> None:
+        self.world, self.broker = world, broker
+
+    def gives_topic_ids(self) -> bool:
+        return True
+
+    def topic_names(self) -> list[str]:
+        return self._answer(lambda: sorted([*self.broker.topics, DEAD_LETTERS]))
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        wanted = list(names)
+        return self._answer(lambda: {name: found for name in wanted if (found := self._topic(name)) is not None})
+
+    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+        wanted = list(partitions)
+        of = self.broker.starts if at == EARLIEST else self.broker.ends
+        return self._answer(lambda: {where: of[log] for where in wanted if (log := self._log(where)) is not None})
+
+    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
+        def find() -> Seen:
+            log = self._existing_log(where)
+            low, end = max(first, self.broker.starts[log]), min(last + 1, self.broker.ends[log])
+            found = list(islice(range(low, end), most))
+            return Seen(found, low, found[-1] + 1 if len(found) == most else max(low, end))
+
+        return self._answer(find)
+
+    def absent(
+        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+    ) -> tuple[list[int], int]:
+        asked = offsets[: self.world.between(1, len(offsets))] if self.world.happens(0.1) else offsets
+
+        def find() -> tuple[list[int], int]:
+            log = self._existing_log(where)
+            return [offset for offset in asked if not self.broker.has((log, offset))], len(asked)
+
+        return self._answer(find)
+
+    def may_write(self, topic: str) -> bool:
+        return True
+
+    def create_topic(self, name: str) -> None:
+        """It is there."""
+
+    # --- inside
+
+    def _answer(self, find: Callable[[], Any]) -> Any:
+        ms = self.world.between(0, 5) if self.world.happens(0.95) else self.world.between(0, 3_000)
+        if self.world.happens(0.5):
+            found = find()
+            wait_for(_pass(ms))
+            return found
+        wait_for(_pass(ms))
+        return find()
+
+    def _topic(self, name: str) -> TopicInfo | None:
+        topic = self.broker.topics.get(name)
+        if topic is None:
+            return TopicInfo(name, "D", 1) if name == DEAD_LETTERS else None
+        return TopicInfo(name, topic.topic_id, topic.partitions)
+
+    def _log(self, where: Where) -> int | None:
+        topic = self.broker.topics.get(where[0])
+        return None if topic is None or where[1] >= topic.partitions else log_of(topic.topic_id, where[1])
+
+    def _existing_log(self, where: Where) -> int:
+        log = self._log(where)
+        if log is None:
+            wait_for(_pass(3_000))
+            raise BrokerNotReachable(addresses=self.addresses, timeout_ms=3_000, reason="_TIMED_OUT")
+        return log

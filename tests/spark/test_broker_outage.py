@@ -1,0 +1,80 @@
+"""The brokers are away for longer than a session, with the coordinator's state in them: a query goes on when they are
+back, with each record once, with few lines in its log; and query.stop() does not wait for them."""
+
+import pytest
+
+from coordinator.client import on_demand
+from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+
+HASTY = {
+    "share.coordinator.broker.timeout.ms": 5_000,
+    "share.coordinator.write.timeout.ms": 1_000,
+    "share.session.timeout.ms": 4_000,
+}
+LINES = 10
+"""In a log, of an outage of two minutes."""
+SPARKS_OWN = ("Traceback", "  File ", "BrokenPipeError")
+"""What Spark's Python daemon writes of a worker that ended, outage or not."""
+
+
+@pytest.fixture
+def runtime(runtime_dir, unique):
+    """A runtime folder, and so a coordinator, of the test's own."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+@pytest.fixture
+def own_program(program, kafka, runtime):
+    yield program(**{on_demand.RUNTIME_VARIABLE: str(runtime)})
+    kafka.proxy.heal()
+
+
+@pytest.mark.slow
+def test_a_query_waits_for_its_brokers_and_goes_on_and_a_stop_does_not_wait(kafka, topic, job, own_program):
+    orders = topic("orders")
+    kafka.produce(orders, numbers(500))
+    queue = job(orders, bootstrap=kafka.proxied_bootstrap, maxOffsetsPerTrigger=500, **HASTY)
+    query = own_program.start_query(queue.query("a", hold=("100",))).wait_held("100")
+    kafka.proxy.cut()
+    query.spec.release()  # the batch is written and committed, and what comes after it has to wait
+    own_program.wait_said("no answer for")
+    kafka.produce(orders, numbers(500, first=500))
+    kafka.proxy.heal()
+    query.wait(lambda: queue.written() == 1_000, "it goes on")
+    own_program.wait_said("answers again after")
+
+    queue.output().assert_exactly_once(numbers(1_000))
+
+    kafka.proxy.cut()
+    wait_until(lambda: own_program.log().count("kafka: no answer for") == 2, what="it waits again")
+    query.stop()
+    assert query.error() == ""
+
+
+@pytest.mark.soak
+def test_an_outage_of_two_minutes_is_ridden_out_with_the_defaults_and_few_lines(
+    kafka, topic, job, own_program, runtime
+):
+    orders = topic("orders")
+    kafka.produce(orders, numbers(500))
+    queue = job(orders, bootstrap=kafka.proxied_bootstrap, maxOffsetsPerTrigger=500)
+    query = own_program.start_query(queue.query("a", hold=("100",))).wait_held("100")
+    before = len(own_program.log().splitlines())
+    kafka.proxy.cut()
+    query.spec.release()
+    wait_until(lambda: "no answer for 12" in own_program.log(), timeout_s=240, what="two minutes are over")
+    kafka.produce(orders, numbers(500, first=500))
+    kafka.proxy.heal()
+    query.wait(lambda: queue.written() == 1_000, "it goes on")
+    queue.output().assert_exactly_once(numbers(1_000))
+    own_program.wait_said("answers again after")
+    lines = [line for line in own_program.log().splitlines()[before:] if not line.startswith(SPARKS_OWN)]
+    assert len(lines) <= LINES, "\n".join(lines)
+    (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
+    warnings = [line for line in log.splitlines() if " WARNING " in line or " ERROR " in line]
+    assert len(warnings) <= LINES, "\n".join(warnings)

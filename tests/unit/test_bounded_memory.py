@@ -1,0 +1,65 @@
+"""What the service remembers of shrunk logs, delays and log lines does not grow with all that there ever was."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
+from coordinator.service import coordinator_service
+from coordinator.service.process import rate_limited_log
+from coordinator.service.process.rate_limited_log import SeldomLog
+from tests.support.fake_cluster import FakeCluster
+from tests.unit.group_driver import TOPIC_ID, GroupDriver
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add("orders", end=10)
+    return cluster
+
+
+def test_kinds_of_log_lines_that_name_groups_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rate_limited_log, "MOST_KINDS", 3)
+    log = SeldomLog(logging.getLogger("bounded"), lambda: 0.0)
+    for n in range(10):
+        log.say(f"group {n}", "a line")
+    log.say("group 9", "a line")
+    assert len(caplog.records) == 10 and len(log._said) == 3
+
+
+def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_service, "MOST_SHRUNK", 2)
+    running.join(starting_offsets="earliest")
+    number = ""
+    for end in (10, 20, 30, 40):
+        running.cluster.logs["orders", 0] = (0, end)
+        number = running.next(number).number
+        running.use(number)
+        running.cluster.logs["orders", 0] = (0, end - 5)
+        running.next(number)
+    assert 0 < len(running.service._shrunk) <= 2
+
+
+def test_whether_a_coordinator_may_rest_does_not_take_a_look_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = GroupDriver(records=4_000)
+    delayed = tuple((n, n, Run(RecordState.AVAILABLE, 1, not_before_ms=group.now_ms + n % 7)) for n in range(1_000))
+    aside = tuple(
+        (n, n, Run(RecordState.AVAILABLE, 5, failures=5, set_aside_ms=1, last_tried_ms=n, not_before_ms=n + 1))
+        for n in range(1_000, 2_000)
+    )
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=(*delayed, *aside))])
+    looked: list[int] = []
+    runs = group.partition().runs
+    right = type(runs).starting_at
+    monkeypatch.setattr(type(runs), "starting_at", lambda self, first: looked.append(first) or right(self, first))
+    assert not group.group.may_rest(group.now_ms)
+    assert group.group.may_rest(group.now_ms + 7)
+    assert looked == []

@@ -1,0 +1,243 @@
+"""Members that are gone, and topics that are no more, are forgotten; what must outlive them is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.core import share_group
+from coordinator.core.commands import ArchiveGoneTopics, Expire, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands.forget import SWEEP_MS
+from coordinator.core.records import decode_record, encode_records
+from coordinator.protocol.errors import MemberForgotten, StalePlan
+from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup
+from coordinator.protocol.values import TopicIdPartition
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
+
+DAY_MS = 86_400_000
+RETENTION_MS = 7 * DAY_MS
+LONGEST_MS = RETENTION_MS * 9 // 8 + SWEEP_MS + SESSION_MS
+
+
+@pytest.fixture(autouse=True)
+def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_group, "MEMBERS_KEPT", 2)
+
+
+def batch(group: GroupDriver, member: str, start: str = "") -> str:
+    """The member joins, and completes a batch of ten records."""
+    group.join(member)
+    number = group.acquire(start, member, 10).plan.number
+    group.use(number, member)
+    group.complete(number, member)
+    return number
+
+
+def gone(group: GroupDriver, member: str) -> None:
+    group.run(LeaveGroup(group_id="billing", member_id=member, member_epoch=group.epochs[member]))
+
+
+def known(group: GroupDriver) -> list[str]:
+    return sorted(group.group.members)
+
+
+def of_several(count: int, **fields: Any) -> GroupDriver:
+    """So many queries completed a batch each and left."""
+    group = GroupDriver(records=1_000, **fields)
+    for n in range(count):
+        batch(group, f"m{n}")
+        gone(group, f"m{n}")
+    return group
+
+
+def test_a_member_that_was_away_for_the_retention_is_forgotten_and_the_last_ones_stay() -> None:
+    group = of_several(5)
+    group.pass_time(RETENTION_MS)
+    assert len(known(group)) == 5, "not earlier"
+    group.pass_time(LONGEST_MS - RETENTION_MS)
+    assert known(group) == ["m3", "m4"], "of those that were there last two are kept, whatever their age"
+    group.pass_time(100 * DAY_MS)
+    assert known(group) == ["m3", "m4"]
+    group.crash()
+    assert known(group) == ["m3", "m4"]
+
+
+def test_the_queries_of_a_small_group_may_rest_for_years() -> None:
+    group = of_several(2)
+    group.pass_time(3_000 * DAY_MS)
+    group.join("m1")
+    assert offsets(group.acquire("i.2", "m1", 10)) == 10
+
+
+def test_nothing_is_looked_for_where_nothing_can_be_forgotten() -> None:
+    group = of_several(2)
+    assert group.group.next_deadline_ms() is None
+    busy = of_several(3)
+    assert busy.group.next_deadline_ms() is not None
+
+
+def test_what_is_configured_holds_from_the_next_look_on() -> None:
+    group = of_several(3, **{"share.member.retention.ms": "3600000"})
+    group.pass_time(3_600_000 * 9 // 8 + SWEEP_MS + 1)
+    assert known(group) == ["m1", "m2"]
+
+
+def test_a_member_that_sends_heartbeats_is_not_forgotten_and_seldom_written_down() -> None:
+    group = of_several(4)
+    group.join("idle")
+    before = len(group.log)
+    for _ in range(60 * 24):
+        group.pass_time(RETENTION_MS // 700)
+        group.run(JoinGroup(group_id="billing", member_id="idle", process_id="idle-process-1", member_epoch=1))
+        group.run(Heartbeat(group_id="billing", member_id="idle", member_epoch=1))
+    names = [type(decode_record(data)).__name__ for data in group.log[before:]]
+    assert names.count("MemberSeen") <= 17, "eight times in a retention"
+    assert set(names) <= {"MemberSeen", "MembersForgotten", "RunsChanged"}
+    assert "idle" in known(group)
+    group.crash()  # nobody knows when its session ended
+    group.pass_time(RETENTION_MS * 3 // 4)
+    assert "idle" in known(group)
+
+
+def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
+    group = GroupDriver(records=1_000)
+    group.join("held")
+    number = group.acquire("", "held", 10).plan.number
+    group.use(number, "held")
+    group.pass_time(SESSION_MS + 1)
+    group.join("x", query=False)  # who takes nothing
+    for n in range(4):
+        group.join(f"m{n}")
+        gone(group, f"m{n}")
+    group.pass_time(50 * DAY_MS)
+    assert "held" in known(group)
+    assert ranges(group.restart(number, "held")) == [(0, 9, 2)]
+
+
+def test_a_query_that_comes_back_after_it_was_forgotten_is_refused_by_name_wherever_it_was() -> None:
+    group = of_several(5)
+    group.pass_time(LONGEST_MS)
+    assert "m0" not in known(group)
+    group.join("m0", "a later process")
+    with pytest.raises(StalePlan, match=r"share\.member\.retention\.ms"):
+        group.acquire("i.1", "m0")  # Spark committed the batch, and asks for the next one
+    with pytest.raises(StalePlan, match=r"share\.member\.retention\.ms"):
+        group.use("i.1", "m0")  # Spark replays the batch
+    with pytest.raises(StalePlan):
+        group.complete("i.1", "m0")
+
+
+def test_epochs_and_numbers_of_those_that_were_forgotten_are_never_given_again() -> None:
+    group = of_several(5)
+    group.join("m0")
+    group.join("m0")
+    gone(group, "m0")
+    last = group.group.last_number
+    group.pass_time(LONGEST_MS)
+    assert "m0" not in known(group)
+    assert group.join("m0", "new") == 4, "the process of epoch 3 may only have been stopped"
+    assert group.acquire("", "m0", 10).plan.number == f"i.{last + 1}"
+    group.crash()
+    assert group.join("another") == 4
+
+
+def test_a_process_that_was_stopped_for_longer_than_the_retention_is_refused() -> None:
+    group = of_several(5)
+    group.pass_time(LONGEST_MS)
+    with pytest.raises(MemberForgotten, match="new checkpointLocation"):
+        group.run(JoinGroup(group_id="billing", member_id="m0", process_id="m0-process-1", member_epoch=1))
+
+
+def test_a_loss_that_a_forgotten_query_was_to_be_told_is_told_to_another() -> None:
+    group = GroupDriver(records=1_000)
+    group.join("held")
+    group.acquire("", "held", 10)
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(10)
+    for n in range(4):
+        batch(group, f"m{n}")
+        gone(group, f"m{n}")
+    group.pass_time(LONGEST_MS)
+    assert "held" not in known(group)
+    group.join("m9")
+    told = group.use(group.acquire("", "m9", 10).plan.number, "m9")
+    assert [(out.first, out.last) for out in told.data_loss] == [(0, 9)]
+
+
+def test_very_many_are_forgotten_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.core.commands.forget.MOST_AT_ONCE", 3)
+    group = of_several(9)
+    group.pass_time(LONGEST_MS)
+    assert known(group) == ["m7", "m8"]
+    steps = [decode_record(data) for data in group.log if b"MembersForgotten" in data]
+    assert [len(step.member_ids) for step in steps] == [3, 3, 1]  # type: ignore[union-attr]
+
+
+def test_a_completed_plan_is_kept_as_its_number_alone() -> None:
+    group = of_several(1)
+    plan = group.group.members["m0"].newest
+    assert plan is not None and (plan.number, plan.ranges, plan.left_out, plan.gave_up) == (1, (), (), ())
+
+
+# --- topics that are no more
+
+
+def made_anew(group: GroupDriver, topic_id: str) -> None:
+    group.run(
+        InitializePartitions(
+            topics=(TopicPartitions(topic="orders", topic_id=topic_id, partitions=1),),
+            starts=(PartitionStart(topic_id=topic_id, partition=0, start_offset=0),),
+        )
+    )
+
+
+def partitions(group: GroupDriver) -> list[str]:
+    return sorted(key.topic_id for key in group.group.partitions)
+
+
+def test_the_partitions_of_a_topic_that_was_made_anew_are_forgotten_once_nothing_is_left_of_them() -> None:
+    group = GroupDriver(records=100)
+    group.join("m1")
+    number = group.acquire("", "m1", 10).plan.number
+    group.use(number, "m1")
+    made_anew(group, "new")
+    group.pass_time(3 * SWEEP_MS)
+    assert partitions(group) == [TOPIC_ID, "new"], "records of it are held, or may be replayed"
+    group.join("m1")
+    group.complete(number, "m1")
+    group.pass_time(3 * SWEEP_MS)
+    assert partitions(group) == [TOPIC_ID, "new"], "what it had unread is not counted yet"
+    group.run(ArchiveGoneTopics(topic_ids=(TOPIC_ID,)))
+    group.pass_time(SWEEP_MS + 1)
+    group.pass_time(SWEEP_MS + 1)
+    assert partitions(group) == ["new"]
+    assert group.group.topic_names == {"new": "orders"}
+    group.crash()
+    assert partitions(group) == ["new"]
+
+
+def test_a_topic_that_was_just_made_anew_is_not_forgotten_while_requests_may_know_its_old_id() -> None:
+    group = GroupDriver(records=100)
+    made_anew(group, "new")
+    group.run(ArchiveGoneTopics(topic_ids=(TOPIC_ID,)))
+    group.run(Expire())
+    group.pass_time(SWEEP_MS // 2)
+    assert partitions(group) == [TOPIC_ID, "new"]
+    group.crash()
+    group.run(Expire())
+    assert partitions(group) == [TOPIC_ID, "new"]
+    group.pass_time(2 * SWEEP_MS)
+    assert partitions(group) == ["new"]
+
+
+def test_a_snapshot_knows_the_names_of_topics_that_are_no_more() -> None:
+    group = GroupDriver(records=100)
+    made_anew(group, "new")
+    again = share_group.ShareGroup("billing")
+    for data in encode_records(group.group.snapshot()):
+        again.replay(decode_record(data))
+    assert again.topics == {"orders": "new"}
+    assert again.topic_names == group.group.topic_names
+    assert again.old_topics == {TOPIC_ID}
+    assert TopicIdPartition(TOPIC_ID, 0) in again.partitions

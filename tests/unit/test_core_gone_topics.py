@@ -1,0 +1,175 @@
+"""A topic that was deleted: what nobody holds of it is archived, counted and told once; the rest is its holder's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import (
+    AcquirePlan,
+    ArchiveGoneTopics,
+    GoneTopicsArchived,
+    InitializePartitions,
+    PartitionStart,
+    TopicPartitions,
+)
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.messages import LeftOut, PlanReply
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.runtime import transactions
+from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
+from tests.unit.rules.source_driver import played
+from tests.unit.rules.test_isolation import acknowledged, fetched
+from tests.unit.rules.test_plans import from_snapshot
+
+
+def gone(group: GroupDriver, end: int | None = None) -> list[tuple[int, int, int]]:
+    """The driver's topic is deleted; its log ended there, if anybody saw it. What is answered to be lost."""
+    ends = () if end is None else (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=end),)
+    reply = group.run(ArchiveGoneTopics(topic_ids=(TOPIC_ID,), ends=ends))
+    assert isinstance(reply, GoneTopicsArchived)
+    return in_numbers(reply.lost)
+
+
+def in_numbers(lost: tuple[LeftOut, ...]) -> list[tuple[int, int, int]]:
+    return [(out.first, out.last, out.count) for out in lost]
+
+
+def next_plan(group: GroupDriver, start: str = "", topics: tuple[str, ...] = ("orders",)) -> PlanReply:
+    """latestOffset of a query of which no topic is there."""
+    reply = group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], start=start, topics=topics))
+    assert isinstance(reply, PlanReply)
+    return reply
+
+
+def take_up(group: GroupDriver, number: str, **fields: Any) -> list[tuple[int, int, int]]:
+    group.ends = {}
+    return in_numbers(group.use(number, gone_topic_ids=frozenset({TOPIC_ID}), **fields).data_loss)
+
+
+def begun(group: GroupDriver) -> str:
+    """The first hundred are read."""
+    group.join()
+    number = group.next(limit=100).plan.number
+    group.use(number)
+    return number
+
+
+def released(records: int = 1_000) -> tuple[GroupDriver, str]:
+    """0 to 9 were given back, 10 to 99 accepted, the others never acquired; and the plan that is completed."""
+    group = GroupDriver(records=records)
+    number = begun(group)
+    group.stage(OutcomeRun(0, 9, 1, AcknowledgeType.RELEASE))
+    group.complete(number)
+    return group, number
+
+
+def test_it_is_told_by_a_plan_of_its_own_if_there_is_nothing_to_read() -> None:
+    group, start = released()
+    assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
+    assert group.partition().archived_total == 10
+    plan = next_plan(group, start)
+    assert (plan.plan.number, plan.plan.partitions) == ("i.2", ())
+    group.crash()
+    group.join()
+    assert take_up(group, "i.2") == [(0, 9, 10), (100, 999, 900)]
+    group.complete("i.2")
+    assert next_plan(group, "i.2").plan.number == ""
+    assert set(group.group.plans) == set(), "nothing carries an empty plan"
+
+
+def test_it_is_counted_once_however_often_the_topic_is_found_to_be_gone() -> None:
+    group, _ = released()
+    assert gone(group, 1_000)
+    assert gone(group, 2_000) == gone(group) == []
+    from_snapshot(group)
+    assert gone(group) == []
+
+
+def test_of_a_log_whose_end_nobody_saw_what_is_known_is_counted_and_the_rest_is_named() -> None:
+    group, start = released()
+    assert gone(group) == [(0, 9, 10), (100, 100, 0)]
+    plan = next_plan(group, start).plan.number
+    lost = group.use(plan, gone_topic_ids=frozenset({TOPIC_ID})).data_loss
+    assert [(out.reason, str(out)) for out in lost] == [
+        ("data_loss", "orders-0 offsets 0 to 9"),
+        ("end_unknown", "orders-0 what it may have had from offset 100 on"),
+    ]
+
+
+def test_of_a_topic_that_was_read_to_its_end_nothing_is_lost() -> None:
+    group = GroupDriver(records=100)
+    number = begun(group)
+    group.complete(number)
+    assert gone(group, 100) == []
+    assert next_plan(group, number).plan.number == ""
+
+
+@pytest.mark.parametrize("end", ["its session ends", "it replays", "it is completed with a release"])
+def test_what_is_held_is_lost_when_its_holder_gives_it_back(end: str) -> None:
+    group = GroupDriver(records=100)
+    number = begun(group)
+    group.stage(OutcomeRun(20, 29, 1, AcknowledgeType.RELEASE))
+    assert gone(group, 100) == []
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+    if end == "it is completed with a release":
+        group.complete(number)
+        plan = next_plan(group, number).plan.number
+        assert take_up(group, plan) == [(20, 29, 10)]
+    else:
+        if end == "its session ends":
+            group.pass_time(SESSION_MS + 1)
+        group.join()
+        assert take_up(group, number) == [(0, 99, 100)]
+    assert group.dump() == []
+
+
+def test_what_is_held_may_be_accepted() -> None:
+    group = GroupDriver(records=100)
+    number = begun(group)
+    gone(group, 100)
+    group.complete(number)
+    assert group.partition().archived_total == 0
+    assert next_plan(group, number).plan.number == ""
+
+
+def test_all_of_it_is_told_with_the_plan_that_had_some_of_it() -> None:
+    group, start = released()
+    plan = group.next(start, limit=100).plan.number
+    gone(group, 1_000)
+    lost = take_up(group, plan)
+    assert sum(count for _, _, count in lost) == 910
+    assert group.group.untold == ()
+
+
+def test_a_plan_that_only_tells_and_that_nobody_read_is_told_by_the_next_one() -> None:
+    group, start = released()
+    gone(group, 1_000)
+    assert next_plan(group, start).plan.number == "i.2"
+    group.join()
+    plan = next_plan(group, start).plan.number
+    assert plan == "i.3"
+    assert take_up(group, plan) == [(0, 9, 10), (100, 999, 900)]
+
+
+def test_a_group_without_queries_passes_over_it() -> None:
+    group = GroupDriver(records=100)
+    group.join("c1", query=False)
+    fetched(group, 50)
+    acknowledged(group, 0, 49, 1, 2)
+    assert gone(group, 100) == [(0, 99, 100)]
+    assert group.group.untold == ()
+
+
+def test_a_snapshot_knows_the_names_of_topics_that_were_made_anew() -> None:
+    group, start = released()
+    anew = TopicPartitions(topic="orders", topic_id="N", partitions=1)
+    group.run(InitializePartitions(topics=(anew,), starts=(PartitionStart(topic_id="N", partition=0, start_offset=0),)))
+    from_snapshot(group)
+    epoch = group.join()
+    assert (group.group.topics, transactions.past_ids(group.group)) == ({"orders": "N"}, {TOPIC_ID})
+    assert played(group, transactions.look("billing", "m1", epoch)).topics == {TOPIC_ID: "orders", "N": "orders"}
+    assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
+    assert take_up(group, next_plan(group, start).plan.number)
+    assert group.partition().runs.counts[RecordState.AVAILABLE] == 0

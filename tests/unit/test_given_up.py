@@ -1,0 +1,168 @@
+"""Records that are given up at the delivery limit are counted by their reason, and a warning names them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.messages import (
+    DescribeGroup,
+    GivenUp,
+    GroupDescription,
+    LeaveGroup,
+    LeftOut,
+    NextPlan,
+    StageOutcomes,
+)
+from share_source.plan_log import warn_given_up, warn_left_out
+from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import Running
+from tests.unit.group_driver import GroupDriver
+from tests.unit.sink_driver import DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, said
+
+LIMIT_OF_TWO = {"share.delivery.count.limit": "2"}
+
+
+def archived(group: GroupDriver) -> dict[str, int]:
+    description = group.run(DescribeGroup(group_id="billing"))
+    assert isinstance(description, GroupDescription)
+    return description.partitions[0].archived
+
+
+def second_delivery(**configs: str) -> tuple[GroupDriver, str]:
+    """Ten records that m1's sink has left undecided once are delivered again, for the last time."""
+    group, plan = batch(10, **EXPLICIT, **LIMIT_OF_TWO, **configs)
+    group.stage()
+    group.complete(plan)
+    plan = group.acquire(plan).plan.number
+    group.use(plan)
+    group.stage()
+    return group, plan
+
+
+def test_a_completion_names_the_records_that_no_sink_decided_at_the_limit() -> None:
+    group, plan = second_delivery()
+    done = group.complete(plan)
+    assert done.given_up == (GivenUp(disposition="undecided", count=10, sample=(("orders", 0, 0, 9),)),)
+    assert group.complete(plan).given_up == (), "asked again, it gives nothing up"
+
+
+def test_a_completion_names_the_records_that_were_released_at_the_limit() -> None:
+    group, plan = batch(10, **LIMIT_OF_TWO)
+    for last in (False, True):
+        count = 1 + last
+        group.stage(said(3, 4, RELEASE, count))
+        done = group.complete(plan)
+        assert done.given_up == (
+            (GivenUp(disposition="delivery_limit", count=2, sample=(("orders", 0, 3, 4),)),) if last else ()
+        )
+        if not last:
+            plan = group.acquire(plan).plan.number
+            group.use(plan)
+
+
+def test_a_sinks_rejects_are_counted_and_are_not_reported_as_given_up() -> None:
+    group, plan = batch(10)
+    group.stage(said(5, 6, REJECT))
+    assert group.complete(plan).given_up == ()
+    assert archived(group) == {"rejected": 2}
+
+
+@pytest.mark.parametrize("configs", [{}, DLQ])
+def test_the_count_by_reason_outlives_a_crash_and_a_snapshot(configs: dict[str, str]) -> None:
+    group, plan = second_delivery(**configs)
+    group.complete(plan)
+    if configs:
+        assert archived(group) == {}, "they are ARCHIVING until their dead letters are written"
+        group.file(0, 9, count=2)
+    group.crash()
+    assert archived(group) == {"undecided": 10}
+    from_snapshot(group)
+    assert archived(group) == {"undecided": 10}
+
+
+def test_records_that_the_log_lost_are_counted_apart() -> None:
+    group, _ = batch(10)
+    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    group.move_log_start(4)
+    assert archived(group) == {"none": 4}
+
+
+# --- at the service
+
+
+@pytest.fixture
+def running(tmp_path: Any) -> Any:
+    cluster = FakeCluster()
+    cluster.add("orders", end=10)
+    running = Running(tmp_path / "state.db", cluster)
+    yield running
+    running.close()
+
+
+def twice_undecided(running: Running) -> str:
+    """The plan of ten records that no sink decided, in their last delivery; it is not completed yet."""
+    running.join(starting_offsets="earliest", configs={**EXPLICIT, **LIMIT_OF_TWO})
+    start = ""
+    for _ in range(2):
+        start = running.next(start).number
+        running.use(start)
+        running.service.handle(StageOutcomes(group_id="billing"))
+    return start
+
+
+@pytest.mark.parametrize("wait_ms", [0, 50])
+def test_the_query_is_told_also_when_its_request_waits_for_records(running: Running, wait_ms: int) -> None:
+    reply = running.ask(NextPlan, start=twice_undecided(running), wait_ms=wait_ms)
+    assert not reply.plan.number
+    assert [(each.disposition, each.count) for each in reply.given_up] == [("undecided", 10)]
+
+
+def test_the_coordinators_log_names_what_was_given_up_once(running: Running, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        running.ask(NextPlan, start=twice_undecided(running))
+    lines = [record.getMessage() for record in caplog.records if "given up" in record.getMessage()]
+    assert lines == ["given up: group=billing count=10 undecided (('orders', 0, 0, 9),)"]
+
+
+def test_a_refused_append_gives_nothing_up_and_the_repeated_request_does(running: Running, caplog: Any) -> None:
+    plan = twice_undecided(running)
+    running.store.fault = "refuse"
+    with caplog.at_level(logging.WARNING), pytest.raises(CoordinatorNotAvailable):
+        running.ask(NextPlan, start=plan)
+    assert not any("given up" in record.getMessage() for record in caplog.records)
+    assert running.partitions()["orders", 0].archived == {}
+    assert [each.count for each in running.ask(NextPlan, start=plan).given_up] == [10]
+    assert running.partitions()["orders", 0].archived == {"undecided": 10}
+
+
+# --- the driver's log
+
+
+def test_the_driver_log_has_one_line_a_reason_with_count_offsets_and_reason(caplog: Any) -> None:
+    ranges = tuple(("orders", 0, first, first) for first in range(0, 40, 2))
+    with caplog.at_level(logging.WARNING):
+        warn_given_up("billing", [GivenUp(disposition="undecided", count=300, sample=ranges)])
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("share group billing: 300 record(s) were given up")
+    assert "share.acknowledgement.mode=explicit" in line
+    assert "orders-0 offsets 0 to 0, orders-0 offsets 2 to 2" in line
+    assert "and 280 more record(s)" in line
+    assert "errors.deadletterqueue.topic.name" in line
+
+
+def test_a_replay_that_lost_many_ranges_makes_one_line_a_reason(caplog: Any) -> None:
+    where: dict[str, Any] = {"topic": "orders", "topic_id": "T", "partition": 0}
+    lost = [LeftOut(**where, first=n, last=n, count=1, reason="lost") for n in range(0, 10_000, 2)]
+    cut = [LeftOut(**where, first=20_000, last=20_009, count=10, reason="cut")]
+    with caplog.at_level(logging.WARNING):
+        warn_left_out("billing", "i.2", [*lost, *cut])
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(": ")[1] for line in lines] == [
+        "5000 record(s) are not in the replayed batch (lost)",
+        "10 record(s) are not in the replayed batch (cut)",
+    ]
+    assert "and 4980 more record(s)" in lines[0]

@@ -1,0 +1,233 @@
+"""An outage in the log, and how a query's client rides one out."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from coordinator.client import client as client_module
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.endpoints import Endpoints
+from coordinator.client.on_demand import OnDemand
+from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    BrokerSecurityFailed,
+    CoordinatorNotAvailable,
+    OutageTooLong,
+    ShareGroupError,
+)
+from coordinator.protocol.messages import Done, Heartbeat, JoinGroup, NextPlan
+from coordinator.protocol.outage import Outage
+from share_source.options import SourceOptions
+
+AWAY = BrokerNotReachable(addresses="kafka:9092", timeout_ms=15_000, reason="_TRANSPORT")
+NOT_AVAILABLE = CoordinatorNotAvailable(group_id="billing", reason="its state store does not answer")
+REFUSED = BrokerSecurityFailed(addresses="kafka:9092", reason="Authentication failed: Invalid username or password")
+POLL = NextPlan(group_id="billing", member_id="m1", member_epoch=1, start="")
+BEAT = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
+
+
+class Told:
+    """An outage whose clock the test moves; `lines` is what is in the log."""
+
+    def __init__(self, caplog):
+        self.now_s = 1_000.0
+        self._caplog = caplog
+        self.outage = Outage(logging.getLogger("test"), "kafka:9092", clock=lambda: self.now_s)
+
+    @property
+    def lines(self):
+        return [record.getMessage() for record in self._caplog.records]
+
+
+@pytest.fixture
+def told(caplog):
+    return Told(caplog)
+
+
+def test_an_outage_is_a_line_at_its_start_one_a_minute_and_one_at_its_end(told):
+    for _ in range(130):
+        told.outage.failed("NextPlan", 1_000.0, "Connection refused")
+        told.now_s += 1
+    told.outage.answered("NextPlan")
+    assert told.lines == [
+        "kafka:9092: no answer for 3 s: Connection refused",
+        "kafka:9092: no answer for 63 s: Connection refused",
+        "kafka:9092: no answer for 123 s: Connection refused",
+        "kafka:9092: answers again after 130 s",
+    ]
+    assert told.outage.lasts_s == 0
+
+
+def test_what_is_over_within_seconds_is_no_outage(told):
+    told.outage.failed("NextPlan", 1_000.0, "Connection refused")
+    told.now_s += 2
+    told.outage.answered("NextPlan")
+    assert told.lines == []
+
+
+def test_an_answer_to_another_kind_of_request_does_not_end_an_outage(told):
+    for _ in range(10):
+        told.outage.failed("NextPlan", 1_000.0, "Connection refused")
+        told.outage.answered("Heartbeat")
+        told.now_s += 1
+    told.outage.answered("NextPlan")
+    assert told.lines == ["kafka:9092: no answer for 3 s: Connection refused", "kafka:9092: answers again after 10 s"]
+
+
+def test_a_second_outage_is_one_of_its_own(told):
+    for begun_s in (1_000.0, 5_000.0):
+        told.now_s = begun_s + 10
+        told.outage.failed("NextPlan", begun_s, "Connection refused")
+        told.outage.answered("NextPlan")
+    assert [line.split(": ", 1)[1] for line in told.lines] == [
+        "no answer for 10 s: Connection refused",
+        "answers again after 10 s",
+    ] * 2
+
+
+# --- the client
+
+
+class Coordinator:
+    """Answers with the errors, one after the other, then with Done; as directory and connection in one."""
+
+    by_group = False
+    where = "kafka:9092 kafka"
+
+    def __init__(self, *errors, refuses_us=False):
+        self.errors = list(errors)
+        self.asked = 0
+        self.renewed = 0
+        self._refuses_us = refuses_us
+
+    def connect(self, group_id=""):
+        return self
+
+    def call(self, request, timeout_s=0.0):
+        self.asked += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return Done()
+
+    call_with_rows = None
+    gone = None
+    gave_up = OnDemand(bootstrap_servers="kafka:9092", kafka_config={}, cluster_id="c", state_store="kafka").gave_up
+
+    def renew(self, connection, error):
+        self.renewed += 1
+        if self._refuses_us:
+            raise error
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """The client asks again without a pause."""
+    monkeypatch.setattr(
+        client_module.tenacity, "wait_random_exponential", lambda **_: client_module.tenacity.wait_none()
+    )
+
+
+def client_of(coordinator, timeout_s=300.0):
+    return CoordinatorClient(coordinator, retry_timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("request_", [POLL, BEAT], ids=["NextPlan", "Heartbeat"])
+@pytest.mark.parametrize("error", [AWAY, NOT_AVAILABLE], ids=["BrokerNotReachable", "CoordinatorNotAvailable"])
+def test_a_query_that_runs_rides_out_brokers_that_are_away(error, request_):
+    coordinator = Coordinator(*[error] * 20)
+    assert client_of(coordinator).call(request_) == Done()
+    assert coordinator.asked == 21
+
+
+def connected(monkeypatch, *errors, **options):
+    """How often the cluster was asked for its id, with these errors, until there was a client."""
+    left, asked = list(errors), []
+
+    def cluster_id(*_):
+        asked.append(1)
+        if left:
+            raise left.pop(0)
+        return "c"
+
+    monkeypatch.setattr(client_module, "cluster_id", cluster_id)
+    monkeypatch.setattr(OnDemand, "connect", lambda self, group_id="": Coordinator())
+    CoordinatorClient.connect("kafka:9092", {}, **options)
+    return len(asked)
+
+
+def test_a_sink_s_process_that_is_new_rides_out_the_outage_that_its_query_is_in(monkeypatch):
+    assert connected(monkeypatch, *[AWAY] * 20, in_batch=True) == 21
+    with pytest.raises(BrokerSecurityFailed):
+        connected(monkeypatch, REFUSED, in_batch=True)
+
+
+def test_a_query_s_process_that_is_new_fails_at_once_since_its_address_may_be_wrong(monkeypatch):
+    with pytest.raises(BrokerNotReachable):
+        connected(monkeypatch, AWAY)
+
+
+def test_brokers_that_a_query_can_not_reach_at_its_start_are_an_error_at_once():
+    coordinator = Coordinator(AWAY)
+    join = JoinGroup(group_id="billing", member_id="m1", process_id="p")
+    with pytest.raises(BrokerNotReachable):
+        client_of(coordinator).call(join)
+    assert coordinator.asked == 1
+
+
+def test_an_outage_that_is_too_long_names_the_brokers_the_log_and_the_way_out():
+    coordinator = Coordinator(*[AWAY] * 1_000_000)
+    with pytest.raises(OutageTooLong) as raised:
+        client_of(coordinator, timeout_s=0.2).call(POLL)
+    for part in (
+        "kafka:9092",
+        "coordinator-",
+        ".log",
+        "200 ms (share.broker.outage.timeout.ms)",
+        "start the query again",
+    ):
+        assert part in str(raised.value)
+
+
+def test_credentials_that_the_brokers_refuse_are_an_error_at_once_in_the_client_s_own_words():
+    coordinator = Coordinator(REFUSED, refuses_us=True)
+    with pytest.raises(BrokerSecurityFailed, match="Invalid username or password"):
+        client_of(coordinator).call(POLL)
+    assert coordinator.asked == 1
+
+
+def test_a_coordinator_whose_credentials_are_refused_is_replaced_by_one_with_the_query_s():
+    coordinator = Coordinator(REFUSED)
+    assert client_of(coordinator).call(POLL) == Done()
+    assert coordinator.renewed == 1
+
+
+def test_the_credentials_of_a_standalone_coordinator_are_its_administrator_s():
+    endpoints = Endpoints(addresses=(("localhost", 1),), token="a-token-of-some-length")
+    with pytest.raises(BrokerSecurityFailed):
+        endpoints.renew(SimpleNamespace(), REFUSED)
+
+
+def test_each_query_has_its_own_patience_of_five_minutes_unless_it_says_otherwise():
+    options = {"kafka.bootstrap.servers": "k:1", "kafka.group.id": "billing", "subscribe": "orders"}
+    assert SourceOptions.parse(options).poll_timeout_ms == 300_000
+    patient = SourceOptions.parse({**options, "share.broker.outage.timeout.ms": "900000"})
+    assert patient.poll_timeout_ms == 900_000
+    hasty = SourceOptions.parse({**options, "share.broker.outage.timeout.ms": "5000"})
+    assert hasty.poll_timeout_ms == 120_000
+    named = {**options, "share.broker.outage.timeout.ms": "900000", "kafkaConsumer.pollTimeoutMs": "1000"}
+    assert SourceOptions.parse(named).poll_timeout_ms == 1_000
+
+
+def test_a_heartbeat_that_fails_for_a_while_writes_few_lines(caplog):
+    assert client_of(Coordinator(*[NOT_AVAILABLE] * 500)).call(BEAT) == Done()
+    assert caplog.records == []
+
+
+def test_errors_of_an_outage_are_errors_of_a_coordinator_that_is_not_available():
+    assert issubclass(OutageTooLong, CoordinatorNotAvailable)
+    assert not OutageTooLong.retriable
+    assert issubclass(BrokerSecurityFailed, ShareGroupError)
+    assert not BrokerSecurityFailed.retriable

@@ -1,0 +1,128 @@
+"""No stored record and no reply is of any size, whatever a group holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicPartitions
+from coordinator.core.commands.acquire_plan import MAX_RANGES
+from coordinator.core.describe import MOST_MEMBERS, MOST_RUNS
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import MOST_BYTES, RunsChanged, decode_record, encode_records
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import SubscriptionTooLarge
+from coordinator.protocol.messages import DescribeGroup, JoinGroup
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.wire import encode
+from tests.unit.group_driver import GroupDriver, durable_state, ranges
+from tests.unit.rules.test_isolation import fetched
+
+LONG = "x" * 249
+MIB = 1024 * 1024
+
+
+class Unchecked(GroupDriver):
+    """Looks at its recovery when it is asked to, and stores what a shard would."""
+
+    topic_id = "T" * 22
+
+    def check_recovery(self) -> None:
+        pass
+
+    def append(self, records: Any) -> None:
+        records = tuple(records)
+        self.log += encode_records(records)
+        for record in records:
+            self.group.replay(record)
+
+    def check_sizes(self) -> None:
+        snapshot = encode_records(self.group.snapshot())
+        assert max(map(len, [*self.log, *snapshot])) <= MOST_BYTES
+        for stored in (self.log, snapshot):
+            again = ShareGroup("billing")
+            for data in stored:
+                again.replay(decode_record(data))
+            assert durable_state(again) == durable_state(self.group)
+
+
+def scattered(group: GroupDriver, partition: int, count: int) -> None:
+    """Every second record was released, the others accepted."""
+    accepted, given = Run(RecordState.ACKNOWLEDGED, 1), Run(RecordState.AVAILABLE, 1, releases=1)
+    runs = tuple((n, n, accepted if n % 2 else given) for n in range(2 * count))
+    group.append([RunsChanged(topic_id=group.topic_id, partition=partition, runs=runs)])
+
+
+def test_a_plan_of_ten_thousand_ranges_staged_record_by_record_and_given_up_is_stored_in_small_records() -> None:
+    group = Unchecked(records=2 * MAX_RANGES, **{"errors.deadletterqueue.topic.name": "dead"})
+    group.join()
+    scattered(group, 0, MAX_RANGES)
+    plan = group.acquire(limit=MAX_RANGES)
+    assert len(ranges(plan)) == MAX_RANGES
+    group.use(plan.plan.number)
+    reject = [
+        OutcomeRun(n, n, 2, AcknowledgeType.REJECT, reason=f"row {n} " + LONG) for n in range(0, 2 * MAX_RANGES, 2)
+    ]
+    group.stage(*reject)
+    assert max(map(len, encode_records(group.group.snapshot()))) <= MOST_BYTES
+    group.complete(plan.plan.number)
+    assert group.partition().archiving_count == MAX_RANGES
+    group.check_sizes()
+
+
+def test_a_plan_over_very_many_partitions_of_a_topic_with_a_long_name_is_stored_in_small_records() -> None:
+    count = 3_000
+    group = Unchecked(records=10)
+    group.run(
+        InitializePartitions(
+            topics=(TopicPartitions(topic=LONG, topic_id=group.topic_id, partitions=count),),
+            starts=tuple(PartitionStart(topic_id=group.topic_id, partition=p, start_offset=0) for p in range(count)),
+        )
+    )
+    group.ends = dict.fromkeys(range(count), 10)
+    group.log_starts = dict.fromkeys(range(count), 0)
+    group.join()
+    number = group.acquire(limit=None).plan.number
+    group.use(number)
+    group.pass_time(100_000)
+    gone = range(0, count, 2)
+    group.log_starts |= dict.fromkeys(gone, 5)
+    moved = tuple(PartitionStart(topic_id=group.topic_id, partition=p, start_offset=5) for p in gone)
+    group.run(MoveLogStarts(starts=moved))
+    group.restart(number, fail_on_data_loss=True)
+    plan = group.group.members["m1"].newest
+    assert plan is not None and sum(out.count for out in plan.data_loss) == 5 * count // 2
+    group.check_sizes()
+
+
+def test_a_share_consumer_takes_scattered_records_in_as_many_ranges_as_a_query() -> None:
+    group = Unchecked(records=3 * MAX_RANGES)
+    group.join("c1", query=False)
+    scattered(group, 0, MAX_RANGES + 10)
+    assert len(fetched(group, 1_000_000)) == MAX_RANGES
+    group.check_sizes()
+
+
+def test_a_description_of_very_many_runs_and_members_shows_some_and_says_how_many_there_are() -> None:
+    group = Unchecked(records=1_000_000, partitions=2)
+    for n in range(MOST_MEMBERS + 5):
+        group.join(f"m{n}")
+        group.group.members[f"m{n}"].session_deadline_ms = None
+    group.join("last")
+    scattered(group, 0, MOST_RUNS)
+    scattered(group, 1, 10)
+    said = group.run(DescribeGroup(group_id="billing"))
+    assert [(len(p.runs), p.runs_total) for p in said.partitions] == [(MOST_RUNS, 2 * MOST_RUNS), (0, 20)]
+    assert (len(said.members), said.members_total) == (MOST_MEMBERS, MOST_MEMBERS + 6)
+    assert said.members[0].member_id == "last", "those with a session come first"
+    assert len(encode(said)) < 4 * MIB
+
+
+def test_a_subscription_that_would_be_too_large_a_record_is_refused_by_name() -> None:
+    group = Unchecked()
+    topics = tuple(f"{n}-{LONG}" for n in range(3_000))
+    with pytest.raises(SubscriptionTooLarge, match="use subscribePattern"):
+        group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", topics=topics))
+    assert group.group.members == {}

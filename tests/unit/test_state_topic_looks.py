@@ -1,0 +1,85 @@
+"""What a coordinator does when it finds its state topic gone, and when that was not so."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from coordinator.protocol.errors import StateTopicMissing, StateTopicNotAuthorized
+from coordinator.service import open_state
+from coordinator.service.open_state import KafkaState
+from coordinator.service.runtime.partitioned_runtime import Engines
+
+
+@dataclass
+class Topic:
+    """A state topic whose next looks find what `gone` says."""
+
+    topic_id: str
+    partitions: int = 50
+    name: str = "share-group-state"
+    gone: bool = False
+
+    def verify(self):
+        if self.gone:
+            raise StateTopicMissing(topic=self.name, what="was deleted")
+
+
+class Store:
+    def __init__(self, topic):
+        self.topic, self.error = topic, None
+
+    def topic_is_gone(self, error):
+        self.error = error
+
+
+@pytest.fixture
+def served():
+    """A coordinator's state with one store, without threads."""
+    made = KafkaState.__new__(KafkaState)
+    made._topic = made._wanted = Topic("old")
+    made._is_gone = False
+    made._stores = {3: Store(made._topic)}
+    made._engines = Engines(50, lambda number: None)
+    return made
+
+
+def test_while_the_topic_is_the_same_nothing_happens(served):
+    served._look_at_topic()
+    assert served._stores[3].error is None
+
+
+def test_a_topic_that_is_gone_is_given_up_and_all_begins_anew_in_a_new_one(served, monkeypatch):
+    served._topic.gone, before = True, served._stores[3]
+    monkeypatch.setattr(open_state, "prepared", lambda wanted: Topic("new", 3))
+    served._look_at_topic()
+    assert isinstance(before.error, StateTopicMissing)
+    assert (served._topic.topic_id, served._engines.partitions, served._stores) == ("new", 3, {})
+
+
+def test_why_it_cannot_be_made_anew_is_what_members_are_told(served, monkeypatch):
+    served._topic.gone = True
+
+    def denied(wanted):
+        raise StateTopicNotAuthorized(what="create it", topic=wanted.name)
+
+    monkeypatch.setattr(open_state, "prepared", denied)
+    with pytest.raises(StateTopicNotAuthorized):
+        served._look_at_topic()
+    assert isinstance(served._stores[3].error, StateTopicNotAuthorized)
+
+
+def test_a_topic_that_was_missed_for_a_moment_is_served_again(served, monkeypatch):
+    """A broker that does not know of it yet; its id is the same afterwards."""
+    served._topic.gone = True
+
+    def missing(wanted):
+        raise StateTopicMissing(topic=wanted.name, what="was deleted")
+
+    monkeypatch.setattr(open_state, "prepared", missing)
+    with pytest.raises(StateTopicMissing):
+        served._look_at_topic()
+    served._topic.gone, before = False, served._topic
+    monkeypatch.setattr(open_state, "prepared", lambda wanted: Topic("old"))
+    served._look_at_topic()
+    assert served._topic is not before and served._stores == {}, "groups are loaded anew, from the log that is there"
+    assert not served._is_gone

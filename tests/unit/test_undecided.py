@@ -1,0 +1,194 @@
+"""What no sink decided is looked for in the log a part at a time; what was read is not read again."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
+from coordinator.protocol.values import AcknowledgeType
+from coordinator.service.brokers import undecided
+from coordinator.service.brokers.undecided import PLANS_KEPT, UndecidedLook, UndecidedLooks
+from coordinator.service.runtime.transactions import Held
+from share_source.options import SourceOptions
+from share_source.reader import ShareGroupStreamReader
+from tests.support.fake_cluster import FakeCluster
+from tests.support.waiting import wait_until
+from tests.unit.rules.source_driver import OPTIONS
+from tests.unit.test_service_sinks import EXPLICIT, begin, stage, states
+
+ASKED = ("billing", "m1", "i.1")
+
+
+class SlowCluster(FakeCluster):
+    """Answers ``at_once`` offsets a call; ``asked_for``: all that it was asked for and answered."""
+
+    def __init__(self, at_once: int = 3) -> None:
+        super().__init__()
+        self.at_once = at_once
+        self.asked_for: list[tuple[str, int, int]] = []
+
+    def absent(self, where: Any, offsets: Any, **how: Any) -> tuple[list[int], int]:
+        answered = list(offsets[: self.at_once])
+        self.asked_for += [(*where, offset) for offset in answered]
+        return super().absent(where, answered, **how)
+
+
+def at(first: int, last: int, partition: int = 0) -> Held:
+    return Held("orders", "id", partition, first, last)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_each_offset_is_read_once_and_the_gaps_are_all_of_them_however_it_is_cut(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr(undecided, "AT_ONCE", chance.choice([1, 2, 7, 100]))
+    ranges, offset = [], 0
+    for partition in range(3):
+        offset = 0
+        for _ in range(chance.randrange(1, 12)):
+            offset += chance.randrange(1, 4)
+            ranges.append(at(offset, last := offset + chance.randrange(9), partition))
+            offset = last + 1
+    cluster = SlowCluster(chance.choice([1, 2, 5, 1_000]))
+    cluster.gaps = {n for n in range(200) if chance.random() < 0.4}
+    look, calls = UndecidedLook(tuple(ranges), read_committed=False), 0
+    while not look.is_done:
+        before = look.read
+        look.read_on(cluster, until_s=0.0)
+        assert look.read > before, "each call makes progress"
+        calls += 1
+    all_offsets = [("orders", h.partition, n) for h in ranges for n in range(h.first, h.last + 1)]
+    assert cluster.asked_for == all_offsets
+    found = [("orders", gap.partition, n) for gap in look.gaps for n in range(gap.first, gap.last + 1)]
+    assert found == [place for place in all_offsets if place[2] in cluster.gaps]
+    assert look.gap_count == len(found)
+
+
+def test_a_wide_range_is_no_list_of_offsets() -> None:
+    class Wide(FakeCluster):
+        def absent(self, where: Any, offsets: Any, **how: Any) -> tuple[list[int], int]:
+            assert len(offsets) <= undecided.AT_ONCE and isinstance(offsets, range)
+            return [], len(offsets)
+
+    look = UndecidedLook((at(0, 10_000_000 - 1),), read_committed=False)
+    look.read_on(Wide(), until_s=float("inf"))
+    assert (look.read, look.gaps) == (10_000_000, [])
+
+
+def test_what_was_read_before_the_brokers_were_away_is_not_read_again() -> None:
+    cluster = SlowCluster()
+    looks = UndecidedLooks(cluster, call_s=0.0)
+    assert looks.go_on(ASKED, (at(0, 9),), read_committed=False).read == 3
+    cluster.unreachable = True
+    with pytest.raises(BrokerNotReachable):
+        looks.go_on(ASKED, (at(0, 9),), read_committed=False)
+    cluster.unreachable = False
+    assert looks.go_on(ASKED, (at(0, 9),), read_committed=False).read == 6
+    assert [offset for _, _, offset in cluster.asked_for[-3:]] == [3, 4, 5]
+
+
+def test_other_ranges_and_another_isolation_level_are_another_look() -> None:
+    looks = UndecidedLooks(SlowCluster(), call_s=0.0)
+    assert looks.go_on(ASKED, (at(0, 9),), read_committed=False).read == 3
+    assert looks.go_on(ASKED, (at(1, 9),), read_committed=False).read == 3
+    assert looks.go_on(ASKED, (at(1, 9),), read_committed=True).read == 3
+    looks.forget(ASKED)
+    assert looks.go_on(ASKED, (at(1, 9),), read_committed=True).read == 3
+
+
+def test_so_many_plans_are_remembered_and_no_more() -> None:
+    looks = UndecidedLooks(SlowCluster(), call_s=0.0)
+    for n in range(PLANS_KEPT + 5):
+        looks.go_on(("billing", f"m{n}", "i.1"), (at(0, 9),), read_committed=False)
+    assert looks.go_on(("billing", "m5", "i.1"), (at(0, 9),), read_committed=False).read == 6
+    assert looks.go_on(("billing", "m4", "i.1"), (at(0, 9),), read_committed=False).read == 3
+
+
+def test_two_requests_for_one_plan_do_not_read_beside_each_other() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    class Hanging(SlowCluster):
+        def absent(self, where: Any, offsets: Any, **how: Any) -> tuple[list[int], int]:
+            inside.set()
+            assert leave.wait(30)
+            return super().absent(where, offsets, **how)
+
+    cluster = Hanging(10)
+    looks = UndecidedLooks(cluster, call_s=0.0)
+    first = threading.Thread(target=looks.go_on, args=(ASKED, (at(0, 9),)), kwargs={"read_committed": False})
+    first.start()
+    assert inside.wait(30)
+    assert not looks.go_on(ASKED, (at(0, 9),), read_committed=False).is_done, "it is told to ask again"
+    leave.set()
+    first.join(30)
+    wait_until(lambda: looks.go_on(ASKED, (at(0, 9),), read_committed=False).is_done)
+    assert len(cluster.asked_for) == 10
+
+
+# --- the service
+
+
+@pytest.fixture
+def cluster() -> SlowCluster:
+    slow = SlowCluster()
+    slow.add("orders", end=10)
+    return slow
+
+
+def asked(running: Any, number: str) -> PlanReply:
+    reply = running.ask(NextPlan, start=number, wait_ms=0)
+    assert isinstance(reply, PlanReply)
+    return reply
+
+
+def committed_and_undecided(running: Any) -> str:
+    """Batch 0 to 9, of which a sink decided 0; the others it passed over."""
+    running.service._undecided = UndecidedLooks(running.cluster, call_s=0.0)
+    number = begin(running, **EXPLICIT)
+    stage(running, (0, 0, 1, AcknowledgeType.ACCEPT))
+    return str(number)
+
+
+def test_a_batch_that_takes_long_to_read_is_completed_by_several_requests_that_go_on_from_each_other(running, cluster):
+    cluster.gaps = {4, 9}
+    number = committed_and_undecided(running)
+    assert [asked(running, number).undecided_left for _ in range(2)] == [6, 3]
+    assert states(running) == ["0-9 ACQUIRED 1"], "nothing is completed, and nothing acquired"
+    running.ask(Heartbeat)
+    running.join(process="the query is started again")
+    reply = asked(running, number)
+    assert (reply.undecided_left, bool(reply.plan.number)) == (0, True)
+    assert [offset for _, _, offset in cluster.asked_for] == list(range(1, 10))
+    assert [line for line in states(running) if "ARCHIVED" in line] == ["4-4 ARCHIVED 1", "9-9 ARCHIVED 1"]
+
+
+def test_a_coordinator_that_takes_over_reads_from_the_beginning_and_comes_to_the_end(running, cluster):
+    number = committed_and_undecided(running)
+    assert asked(running, number).undecided_left == 6
+    running.service._undecided = UndecidedLooks(cluster, call_s=0.0)
+    assert [asked(running, number).undecided_left for _ in range(3)] == [6, 3, 0]
+
+
+def test_the_reader_asks_until_the_batch_is_completed_and_says_how_much_is_left(running, cluster, monkeypatch, caplog):
+    number = committed_and_undecided(running)
+
+    class Session:
+        member_id, closed = "m1", False
+
+        def call(self, request: Any, **fields: Any) -> Any:
+            return running.ask(request, **fields)
+
+    reader = ShareGroupStreamReader(SourceOptions.parse(OPTIONS))
+    monkeypatch.setattr(reader, "_joined_as", lambda member_id: Session())
+    start = {"group": "billing", "member": "m1", "number": number}
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    assert end["number"] != number
+    said = [record.getMessage() for record in caplog.records if "offset(s) left" in record.getMessage()]
+    assert [line.rpartition(": ")[2] for line in said] == ["6 offset(s) left", "3 offset(s) left"]
