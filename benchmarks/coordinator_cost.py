@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from benchmarks.report import Row
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.protocol.messages import NextPlan, UsePlan
+from coordinator.protocol.messages import NextPlan, StartPlan
 from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 50
@@ -59,9 +59,9 @@ def _plans(session: MemberSession, nexts: list[float], uses: list[float]) -> Non
         began_s = time.perf_counter()
         acquired = session.call(NextPlan, start=number, max_records=PLAN_RECORDS, wait_ms=0).plan
         acquired_s = time.perf_counter()
-        session.call(UsePlan, number=acquired.number)
+        session.call(StartPlan, plan_id=acquired.plan_id)
         used_s = time.perf_counter()
-        number = acquired.number
+        number = acquired.plan_id
         held = sum(last - first + 1 for part in acquired.partitions for first, last, _ in part.ranges)
         assert (held, len(acquired.partitions)) == (PLAN_RECORDS, PARTITIONS), (held, len(acquired.partitions))
         if plan:

@@ -14,7 +14,7 @@ from coordinator.core.commands import (
     CreateGroup,
     InitializePartitions,
     PartitionStart,
-    TakeUpPlan,
+    StartOrReclaimPlan,
     TopicPartitions,
 )
 from coordinator.core.decide import decide
@@ -37,7 +37,7 @@ _ACCEPT = (1,)
 
 
 class Core:
-    """One group with one partition, run as the shard runs it: decide, encode, replay."""
+    """One group with one partition, run as the runtime runs it: decide, encode, replay."""
 
     def __init__(self, *, query: bool, records: int) -> None:
         self.group = ShareGroup(GROUP)
@@ -79,10 +79,10 @@ def _query(ranges: int, length: int) -> dict[str, list[float]]:
     number = ""
     for _ in range(ranges):
         next_plan = AcquirePlan(**who, start=number, max_records=length, bounds=core.bounds)
-        number = timed(acquire, lambda command=next_plan: core.run(command)).plan.number
+        number = timed(acquire, lambda command=next_plan: core.run(command)).plan.plan_id
         assert number
-        timed(use, lambda number=number: core.run(TakeUpPlan(**who, number=number, bounds=core.bounds)))
-        timed(complete, lambda number=number: core.run(CompletePlan(**who, number=number)))
+        timed(use, lambda number=number: core.run(StartOrReclaimPlan(**who, plan_id=number, bounds=core.bounds)))
+        timed(complete, lambda number=number: core.run(CompletePlan(**who, plan_id=number)))
     return {"query acquires": acquire, "query uses its plan": use, "query completes": complete}
 
 

@@ -27,7 +27,7 @@ from coordinator.protocol.messages import (
 )
 from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.on_demand import spare_the_collector
-from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestTaker
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -145,14 +145,14 @@ def _load(bootstrap: str, name: str) -> Loaded:
     spare_the_collector()
     topic = _topic(bootstrap, name)
     topic.cluster.offsets([(name, 0)], EARLIEST)  # connected, as a coordinator is by then
-    shard = Shard(_store(topic), snapshot_after=NEVER)
+    runtime = CoordinatorRuntime(_store(topic), snapshot_after=NEVER)
     before_mb = psutil.Process().memory_info().rss / 2**20
     began_s = time.perf_counter()
-    answer = shard.submit(GROUP, one(DescribeGroup(group_id=GROUP)), claim=True)
-    shard.step(NOW_MS)
+    answer = runtime.submit(GROUP, one(DescribeGroup(group_id=GROUP)), claim=True)
+    runtime.step(NOW_MS)
     runs = sum(len(partition.runs) for partition in answer.result(0).partitions)
     took_s = time.perf_counter() - began_s
     grown_mb = psutil.Process().memory_info().rss / 2**20 - before_mb
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before_mb
-    shard.store.close()
+    runtime.store.close()
     return Loaded(took_s, grown_mb, peak_mb, runs)

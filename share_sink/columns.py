@@ -66,7 +66,7 @@ class Columns:
     """Our names -> where the rows have them. ``timestamp`` is there only if it can be the record's. ``group_ids``: the
     groups that the receipt's columns say they are of; none if they were computed anew since the source."""
 
-    places: Mapping[str, int] = field(default_factory=dict)
+    column_indexes: Mapping[str, int] = field(default_factory=dict)
     group_ids: frozenset[str] = frozenset()
 
     @classmethod
@@ -75,33 +75,33 @@ class Columns:
         alone. MissingColumn, WrongColumn."""
         found: dict[str, int] = {}
         for name, wanted in {**_REQUIRED, **_OPTIONAL}.items():
-            place = _place(schema, name, wanted)
+            place = _column_index(schema, name, wanted)
             if place is not None:
                 _check_type(name, schema[place].dataType, wanted)
                 found[name] = place
-        stamp = _places(schema, TIMESTAMP)
+        stamp = _column_indexes(schema, TIMESTAMP)
         if len(stamp) == 1 and isinstance(schema[stamp[0]].dataType, TimestampType):
             found[TIMESTAMP] = stamp[0]
         said = (schema[found[name]].metadata or {} for name in RECEIPT)
         return cls(found, frozenset(each[GROUP_OF_COLUMN] for each in said if GROUP_OF_COLUMN in each))
 
     def __contains__(self, name: str) -> bool:
-        return name in self.places
+        return name in self.column_indexes
 
 
-def _places(schema: StructType, name: str) -> list[int]:
+def _column_indexes(schema: StructType, name: str) -> list[int]:
     same = [place for place, each in enumerate(schema.names) if each.lower() == name.lower()]
     exact = [place for place in same if schema.names[place] == name]
     return exact or same
 
 
-def _place(schema: StructType, name: str, wanted: _Wanted) -> int | None:
-    places = _places(schema, name)
-    if len(places) > 1:
+def _column_index(schema: StructType, name: str, wanted: _Wanted) -> int | None:
+    column_indexes = _column_indexes(schema, name)
+    if len(column_indexes) > 1:
         raise WrongColumn(column=name, found="there twice", wanted=f"one {wanted.text}", instead="Drop one of them.")
-    if not places and name in _REQUIRED:
+    if not column_indexes and name in _REQUIRED:
         raise MissingColumn(column=name, wanted=wanted.text, columns=", ".join(schema.names) or "none")
-    return places[0] if places else None
+    return column_indexes[0] if column_indexes else None
 
 
 def _check_type(name: str, found: DataType, wanted: _Wanted) -> None:

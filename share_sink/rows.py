@@ -112,7 +112,7 @@ def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -
 
 
 def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> Any:
-    column = batch.column(columns.places[name])
+    column = batch.column(columns.column_indexes[name])
     wanted = REJECTED_SCHEMA.get(name, pa.int64() if name == RELEASE_DELAY else pa.string())
     return column if column.type.equals(wanted) else column.cast(wanted)
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from coordinator.protocol.messages import OutcomesStaged, SinkOpened, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce
 from share_sink.archive.batches import check_files, discard_batch, finish_batch
-from share_sink.rejected import RejectedRows
+from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
 from share_sink.sink import Sink, coordinator_of
 
@@ -150,7 +150,7 @@ def commit_batch(
     assert isinstance(staged, OutcomesStaged)
     _say_stale(sink.options.group_id, batch, staged)
     if sink.archive and staged.attempt is not None:
-        finish_batch(sink.archive, files, attempt=staged.attempt, **_place_of(sink, batch))
+        finish_batch(sink.archive, files, attempt=staged.attempt, **_location_of(sink, batch))
     elif sink.archive:
         abort_batch(sink, messages)  # no row's outcome counts: the archive stays as it is
     return staged
@@ -160,13 +160,13 @@ def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> N
     """Nothing is staged. Dead letters stay where they are, with origins by which they are known."""
     batch = next((message.batch for message in messages if isinstance(message, TaskOutcomes)), None)
     if sink.archive and batch is not None:
-        discard_batch(sink.archive, **_place_of(sink, batch))
+        discard_batch(sink.archive, **_location_of(sink, batch))
 
 
 # --- inside
 
 
-def _place_of(sink: Sink, batch: Batch) -> dict[str, Any]:
+def _location_of(sink: Sink, batch: Batch) -> dict[str, Any]:
     return {
         "group_id": sink.options.group_id,
         "query_id": batch.query_id,

@@ -21,7 +21,7 @@ from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, is_refused
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
-Place = tuple[int, str]
+FetchPosition = tuple[int, str]
 """An offset, and the id of the topic that has it (empty if nobody knows)."""
 Config = tuple[tuple[str, str], ...]
 
@@ -85,12 +85,12 @@ class Fetched(NamedTuple):
     events: list[Event]
 
 
-class Standing:
+class ConsumerPosition:
     """Where a consumer stands on a partition."""
 
     __slots__ = ("held", "seen", "start", "topic_id")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FetchPosition) -> None:
         offset, self.topic_id = place
         self.start = offset
         """Nothing from this offset on was given away."""
@@ -99,7 +99,7 @@ class Standing:
         self.held: list[Message] = []
         """Fetched past the end of the last task's ranges."""
 
-    def serves(self, place: Place) -> bool:
+    def serves(self, place: FetchPosition) -> bool:
         """Whether reading on from here comes to this place soon."""
         offset, topic_id = place
         return self.topic_id == topic_id and self.start <= offset <= self.seen + READ_THROUGH_RECORDS
@@ -116,7 +116,7 @@ class KeptConsumer:
         """Why the brokers refuse this client, as long as no record came since; empty if they don't."""
         self.misses_topic = False
         """Whether the client said that a topic is not there, since somebody last set this back."""
-        self.standings: dict[Key, Standing] = {}
+        self.standings: dict[Key, ConsumerPosition] = {}
         self._consumer = Consumer({**dict(config), "error_cb": self._note})
 
     def __repr__(self) -> str:
@@ -130,11 +130,11 @@ class KeptConsumer:
             self.refused = error.str()
         self.misses_topic |= error.code() in GONE_TOPIC
 
-    def serves(self, wanted: Mapping[Key, Place]) -> int:
+    def serves(self, wanted: Mapping[Key, FetchPosition]) -> int:
         """How many of the wanted partitions it stands right for."""
         return sum(key in self.standings and self.standings[key].serves(place) for key, place in wanted.items())
 
-    def position(self, wanted: Mapping[Key, Place]) -> None:
+    def position(self, wanted: Mapping[Key, FetchPosition]) -> None:
         """Stand at these places, or a little before them, and on no other partitions."""
         stale = [key for key, at in self.standings.items() if key not in wanted or not at.serves(wanted[key])]
         for key in stale:
@@ -147,13 +147,13 @@ class KeptConsumer:
                 self._consumer.incremental_unassign([TopicPartition(*key) for key in stale])
             if missing:
                 self._consumer.incremental_assign(_partitions(missing))
-        self.standings.update((key, Standing(place)) for key, place in missing.items())
+        self.standings.update((key, ConsumerPosition(place)) for key, place in missing.items())
 
-    def move(self, key: Key, place: Place) -> None:
+    def move(self, key: Key, place: FetchPosition) -> None:
         """Go on at another place of a partition."""
         self.leave(key)
         self._consumer.incremental_assign(_partitions({key: place}))
-        self.standings[key] = Standing(place)
+        self.standings[key] = ConsumerPosition(place)
 
     def leave(self, key: Key) -> None:
         """Read nothing more of a partition; what is held of it is forgotten."""
@@ -205,7 +205,7 @@ class KeptConsumer:
         self._consumer.close()
 
 
-def _partitions(places: Mapping[Key, Place]) -> list[TopicPartition]:
+def _partitions(places: Mapping[Key, FetchPosition]) -> list[TopicPartition]:
     return [TopicPartition(topic, partition, offset) for (topic, partition), (offset, _) in places.items()]
 
 
@@ -234,7 +234,7 @@ class ConsumerCache:
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self, config: Config, wanted: Mapping[Key, Place]) -> KeptConsumer:
+    def take(self, config: Config, wanted: Mapping[Key, FetchPosition]) -> KeptConsumer:
         """A consumer that stands at the wanted places: the one that needs the least for it, or a new one."""
         with self._wake:
             mine = [each for each in self._idle if each.config == config]
@@ -298,7 +298,7 @@ def _due_s(consumer: KeptConsumer) -> float:
     return consumer.idle_since_s + (PARK_AFTER_S if consumer.standings else CLOSE_AFTER_S)
 
 
-def _fitness(consumer: KeptConsumer, wanted: Mapping[Key, Place]) -> tuple[int, int, int]:
+def _fitness(consumer: KeptConsumer, wanted: Mapping[Key, FetchPosition]) -> tuple[int, int, int]:
     """Best is one that stands right, then one that stands wrong on the same partitions, then a parked one."""
     standings = consumer.standings
     return consumer.serves(wanted), sum(key in standings for key in wanted), not standings

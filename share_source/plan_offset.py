@@ -4,7 +4,7 @@ Spark's write-ahead log makes it durable, so a restarted query is handed the sam
 offset names the group and the member only. Shape::
 
     {"group": "billing", "member": "6f1c…"}
-    {"group": "billing", "member": "6f1c…", "number": "68a1.7", "plan": {"orders": {"id": "T…", "0": "0-3999:1"}}}
+    {"group": "billing", "member": "6f1c…", "plan_id": "68a1.7", "plan": {"orders": {"id": "T…", "0": "0-3999:1"}}}
 
 A range is ``first-last:delivery_count``; several are joined by commas. Offsets are inclusive.
 """
@@ -21,11 +21,11 @@ from share_source.errors import ForeignCheckpoint, UnreadableOffset
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOffset:
-    """``number`` is empty in the initial offset, else the plan's (``INCARNATION.n``)."""
+    """``plan_id`` is empty in the initial offset, else the plan's (``INCARNATION.n``)."""
 
     group_id: str
     member_id: str
-    number: str = ""
+    plan_id: str = ""
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any], group_id: str) -> PlanOffset:
@@ -36,7 +36,7 @@ class PlanOffset:
             raise UnreadableOffset(offset=str(offset)[:200]) from None
         if logged != group_id:
             raise ForeignCheckpoint(group_id=group_id, checkpoint_group_id=logged)
-        return cls(group_id=logged, member_id=member_id, number=str(offset.get("number", "")))
+        return cls(group_id=logged, member_id=member_id, plan_id=str(offset.get("plan_id", "")))
 
 
 def initial_offset(group_id: str, member_id: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def plan_offset(group_id: str, member_id: str, plan: Plan) -> dict[str, Any]:
     for part in plan.partitions:
         entry = topics.setdefault(part.topic, {"id": part.topic_id})
         entry[str(part.partition)] = _ranges_text(part)
-    return {**initial_offset(group_id, member_id), "number": plan.number, "plan": topics}
+    return {**initial_offset(group_id, member_id), "plan_id": plan.plan_id, "plan": topics}
 
 
 def _ranges_text(part: PartitionPlan) -> str:

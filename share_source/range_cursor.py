@@ -52,7 +52,7 @@ class RangeCursor:
         return self.position if self.done else max(self.position, self._ranges[self._index].first)
 
     @property
-    def place(self) -> tuple[int, str]:
+    def fetch_position(self) -> tuple[int, str]:
         """Where a consumer has to stand: the wanted offset, and the id of the topic that has it."""
         return self.wanted, self.topic_id
 

@@ -108,7 +108,7 @@ def _take_consumers(task: ReadTask, cursors: list[RangeCursor]) -> list[_Reader]
     readers: list[_Reader] = []
     try:
         for group in groups:
-            consumer = cache().take(config, {cursor.key: cursor.place for cursor in group})
+            consumer = cache().take(config, {cursor.key: cursor.fetch_position for cursor in group})
             readers.append(_Reader(task, consumer, group))
     except BaseException:
         for reader in readers:
@@ -181,7 +181,7 @@ class _Reader:
             if cursor.done:
                 del self._open[cursor.key]
             elif cursor.wanted - at.seen > READ_THROUGH_RECORDS:
-                self.consumer.move(cursor.key, cursor.place)
+                self.consumer.move(cursor.key, cursor.fetch_position)
         elif len(at.held) > HELD_RECORDS:
             self.consumer.leave(cursor.key)
 
@@ -243,7 +243,7 @@ class _Reader:
         if cursor.done:
             self.consumer.leave(cursor.key)
         else:
-            self.consumer.move(cursor.key, cursor.place)
+            self.consumer.move(cursor.key, cursor.fetch_position)
 
     def _lose(self, cursor: RangeCursor, end: int, reason: str) -> None:
         """What is below ``end`` and not read yet can't be read any more."""

@@ -26,7 +26,7 @@ from coordinator.protocol.messages import (
     OffsetsReply,
     Plan,
     PlanReply,
-    UsePlan,
+    StartPlan,
 )
 from share_source.errors import TriggerOnceRefused
 from share_source.member import open_session
@@ -91,9 +91,9 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         offset = PlanOffset.parse(start, self._options.group_id)
         session = self._joined_as(offset.member_id)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit != NO_LIMIT else None
-        reply = self._next_plan(session, offset.number, most)
+        reply = self._next_plan(session, offset.plan_id, most)
         warn_given_up(self._options.group_id, reply.given_up)
-        if not reply.plan.number:
+        if not reply.plan.plan_id:
             return start
         return plan_offset(offset.group_id, offset.member_id, reply.plan)
 
@@ -121,22 +121,22 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the plan ``end``. Member and plan are its alone: batch 0 is replayed with a new ``start``."""
         offset = PlanOffset.parse(end, self._options.group_id)
-        if not offset.number or start == end:
+        if not offset.plan_id or start == end:
             return []
-        if self._tasks_of is None or self._tasks_of[0] != offset.number:
-            self._tasks_of = (offset.number, self._take_up(offset))
+        if self._tasks_of is None or self._tasks_of[0] != offset.plan_id:
+            self._tasks_of = (offset.plan_id, self._start_plan(offset))
         return self._tasks_of[1]
 
-    def _take_up(self, offset: PlanOffset) -> list[InputPartition]:
+    def _start_plan(self, offset: PlanOffset) -> list[InputPartition]:
         session = self._joined_as(offset.member_id)
         reply = session.call(
-            UsePlan,
-            number=offset.number,
+            StartPlan,
+            plan_id=offset.plan_id,
             fail_on_data_loss=self._options.fail_on_data_loss,
             acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
         )
         assert isinstance(reply, PlanReply)
-        warn_left_out(self._options.group_id, offset.number, reply.left_out)
+        warn_left_out(self._options.group_id, offset.plan_id, reply.left_out)
         if reply.data_loss:
             loss = self._data_loss(reply.data_loss)
             if self._options.fail_on_data_loss:

@@ -250,12 +250,12 @@ def test_no_count_of_failures_archives_a_querys_record() -> None:
     delivered alone, since a batch that fails says nothing of each record in it; only a failed trial archives it."""
     group = ShareConsumers(end=1, share_delivery_count_limit=2)
     group.join("q")
-    number = group.acquire(member="q").plan.number
+    number = group.acquire(member="q").plan.plan_id
     group.use(number, "q")
     for _ in range(2):
         group.restart(number, "q")
     assert group.states() == ["0 AVAILABLE 2"]
-    assert group.describe().partitions[0].runs[0]["set_aside"]
+    assert group.describe().partitions[0].runs[0]["quarantined"]
 
 
 # --- SPSO and SPEO

@@ -20,7 +20,7 @@ from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, store_of
-from coordinator.client.patience import StopAfterTrying
+from coordinator.client.retry_deadline import StopAtDeadline
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -211,7 +211,7 @@ def _ride_out(
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(may_pass),
-        stop=StopAfterTrying(timeout_s),
+        stop=StopAtDeadline(timeout_s),
         wait=tenacity.wait_random_exponential(multiplier=0.05, max=2.0),
         before_sleep=failed,
         reraise=True,

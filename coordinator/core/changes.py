@@ -12,16 +12,16 @@ from coordinator.config.resolved import GroupConfig
 from coordinator.core.record_state import TERMINAL, Event, move
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run, Segment
-from coordinator.protocol.values import Disposition, TopicIdPartition
+from coordinator.protocol.values import Disposition, SharePartitionKey
 
 
 class Changes:
     """New runs by partition, in the order in which they were named."""
 
     def __init__(self) -> None:
-        self._runs: dict[TopicIdPartition, list[tuple[int, int, Run]]] = {}
+        self._runs: dict[SharePartitionKey, list[tuple[int, int, Run]]] = {}
 
-    def put(self, key: TopicIdPartition, first: int, last: int, run: Run) -> None:
+    def put(self, key: SharePartitionKey, first: int, last: int, run: Run) -> None:
         self._runs.setdefault(key, []).append((first, last, run))
 
     def records(self) -> list[RunsChanged]:
@@ -56,23 +56,23 @@ def filed(run: Run) -> Run:
     return Run(move(run.state, Event.FILE), run.delivery_count, disposition=run.disposition)
 
 
-def acquired(run: Run, number: int, now_ms: int, deadline_ms: int | None = None) -> Run:
-    """The run in the hands of acquisition ``number``: count + 1. Written out, since it is in each batch's way."""
+def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None) -> Run:
+    """The run in the hands of acquisition ``plan_id``: count + 1. Written out, since it is in each batch's way."""
     return Run(
         move(run.state, Event.ACQUIRE),
         run.delivery_count + 1,
         run.failures,
         run.releases,
-        number,
+        plan_id,
         deadline_ms,
         None,
-        run.set_aside_ms,
-        None if run.set_aside_ms is None else now_ms,
-        run.lost_trials,
+        run.quarantined_ms,
+        None if run.quarantined_ms is None else now_ms,
+        run.trials_lost,
     )
 
 
-class Outcomes:
+class MemoizedTransition:
     """What becomes of a run, decided once for all runs that are alike: most of a command's are."""
 
     def __init__(self, decide: Callable[[Run], Run]) -> None:

@@ -12,31 +12,39 @@ from typing import Any
 from coordinator.core.commands import (
     AcquirePlan,
     AlterConfigs,
+    ArchiveDeletedTopics,
     ArchiveGaps,
-    ArchiveGoneTopics,
     CompletePlan,
     CreateGroup,
     Decision,
     Expire,
-    FileLetters,
-    GiveTime,
+    ExtendDeadlines,
     InitializePartitions,
+    MarkDeadLettersWritten,
     MoveLogStarts,
-    TakeUpPlan,
+    StartOrReclaimPlan,
 )
 from coordinator.core.commands.acknowledge import acknowledge
 from coordinator.core.commands.acquire_plan import acquire_plan
 from coordinator.core.commands.acquire_records import acquire_records
 from coordinator.core.commands.complete_plan import complete_plan
-from coordinator.core.commands.membership import alter_configs, create_group, expire, give_time, heartbeat, join, leave
+from coordinator.core.commands.membership import (
+    alter_configs,
+    create_group,
+    expire,
+    extend_deadlines,
+    heartbeat,
+    join,
+    leave,
+)
 from coordinator.core.commands.partitions import (
+    archive_deleted_topics,
     archive_gaps,
-    archive_gone_topics,
     initialize_partitions,
     move_log_starts,
 )
-from coordinator.core.commands.reclaim_plan import take_up_plan
-from coordinator.core.commands.stage_outcomes import file_letters, stage_outcomes
+from coordinator.core.commands.reclaim_plan import start_or_reclaim_plan
+from coordinator.core.commands.stage_outcomes import mark_dead_letters_written, stage_outcomes
 from coordinator.core.describe import describe_group
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
@@ -63,16 +71,16 @@ _DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
     InitializePartitions: initialize_partitions,
     MoveLogStarts: move_log_starts,
     ArchiveGaps: archive_gaps,
-    ArchiveGoneTopics: archive_gone_topics,
+    ArchiveDeletedTopics: archive_deleted_topics,
     AcquirePlan: acquire_plan,
-    TakeUpPlan: take_up_plan,
+    StartOrReclaimPlan: start_or_reclaim_plan,
     StageOutcomes: stage_outcomes,
     CompletePlan: complete_plan,
-    FileLetters: file_letters,
+    MarkDeadLettersWritten: mark_dead_letters_written,
     AcquireRecords: acquire_records,
     Acknowledge: acknowledge,
     Expire: expire,
-    GiveTime: give_time,
+    ExtendDeadlines: extend_deadlines,
     DescribeGroup: _describe,
 }
 

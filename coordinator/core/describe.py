@@ -51,7 +51,7 @@ def _member(group: ShareGroup, member: Member) -> MemberDescription:
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         active=member.active,
-        newest_plan=group.number_text(member.newest.number) if member.newest is not None else "",
+        newest_plan=group.plan_id_text(member.newest.plan_id) if member.newest is not None else "",
         topics=member.topics,
     )
 
@@ -77,9 +77,9 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None, mo
                 "delivery_count": run.delivery_count,
                 "failures": run.failures,
                 "releases": run.releases,
-                "plan": group.number_text(run.acquisition or 0),
-                "member": _holder(group, run.acquisition),
-                "set_aside": run.set_aside_ms is not None,
+                "plan": group.plan_id_text(run.plan_id or 0),
+                "member": _holder(group, run.plan_id),
+                "quarantined": run.quarantined_ms is not None,
                 "not_before_ms": run.not_before_ms,
                 "disposition": run.disposition.name.lower() if run.disposition else "",
                 "reason": run.reason,

@@ -18,11 +18,11 @@ from coordinator.core.records import (
     ProgressKept,
     Record,
     RunsChanged,
-    TopicGone,
+    TopicDeleted,
     TopicRegistered,
 )
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 if TYPE_CHECKING:
     from coordinator.core.share_group import ShareGroup
@@ -39,11 +39,11 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
     for topic_id in sorted(group.topic_names, key=lambda topic_id: topic_id not in group.old_topics):
         yield TopicRegistered(topic=group.topic_names[topic_id], topic_id=topic_id)
     for topic_id in sorted(group.gone):
-        yield TopicGone(topic_id=topic_id)
+        yield TopicDeleted(topic_id=topic_id)
     for member in group.members.values():
         yield _member_record(member)
     yield ProgressKept(
-        number=group.last_number,
+        plan_id=group.last_plan_id,
         decided=group.decided,
         rejected=group.rejected,
         forgotten_epoch=group.forgotten_epoch,
@@ -53,7 +53,7 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
     yield from _staged_records(group)
     for member in group.members.values():
         yield ProgressKept(
-            number=member.completed,
+            plan_id=member.completed,
             member_id=member.member_id,
             evidence=member.evidence,
             decides=member.decides,
@@ -61,41 +61,41 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
         )
     for key, partition in group.partitions.items():
         yield from _partition_records(key, partition)
-    if group.untold:
-        yield DataLost(number=0, member_id="", lost=group.untold)
+    if group.unreported_losses:
+        yield DataLost(plan_id=0, member_id="", lost=group.unreported_losses)
 
 
 def _staged_records(group: ShareGroup) -> Iterator[PlanStaged]:
     for plan in group.plans.values():
         if plan.staged:
             partitions = tuple((*key, tuple(runs)) for key, runs in plan.staged.items())
-            yield PlanStaged(number=plan.number, member_id=plan.member_id, partitions=partitions)
+            yield PlanStaged(plan_id=plan.plan_id, member_id=plan.member_id, partitions=partitions)
 
 
 def _kept_plans(group: ShareGroup) -> list[AcquiredPlan]:
     newest = [m.newest for m in group.members.values() if m.newest is not None]
-    return sorted({p.number: p for p in [*group.plans.values(), *newest]}.values(), key=lambda p: p.number)
+    return sorted({p.plan_id: p for p in [*group.plans.values(), *newest]}.values(), key=lambda p: p.plan_id)
 
 
 def _plan_record(group: ShareGroup, plan: AcquiredPlan) -> PlanKept:
     return PlanKept(
-        number=plan.number,
+        plan_id=plan.plan_id,
         member_id=plan.member_id,
         member_epoch=plan.member_epoch,
         acquired_ms=plan.acquired_ms,
         trial=plan.trial,
-        used=plan.used,
-        vouches=plan.vouches,
+        started=plan.started,
+        counts_as_evidence=plan.counts_as_evidence,
         newest=group.members[plan.member_id].newest is plan,
-        carried=plan.number in group.plans,
+        carried=plan.plan_id in group.plans,
         data_loss=plan.data_loss,
-        untold=plan.untold,
+        unreported_losses=plan.unreported_losses,
         left_out=plan.left_out,
         ranges=plan.ranges,
         reclaims=plan.reclaims,
-        gave_up=plan.gave_up,
+        superseded_plans=plan.superseded_plans,
         explicit=plan.explicit,
-        spoke=plan.spoke,
+        explicit_attempts=plan.explicit_attempts,
         replaces=plan.replaces,
     )
 
@@ -104,7 +104,7 @@ def _member_record(member: Member) -> MemberJoined:
     return MemberJoined(**{name: getattr(member, name) for name in MemberJoined.__struct_fields__})
 
 
-def _partition_records(key: TopicIdPartition, partition: SharePartition) -> Iterator[Record]:
+def _partition_records(key: SharePartitionKey, partition: SharePartition) -> Iterator[Record]:
     archived = list(partition.archived)  # less those of the runs, which are counted when the runs are replayed
     for first, last, run in partition.runs:
         if run.state == RecordState.ARCHIVED:

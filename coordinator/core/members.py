@@ -4,48 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from coordinator.core.records import PlanAcquired, PlanKept
 from coordinator.core.staging import StagedRun
 from coordinator.protocol.messages import LeftOut
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
 
 @dataclass(slots=True)
 class AcquiredPlan:
-    """An acquisition. It is kept while a run carries its number, and as its query's newest plan beyond that.
+    """An acquisition. It is kept while a run carries its plan_id, and as its query's newest plan beyond that.
 
     ``ranges``: what it still holds; taking it up leaves out what it lost. ``member_epoch``: the epoch that acquired it,
-    or came back to it last. ``used``: that delivery has begun. ``vouches``: it began after the group last set a record
-    aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was taken up;
-    ``untold``: lost while nobody read it, to be told when it is taken up next. ``gave_up``: the plans that were
-    given up for it, one after the other, since nothing of them was left to read (the last hundred). ``staged``: what
-    sinks said of its records; it takes effect when the plan is completed. ``reclaims``: how often a later process came
-    back to it, each time with all counts raised by one; it numbers the attempts at its batch. ``explicit``: in this
-    attempt silence is a release (share.acknowledgement.mode as it was when its delivery began). ``spoke``: the last two
-    attempts in which a sink staged something where silence is a release, as these numbers. ``replaces``: all sinks of
-    this attempt said that their target replaces what it holds of the batch (None: none has staged anything; False: one
-    did not say so).
+    or came back to it last. ``started``: that delivery has begun. ``counts_as_evidence``: it began after the group last
+    set a record aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was
+    taken up; ``unreported_losses``: lost while nobody read it, to be told when it is taken up next.
+    ``superseded_plans``: the plans that were given up for it, one after the other, since nothing of them was left to
+    read (the last hundred). ``staged``: what sinks said of its records; it takes effect when the plan is completed.
+    ``reclaims``: how often a later process came back to it, each time with all counts raised by one; it numbers the
+    attempts at its batch. ``explicit``: in this attempt silence is a release (share.acknowledgement.mode as it was when
+    its delivery began). ``explicit_attempts``: the last two attempts in which a sink staged something where silence is
+    a release, as these numbers. ``replaces``: all sinks of this attempt said that their target replaces what it holds
+    of the batch (None: none has staged anything; False: one did not say so).
     """
 
-    number: int
+    plan_id: int
     member_id: str
     member_epoch: int
     acquired_ms: int
     ranges: PlanRanges
     query: bool
     trial: bool = False
-    used: bool = False
-    vouches: bool = False
+    started: bool = False
+    counts_as_evidence: bool = False
     data_loss: tuple[LeftOut, ...] = ()
-    untold: tuple[LeftOut, ...] = ()
+    unreported_losses: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    gave_up: tuple[int, ...] = ()
+    superseded_plans: tuple[int, ...] = ()
     reclaims: int = 0
     explicit: bool = False
-    spoke: tuple[int, ...] = ()
+    explicit_attempts: tuple[int, ...] = ()
     replaces: bool | None = None
-    staged: dict[TopicIdPartition, list[StagedRun]] = field(default_factory=dict)
+    staged: dict[SharePartitionKey, list[StagedRun]] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -53,9 +54,9 @@ class AcquiredPlan:
         return sum(last - first + 1 for _, _, ranges in self.ranges for first, last in ranges)
 
     @property
-    def spoke_before(self) -> int | None:
+    def explicit_before(self) -> int | None:
         """The last attempt before this one in which a sink staged something."""
-        return max((attempt for attempt in self.spoke if attempt < self.reclaims), default=None)
+        return max((attempt for attempt in self.explicit_attempts if attempt < self.reclaims), default=None)
 
 
 @dataclass(slots=True)
@@ -91,12 +92,12 @@ class Member:
     @property
     def pending(self) -> AcquiredPlan | None:
         """The newest plan, as long as it is not completed."""
-        return self.newest if self.newest is not None and self.newest.number != self.completed else None
+        return self.newest if self.newest is not None and self.newest.plan_id != self.completed else None
 
-    def gave_up(self, number: int) -> bool:
+    def superseded_plans(self, plan_id: int) -> bool:
         """Whether this plan was given up for the newest one, and no process ever began to read either of them."""
         plan = self.pending
-        return plan is not None and number in plan.gave_up and not (plan.used or plan.data_loss)
+        return plan is not None and plan_id in plan.superseded_plans and not (plan.started or plan.data_loss)
 
 
 def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
@@ -105,3 +106,16 @@ def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
         topic_id, index, of_last = ranges[-1]
         return (*ranges[:-1], (topic_id, index, (*of_last, *more[0][2])), *more[1:])
     return (*ranges, *more)
+
+
+def plan_from(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
+    """The plan as it was acquired, or as a snapshot has it."""
+    return AcquiredPlan(
+        record.plan_id,
+        record.member_id,
+        record.member_epoch,
+        record.acquired_ms,
+        record.ranges,
+        member.query,
+        trial=record.trial,
+    )

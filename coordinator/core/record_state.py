@@ -7,8 +7,8 @@ failing. ACKNOWLEDGED and ARCHIVED are terminal. A record that is given up is AR
 written, or, without a dead letter queue, found not to be wanted, which is in the same step (KIP-1191). IN_PROGRESS is
 reserved.
 
-A run that lost its lock keeps its acquisition number: the member that comes back to its plan may still complete it,
-with whatever outcome, or archive it from AVAILABLE, which is why those moves start there too; whoever lost the number
+A run that lost its lock keeps its acquisition plan_id: the member that comes back to its plan may still complete it,
+with whatever outcome, or archive it from AVAILABLE, which is why those moves start there too; whoever lost the plan_id
 can't.
 
 Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing.

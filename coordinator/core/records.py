@@ -49,7 +49,7 @@ class TopicRegistered(_Record, frozen=True):
     topic_id: str
 
 
-class TopicGone(_Record, frozen=True):
+class TopicDeleted(_Record, frozen=True):
     """The topic of this id was deleted. What nobody held of it is archived; what is held is its holder's to decide."""
 
     topic_id: str
@@ -152,7 +152,7 @@ class DeadlinesPassed(_Record, frozen=True):
     now_ms: int
 
 
-class TimeGiven(_Record, frozen=True):
+class DeadlinesExtended(_Record, frozen=True):
     """All holders have a session's time until then, as after a load."""
 
     durable: ClassVar[bool] = False
@@ -161,53 +161,53 @@ class TimeGiven(_Record, frozen=True):
 
 class PlanAcquired(_Record, frozen=True):
     """A member acquired; ``ranges`` by (topic id, partition). For a query it is the member's newest plan, and tells
-    what the logs of some topics lost of records that nobody held (``tells``: their ids). ``explicit``: if nobody reads
-    it, and Spark commits its batch all the same, it is released."""
+    what the logs of some topics lost of records that nobody held (``reported_topic_ids``: their ids). ``explicit``: if
+    nobody reads it, and Spark commits its batch all the same, it is released."""
 
-    number: int
+    plan_id: int
     member_id: str
     member_epoch: int
     acquired_ms: int
     trial: bool = False
     explicit: bool = False
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
-    tells: tuple[str, ...] = ()
+    reported_topic_ids: tuple[str, ...] = ()
 
 
 class RangesAdded(_Record, frozen=True):
     """More ranges of a plan, the one acquired or kept last: a record of all of them would be too large."""
 
-    number: int
+    plan_id: int
     member_id: str
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
 
-class PlanTakenUp(_Record, frozen=True):
+class PlanStarted(_Record, frozen=True):
     """The plan's delivery in this epoch: used (a replay of it then counts as a failure), or only reclaimed.
     ``explicit``: in this attempt at its batch, what no sink decides is released. ``data_loss`` is told with it, also
-    what the group had to tell of the topics ``tells`` (ids); ``untold`` still has to be. Another number than the newest
-    plan's is one that was given up for it: it is the newest again, empty."""
+    what the group had to tell of the topics ``reported_topic_ids`` (ids); ``unreported_losses`` still has to be.
+    Another plan_id than the newest plan's is one that was given up for it: it is the newest again, empty."""
 
-    number: int
+    plan_id: int
     member_id: str
     member_epoch: int
-    used: bool
+    started: bool
     explicit: bool = False
     data_loss: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    untold: tuple[LeftOut, ...] = ()
-    tells: tuple[str, ...] = ()
+    unreported_losses: tuple[LeftOut, ...] = ()
+    reported_topic_ids: tuple[str, ...] = ()
 
 
 class PlanStaged(_Record, frozen=True):
     """What sinks said of the plan's records, by (topic id, partition); it is laid over what was staged before.
     ``decided`` and ``rejected`` add to the window of the reject ratio. ``attempt``: the plan's attempt in which a sink
-    spoke whose silence is a release (None: not to be remembered). ``explicit``: whether it is, where the sink says
-    otherwise than the plan (None: as it was). ``replaces``: whether all sinks of this attempt have said so of their
-    target (None: as it was). ``query_id``: Spark's, as it is known of the member from now on (empty:
+    wrote whose silence is a release (None: not to be remembered). ``explicit``: whether it is, where the
+    sink says otherwise than the plan (None: as it was). ``replaces``: whether all sinks of this attempt have said so of
+    their target (None: as it was). ``query_id``: Spark's, as it is known of the member from now on (empty:
     as it was)."""
 
-    number: int
+    plan_id: int
     member_id: str
     partitions: tuple[tuple[str, int, tuple[StagedRun, ...]], ...] = ()
     decided: int = 0
@@ -222,7 +222,7 @@ class PlanCompleted(_Record, frozen=True):
     """``records`` were accepted or rejected by it; with at least one, the member has evidence that processing works, if
     the plan's delivery began after the group last set a record aside."""
 
-    number: int
+    plan_id: int
     member_id: str
     records: int
 
@@ -242,34 +242,34 @@ class LogStartMoved(_Record, frozen=True):
 
 
 class DataLost(_Record, frozen=True):
-    """The log lost offsets of the member's newest plan while nobody read it, or (number 0) offsets that nobody held;
+    """The log lost offsets of the member's newest plan while nobody read it, or (plan_id 0) offsets that nobody held;
     they are archived. That query is told; of the others, the one that acquires next."""
 
-    number: int
+    plan_id: int
     member_id: str
     lost: tuple[LeftOut, ...]
 
 
 class PlanKept(_Record, frozen=True):
-    """A snapshot's plan: PlanAcquired and PlanTakenUp in one."""
+    """A snapshot's plan: PlanAcquired and PlanStarted in one."""
 
-    number: int
+    plan_id: int
     member_id: str
     member_epoch: int
     acquired_ms: int
     trial: bool
-    used: bool
-    vouches: bool
+    started: bool
+    counts_as_evidence: bool
     newest: bool
     carried: bool
     data_loss: tuple[LeftOut, ...] = ()
-    untold: tuple[LeftOut, ...] = ()
+    unreported_losses: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
     reclaims: int = 0
-    gave_up: tuple[int, ...] = ()
+    superseded_plans: tuple[int, ...] = ()
     explicit: bool = False
-    spoke: tuple[int, ...] = ()
+    explicit_attempts: tuple[int, ...] = ()
     replaces: bool | None = None
 
 
@@ -278,7 +278,7 @@ class ProgressKept(_Record, frozen=True):
     it forgot (member_id None), or a member's
     last completed one, its evidence, whether a sink decided for it, and for which of Spark's queries."""
 
-    number: int
+    plan_id: int
     member_id: str | None = None
     evidence: bool = False
     decides: bool = False
@@ -292,7 +292,7 @@ Record: TypeAlias = (
     GroupCreated
     | ConfigsAltered
     | TopicRegistered
-    | TopicGone
+    | TopicDeleted
     | PartitionInitialized
     | MemberJoined
     | MemberSeen
@@ -304,10 +304,10 @@ Record: TypeAlias = (
     | RunsChanged
     | LocksRenewed
     | DeadlinesPassed
-    | TimeGiven
+    | DeadlinesExtended
     | PlanAcquired
     | RangesAdded
-    | PlanTakenUp
+    | PlanStarted
     | PlanStaged
     | PlanCompleted
     | EvidenceCleared
@@ -359,7 +359,7 @@ def _parts(record: Record, wanted: int) -> list[Record]:
         ]
     if isinstance(record, PlanAcquired | PlanKept) and record.ranges:
         first, *rest = _spread(record.ranges, wanted)
-        added = RangesAdded(number=record.number, member_id=record.member_id, ranges=())
+        added = RangesAdded(plan_id=record.plan_id, member_id=record.member_id, ranges=())
         return [
             msgspec.structs.replace(record, ranges=first),
             *(msgspec.structs.replace(added, ranges=part) for part in rest),

@@ -19,24 +19,24 @@ from coordinator.protocol.values import Disposition
 class Run(NamedTuple):
     """What is known of each record of a run; its offsets are the map's.
 
-    delivery_count: acquisitions so far. failures, releases: see design §2, *tries*. acquisition: the number of the plan
-    that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a ShareConsumer's lock;
-    None for a query's, which lives as long as its session. not_before_ms: not acquired earlier. set_aside_ms: None, or
-    when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered alone. lost_trials:
-    trials that ended in a lost lock and were not judged then. disposition, reason: what the dead letter of an ARCHIVING
-    one says.
+    delivery_count: acquisitions so far. failures, releases: see design §2, *tries*. acquisition: the plan_id of the
+    plan that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a ShareConsumer's
+    lock; None for a query's, which lives as long as its session. not_before_ms: not acquired earlier. quarantined_ms:
+    None, or when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered alone.
+    trials_lost: trials that ended in a lost lock and were not judged then. disposition, reason: what the dead letter of
+    an ARCHIVING one says.
     """
 
     state: RecordState
     delivery_count: int = 0
     failures: int = 0
     releases: int = 0
-    acquisition: int | None = None
+    plan_id: int | None = None
     deadline_ms: int | None = None
     not_before_ms: int | None = None
-    set_aside_ms: int | None = None
+    quarantined_ms: int | None = None
     last_tried_ms: int | None = None
-    lost_trials: int = 0
+    trials_lost: int = 0
     disposition: Disposition = Disposition.NONE
     reason: str = ""
 
@@ -61,11 +61,11 @@ class Segment(NamedTuple):
 class RunMap:
     """The runs of one share partition by first offset.
 
-    ``counts``: records by state. ``carried``: records by acquisition number. ``ready``: first offsets of AVAILABLE runs
-    that may be acquired at once; ``delayed``: (not before, first) of those that may be later; ``set_aside``:
+    ``counts``: records by state. ``carried``: records by acquisition plan_id. ``ready``: first offsets of AVAILABLE
+    runs that may be acquired at once; ``delayed``: (not before, first) of those that may be later; ``quarantined``:
     (last tried, first) of those that are delivered alone; ``backing_off``: (not before, first) of these; ``archiving``:
-    first offsets of runs whose dead letters are to be written. ``changed_numbers``: numbers that came or went since the
-    group last looked (it drops plans that nobody carries).
+    first offsets of runs whose dead letters are to be written. ``changed_plan_ids``: numbers that came or went since
+    the group last looked (it drops plans that nobody carries).
     """
 
     __slots__ = (
@@ -74,11 +74,11 @@ class RunMap:
         "archiving",
         "backing_off",
         "carried",
-        "changed_numbers",
+        "changed_plan_ids",
         "counts",
         "delayed",
+        "quarantined",
         "ready",
-        "set_aside",
     )
 
     def __init__(self) -> None:
@@ -86,10 +86,10 @@ class RunMap:
         self._firsts = self._runs.keys()
         self.counts: list[int] = [0] * len(RecordState)
         self.carried: dict[int, int] = {}
-        self.changed_numbers: set[int] = set()
+        self.changed_plan_ids: set[int] = set()
         self.ready: SortedList[int] = SortedList()
         self.delayed: SortedList[tuple[int, int]] = SortedList()
-        self.set_aside: SortedList[tuple[int, int]] = SortedList()
+        self.quarantined: SortedList[tuple[int, int]] = SortedList()
         self.backing_off: SortedList[tuple[int, int]] = SortedList()
         self.archiving: SortedList[int] = SortedList()
 
@@ -197,14 +197,14 @@ class RunMap:
         for first, last, run in pieces:
             records = last - first + 1
             self.counts[run.state] += records
-            if run.acquisition is not None:
-                held = self.carried.get(run.acquisition, 0)
-                self.carried[run.acquisition] = held + records
+            if run.plan_id is not None:
+                held = self.carried.get(run.plan_id, 0)
+                self.carried[run.plan_id] = held + records
                 if not held:
-                    self.changed_numbers.add(run.acquisition)
+                    self.changed_plan_ids.add(run.plan_id)
             if run.state == RecordState.AVAILABLE:
-                if run.set_aside_ms is not None:
-                    self.set_aside.add((run.last_tried_ms or 0, first))
+                if run.quarantined_ms is not None:
+                    self.quarantined.add((run.last_tried_ms or 0, first))
                     if run.not_before_ms is not None:
                         self.backing_off.add((run.not_before_ms, first))
                 elif run.not_before_ms is not None:
@@ -219,16 +219,16 @@ class RunMap:
     def _uncount(self, first: int, last: int, run: Run) -> None:
         records = last - first + 1
         self.counts[run.state] -= records
-        if run.acquisition is not None:
-            left = self.carried[run.acquisition] - records
+        if run.plan_id is not None:
+            left = self.carried[run.plan_id] - records
             if left:
-                self.carried[run.acquisition] = left
+                self.carried[run.plan_id] = left
             else:
-                del self.carried[run.acquisition]
-                self.changed_numbers.add(run.acquisition)
+                del self.carried[run.plan_id]
+                self.changed_plan_ids.add(run.plan_id)
         if run.state == RecordState.AVAILABLE:
-            if run.set_aside_ms is not None:
-                self.set_aside.remove((run.last_tried_ms or 0, first))
+            if run.quarantined_ms is not None:
+                self.quarantined.remove((run.last_tried_ms or 0, first))
                 if run.not_before_ms is not None:
                     self.backing_off.remove((run.not_before_ms, first))
             elif run.not_before_ms is not None:

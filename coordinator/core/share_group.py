@@ -14,11 +14,12 @@ from typing import Any
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.group_snapshot import snapshot_of
 from coordinator.core.left_out import bounded
-from coordinator.core.members import AcquiredPlan, Member, PlanRanges, with_ranges
+from coordinator.core.members import AcquiredPlan, Member, PlanRanges, plan_from, with_ranges
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (
     ConfigsAltered,
     DataLost,
+    DeadlinesExtended,
     DeadlinesPassed,
     EvidenceCleared,
     GroupCreated,
@@ -33,7 +34,7 @@ from coordinator.core.records import (
     PlanCompleted,
     PlanKept,
     PlanStaged,
-    PlanTakenUp,
+    PlanStarted,
     ProgressKept,
     RangesAdded,
     Record,
@@ -41,8 +42,7 @@ from coordinator.core.records import (
     SessionEnded,
     SessionRenewed,
     Swept,
-    TimeGiven,
-    TopicGone,
+    TopicDeleted,
     TopicRegistered,
 )
 from coordinator.core.runs import Segment
@@ -50,7 +50,7 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import staged_with
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
 from coordinator.protocol.messages import LeftOut
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 REJECT_WINDOW = 10_000
 """About so many decided records, the last ones, tell which part of them was rejected."""
@@ -74,16 +74,16 @@ class ShareGroup:
         self.topic_names: dict[str, str] = {}
         self.gone: set[str] = set()
         """Ids of topics that were deleted, and of which all that nobody holds is archived."""
-        self.partitions: dict[TopicIdPartition, SharePartition] = {}
+        self.partitions: dict[SharePartitionKey, SharePartition] = {}
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
-        self.last_number = 0
-        self.untold: tuple[LeftOut, ...] = ()
+        self.last_plan_id = 0
+        self.unreported_losses: tuple[LeftOut, ...] = ()
         """What the logs lost of records that nobody held: the query that acquires next is told."""
         self.decided = 0
         self.rejected = 0
         """By sinks, of about the last REJECT_WINDOW records."""
-        self.time_given_until_ms = 0
+        self.deadlines_extended_until_ms = 0
         """Until then all holders have a session's time, after a load or after nobody was heard."""
         self.sessions: dict[str, None] = {}
         """The members whose session lives."""
@@ -94,13 +94,13 @@ class ShareGroup:
         self.forgettable_topics: frozenset[str] = frozenset()
         """Those of them that were known when it was last looked for what can be forgotten."""
         self._swept_until_ms = 0
-        self._holders: dict[int, set[TopicIdPartition]] = {}
+        self._holders: dict[int, set[SharePartitionKey]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
     def __repr__(self) -> str:
         return (
             f"<ShareGroup {self.group_id} partitions={len(self.partitions)} members={len(self.members)} "
-            f"last_number={self.last_number}>"
+            f"last_plan_id={self.last_plan_id}>"
         )
 
     # --- looked at by commands and by the service
@@ -128,23 +128,23 @@ class ShareGroup:
                 member_epoch=member_epoch,
             )
 
-    def number(self, text: str) -> int:
-        """The number of a plan named on the wire; 0 for none; ForeignPlan if it is not of this incarnation."""
+    def plan_id(self, text: str) -> int:
+        """The plan_id of a plan named on the wire; 0 for none; ForeignPlan if it is not of this incarnation."""
         if not text:
             return 0
-        incarnation, _, number = text.rpartition(".")
-        if incarnation != self.incarnation or not number.isdigit():
-            raise ForeignPlan(number=text, group_id=self.group_id, incarnation=self.incarnation)
-        return int(number)
+        incarnation, _, plan_id = text.rpartition(".")
+        if incarnation != self.incarnation or not plan_id.isdigit():
+            raise ForeignPlan(plan_id=text, group_id=self.group_id, incarnation=self.incarnation)
+        return int(plan_id)
 
-    def number_text(self, number: int) -> str:
-        return f"{self.incarnation}.{number}" if number else ""
+    def plan_id_text(self, plan_id: int) -> str:
+        return f"{self.incarnation}.{plan_id}" if plan_id else ""
 
     def carrying(self, plan: AcquiredPlan) -> Iterator[tuple[SharePartition, list[Segment]]]:
-        """By partition, the segments that still carry the plan's number, in the plan's order."""
+        """By partition, the segments that still carry the plan's plan_id, in the plan's order."""
         for topic_id, index, ranges in plan.ranges:
-            partition = self.partitions.get(TopicIdPartition(topic_id, index))
-            if partition is not None and (segments := partition.carrying(plan.number, ranges)):
+            partition = self.partitions.get(SharePartitionKey(topic_id, index))
+            if partition is not None and (segments := partition.carrying(plan.plan_id, ranges)):
                 yield partition, segments
 
     def is_current(self, topic_id: str) -> bool:
@@ -152,12 +152,12 @@ class ShareGroup:
         return self.topics.get(self.topic_names.get(topic_id, "")) == topic_id and topic_id not in self.gone
 
     def initialized(self, topic_id: str, partition: int) -> bool:
-        return TopicIdPartition(topic_id, partition) in self.partitions
+        return SharePartitionKey(topic_id, partition) in self.partitions
 
-    def plan_topic_ids(self, member: Member, number: str) -> set[tuple[str, int]]:
-        """Share partitions of the live plan that taking up this number is about; empty if there is none."""
-        named = self.number(number)
-        plan = member.newest if member.gave_up(named) else self.plans.get(named)
+    def plan_topic_ids(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
+        """Share partitions of the live plan that taking up this plan_id is about; empty if there is none."""
+        named = self.plan_id(plan_id)
+        plan = member.newest if member.superseded_plans(named) else self.plans.get(named)
         return set() if plan is None else {(topic_id, index) for topic_id, index, _ in plan.ranges}
 
     def next_deadline_ms(self) -> int | None:
@@ -177,7 +177,7 @@ class ShareGroup:
         """Whether it is time to look for them."""
         return self.has_forgettable and self._swept_until_ms < now_ms
 
-    def due_numbers(self, now_ms: int) -> set[int]:
+    def due_plan_ids(self, now_ms: int) -> set[int]:
         """Acquisitions with a lock deadline before ``now_ms``."""
         due, heap, look = set(), self._deadlines, [0]
         while look:
@@ -201,7 +201,7 @@ class ShareGroup:
 
     def loaded(self, now_ms: int) -> None:
         """After a load every holder has one session timeout to come back."""
-        deadline_ms = self.time_given_until_ms = now_ms + self.config.share_session_timeout_ms
+        deadline_ms = self.deadlines_extended_until_ms = now_ms + self.config.share_session_timeout_ms
         self._deadlines = []
         for plan in list(self.plans.values()):
             held = [
@@ -216,7 +216,7 @@ class ShareGroup:
             if not plan.query:
                 for partition, (first, last, run) in held:
                     partition.apply([(first, last, run._replace(deadline_ms=deadline_ms))])
-                self._watch(plan.number, deadline_ms)
+                self._watch(plan.plan_id, deadline_ms)
 
     def snapshot(self) -> Iterator[Record]:
         """Records that rebuild this group from an empty one; live plans and numbers among them."""
@@ -240,11 +240,11 @@ class ShareGroup:
         self.topic_names[record.topic_id] = record.topic
         self.gone.discard(record.topic_id)
 
-    def _topic_gone(self, record: TopicGone) -> None:
+    def _topic_deleted(self, record: TopicDeleted) -> None:
         self.gone.add(record.topic_id)
 
     def _partition_initialized(self, record: PartitionInitialized) -> None:
-        key = TopicIdPartition(record.topic_id, record.partition)
+        key = SharePartitionKey(record.topic_id, record.partition)
         partition = SharePartition(key, record.start_offset)
         partition.log_start = record.log_start
         for disposition, count in enumerate(record.archived):
@@ -276,11 +276,11 @@ class ShareGroup:
             member = self.members.pop(member_id)
             self.forgotten_epoch = max(self.forgotten_epoch, member.member_epoch)
             if member.pending is not None:
-                self.untold = bounded((*self.untold, *member.pending.untold))
+                self.unreported_losses = bounded((*self.unreported_losses, *member.pending.unreported_losses))
 
     def _partitions_forgotten(self, record: PartitionsForgotten) -> None:
         for index in record.partitions:
-            del self.partitions[TopicIdPartition(record.topic_id, index)]
+            del self.partitions[SharePartitionKey(record.topic_id, index)]
         if not any(key.topic_id == record.topic_id for key in self.partitions):
             self.old_topics.discard(record.topic_id)
             self.gone.discard(record.topic_id)
@@ -290,72 +290,86 @@ class ShareGroup:
         self._swept_until_ms, self.forgettable_topics = record.next_ms, frozenset(record.old_topics)
 
     def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
-        partition = self.partitions[TopicIdPartition(record.topic_id, record.partition)]
+        partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
         partition.apply(record.runs)
-        deadlines = {(run.acquisition, run.deadline_ms) for _, _, run in record.runs if run.deadline_ms is not None}
-        for number, deadline_ms in deadlines:
-            if number is not None:
-                self._watch(number, deadline_ms)
+        deadlines = {(run.plan_id, run.deadline_ms) for _, _, run in record.runs if run.deadline_ms is not None}
+        for plan_id, deadline_ms in deadlines:
+            if plan_id is not None:
+                self._watch(plan_id, deadline_ms)
         self._drop_plans_nobody_carries(partition)
 
-    def _watch(self, number: int, deadline_ms: int) -> None:
-        while self._deadlines and self._deadlines[0][1] not in self.plans and self._deadlines[0][1] != number:
+    def _watch(self, plan_id: int, deadline_ms: int) -> None:
+        while self._deadlines and self._deadlines[0][1] not in self.plans and self._deadlines[0][1] != plan_id:
             heapq.heappop(self._deadlines)
-        heapq.heappush(self._deadlines, (deadline_ms, number))
+        heapq.heappush(self._deadlines, (deadline_ms, plan_id))
 
     def _deadlines_passed(self, record: DeadlinesPassed) -> None:
         while self._deadlines and self._deadlines[0][0] < record.now_ms:
             heapq.heappop(self._deadlines)
 
-    def _time_given(self, record: TimeGiven) -> None:
-        self.time_given_until_ms = record.until_ms
+    def _deadlines_extended(self, record: DeadlinesExtended) -> None:
+        self.deadlines_extended_until_ms = record.until_ms
 
     def _drop_plans_nobody_carries(self, partition: SharePartition) -> None:
-        for number in partition.runs.changed_numbers:
-            holders = self._holders.setdefault(number, set())
-            if number in partition.runs.carried:
+        for plan_id in partition.runs.changed_plan_ids:
+            holders = self._holders.setdefault(plan_id, set())
+            if plan_id in partition.runs.carried:
                 holders.add(partition.key)
                 continue
             holders.discard(partition.key)
             if not holders:
-                del self._holders[number]
-                self.plans.pop(number, None)
-        partition.runs.changed_numbers.clear()
+                del self._holders[plan_id]
+                self.plans.pop(plan_id, None)
+        partition.runs.changed_plan_ids.clear()
 
     def _plan_acquired(self, record: PlanAcquired) -> None:
         member = self.members[record.member_id]
-        plan = _plan_of(record, member)
+        plan = plan_from(record, member)
         plan.explicit = record.explicit
         if record.ranges:
-            self.plans[record.number] = plan
-        self.last_number = max(self.last_number, record.number)
+            self.plans[record.plan_id] = plan
+        self.last_plan_id = max(self.last_plan_id, record.plan_id)
         member.seen_ms = max(member.seen_ms, record.acquired_ms)
         if member.query:
             given_up = member.pending
-            plan.untold = tuple(lost for lost in self.untold if lost.topic_id in record.tells)
-            self.untold = tuple(lost for lost in self.untold if lost.topic_id not in record.tells)
+            plan.unreported_losses = tuple(
+                lost for lost in self.unreported_losses if lost.topic_id in record.reported_topic_ids
+            )
+            self.unreported_losses = tuple(
+                lost for lost in self.unreported_losses if lost.topic_id not in record.reported_topic_ids
+            )
             if given_up is not None:
-                plan.untold = bounded((*given_up.untold, *given_up.data_loss, *plan.untold))
-                plan.gave_up = (*given_up.gave_up, given_up.number)[-GIVEN_UP_KEPT:]
+                plan.unreported_losses = bounded(
+                    (*given_up.unreported_losses, *given_up.data_loss, *plan.unreported_losses)
+                )
+                plan.superseded_plans = (*given_up.superseded_plans, given_up.plan_id)[-GIVEN_UP_KEPT:]
             member.newest = plan
 
     def _ranges_added(self, record: RangesAdded) -> None:
         newest = self.members[record.member_id].newest
-        plan = newest if newest is not None and newest.number == record.number else self.plans[record.number]
+        plan = newest if newest is not None and newest.plan_id == record.plan_id else self.plans[record.plan_id]
         plan.ranges = with_ranges(plan.ranges, record.ranges)
 
-    def _plan_taken_up(self, record: PlanTakenUp) -> None:
-        self.untold = tuple(lost for lost in self.untold if lost.topic_id not in record.tells)
+    def _plan_started(self, record: PlanStarted) -> None:
+        self.unreported_losses = tuple(
+            lost for lost in self.unreported_losses if lost.topic_id not in record.reported_topic_ids
+        )
         member = self.members[record.member_id]
         plan = member.newest
         assert plan is not None
-        if plan.number != record.number:
-            plan = member.newest = replace(plan, number=record.number, trial=False, gave_up=(), spoke=(), staged={})
+        if plan.plan_id != record.plan_id:
+            plan = member.newest = replace(
+                plan, plan_id=record.plan_id, trial=False, superseded_plans=(), explicit_attempts=(), staged={}
+            )
         if plan.member_epoch != record.member_epoch:
             plan.reclaims, plan.replaces = plan.reclaims + 1, None
-        plan.member_epoch, plan.used = record.member_epoch, record.used
-        plan.vouches, plan.explicit = record.used, record.explicit
-        plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
+        plan.member_epoch, plan.started = record.member_epoch, record.started
+        plan.counts_as_evidence, plan.explicit = record.started, record.explicit
+        plan.data_loss, plan.unreported_losses, plan.left_out = (
+            record.data_loss,
+            record.unreported_losses,
+            record.left_out,
+        )
         plan.ranges = self._still_held(plan)
 
     def _still_held(self, plan: AcquiredPlan) -> PlanRanges:
@@ -372,16 +386,16 @@ class ShareGroup:
     def _plan_staged(self, record: PlanStaged) -> None:
         member = self.members[record.member_id]
         member.decides, member.query_id = True, record.query_id or member.query_id
-        plan = self.plans.get(record.number)
+        plan = self.plans.get(record.plan_id)
         if plan is not None and record.explicit is not None:
             plan.explicit = record.explicit
         if plan is not None and record.replaces is not None:
             plan.replaces = record.replaces
-        if plan is not None and record.attempt is not None and record.attempt not in plan.spoke:
-            plan.spoke = (*plan.spoke, record.attempt)[-2:]
+        if plan is not None and record.attempt is not None and record.attempt not in plan.explicit_attempts:
+            plan.explicit_attempts = (*plan.explicit_attempts, record.attempt)[-2:]
         for topic_id, index, runs in record.partitions if plan is not None else ():
             assert plan is not None
-            key = TopicIdPartition(topic_id, index)
+            key = SharePartitionKey(topic_id, index)
             plan.staged[key] = staged_with(plan.staged.get(key, []), list(runs))
         self.decided += record.decided
         self.rejected += record.rejected
@@ -390,73 +404,69 @@ class ShareGroup:
 
     def _plan_completed(self, record: PlanCompleted) -> None:
         member = self.members[record.member_id]
-        member.completed = record.number
+        member.completed = record.plan_id
         assert member.newest is not None
-        # Of a plan that is completed nothing is asked but its number.
+        # Of a plan that is completed nothing is asked but its plan_id.
         member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()
-        member.newest.data_loss, member.newest.gave_up = (), ()
-        member.evidence = member.evidence or (record.records > 0 and member.newest.vouches)
+        member.newest.data_loss, member.newest.superseded_plans = (), ()
+        member.evidence = member.evidence or (record.records > 0 and member.newest.counts_as_evidence)
 
     def _evidence_cleared(self, record: EvidenceCleared) -> None:
         for member in self.members.values():
             if record.member_id in (None, member.member_id):
                 member.evidence = False
                 if record.member_id is None and member.newest is not None:
-                    member.newest.vouches = False
+                    member.newest.counts_as_evidence = False
 
     def _log_start_moved(self, record: LogStartMoved) -> None:
-        partition = self.partitions[TopicIdPartition(record.topic_id, record.partition)]
+        partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
         partition.move_log_start(record.log_start)
         self._drop_plans_nobody_carries(partition)
 
     def _data_lost(self, record: DataLost) -> None:
-        if not record.number:
-            self.untold = bounded((*self.untold, *record.lost))
+        if not record.plan_id:
+            self.unreported_losses = bounded((*self.unreported_losses, *record.lost))
             return
         plan = self.members[record.member_id].newest
-        assert plan is not None and plan.number == record.number
-        plan.untold = bounded((*plan.untold, *record.lost))
+        assert plan is not None and plan.plan_id == record.plan_id
+        plan.unreported_losses = bounded((*plan.unreported_losses, *record.lost))
 
     def _plan_kept(self, record: PlanKept) -> None:
         member = self.members[record.member_id]
-        plan = _plan_of(record, member)
-        plan.used, plan.vouches = record.used, record.vouches
-        plan.data_loss, plan.untold, plan.left_out = record.data_loss, record.untold, record.left_out
-        plan.gave_up, plan.reclaims = record.gave_up, record.reclaims
-        plan.explicit, plan.spoke, plan.replaces = record.explicit, record.spoke, record.replaces
+        plan = plan_from(record, member)
+        plan.started, plan.counts_as_evidence = record.started, record.counts_as_evidence
+        plan.data_loss, plan.unreported_losses, plan.left_out = (
+            record.data_loss,
+            record.unreported_losses,
+            record.left_out,
+        )
+        plan.superseded_plans, plan.reclaims = record.superseded_plans, record.reclaims
+        plan.explicit, plan.explicit_attempts, plan.replaces = (
+            record.explicit,
+            record.explicit_attempts,
+            record.replaces,
+        )
         if record.carried:
-            self.plans[record.number] = plan
+            self.plans[record.plan_id] = plan
         if record.newest:
             member.newest = plan
 
     def _progress_kept(self, record: ProgressKept) -> None:
         if record.member_id is None:
-            self.last_number = max(self.last_number, record.number)
+            self.last_plan_id = max(self.last_plan_id, record.plan_id)
             self.decided, self.rejected = record.decided, record.rejected
             self.forgotten_epoch = record.forgotten_epoch
         else:
             member = self.members[record.member_id]
-            member.completed, member.evidence = record.number, record.evidence
+            member.completed, member.evidence = record.plan_id, record.evidence
             member.decides, member.query_id = record.decides, record.query_id
-
-
-def _plan_of(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
-    return AcquiredPlan(
-        record.number,
-        record.member_id,
-        record.member_epoch,
-        record.acquired_ms,
-        record.ranges,
-        member.query,
-        trial=record.trial,
-    )
 
 
 _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     GroupCreated: ShareGroup._group_created,
     ConfigsAltered: ShareGroup._configs_altered,
     TopicRegistered: ShareGroup._topic_registered,
-    TopicGone: ShareGroup._topic_gone,
+    TopicDeleted: ShareGroup._topic_deleted,
     PartitionInitialized: ShareGroup._partition_initialized,
     MemberJoined: ShareGroup._member_joined,
     MemberSeen: ShareGroup._member_seen,
@@ -468,10 +478,10 @@ _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     RunsChanged: ShareGroup._runs_changed,
     LocksRenewed: ShareGroup._runs_changed,
     DeadlinesPassed: ShareGroup._deadlines_passed,
-    TimeGiven: ShareGroup._time_given,
+    DeadlinesExtended: ShareGroup._deadlines_extended,
     PlanAcquired: ShareGroup._plan_acquired,
     RangesAdded: ShareGroup._ranges_added,
-    PlanTakenUp: ShareGroup._plan_taken_up,
+    PlanStarted: ShareGroup._plan_started,
     PlanStaged: ShareGroup._plan_staged,
     PlanCompleted: ShareGroup._plan_completed,
     EvidenceCleared: ShareGroup._evidence_cleared,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.core.runs import Run, RunMap, Segment
-from coordinator.protocol.values import Disposition, TopicIdPartition
+from coordinator.protocol.values import Disposition, SharePartitionKey
 
 _STAYS = frozenset({RecordState.ACQUIRED, RecordState.ARCHIVING})
 
@@ -22,7 +22,7 @@ class SharePartition:
 
     __slots__ = ("archived", "end_offset", "key", "log_start", "runs", "start_offset")
 
-    def __init__(self, key: TopicIdPartition, start_offset: int) -> None:
+    def __init__(self, key: SharePartitionKey, start_offset: int) -> None:
         self.key = key
         self.start_offset = start_offset
         self.end_offset = start_offset
@@ -65,14 +65,14 @@ class SharePartition:
         return any(last and last[-1][0] > now_ms for last in (self.runs.delayed, self.runs.backing_off))
 
     def carrying(self, acquisition: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
-        """The parts of ``ranges`` whose run still carries this acquisition number."""
+        """The parts of ``ranges`` whose run still carries this acquisition plan_id."""
         if acquisition not in self.runs.carried:
             return []
         return [
             segment
             for first, last in ranges
             for segment in self.runs.between(first, last)
-            if segment.run.acquisition == acquisition
+            if segment.run.plan_id == acquisition
         ]
 
     def apply(self, changes: Iterable[tuple[int, int, Run]]) -> None:

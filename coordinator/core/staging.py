@@ -127,13 +127,15 @@ def pieces(
             yield first, last, run, None
 
 
-def against_silence(before: list[StagedRun], now: list[StagedRun], attempt: int, spoke: int) -> list[StagedRun]:
-    """What is said in an attempt now, when sinks ``spoke`` in an earlier one where silence is a release: whatever that
-    one passed over, since the record was last named, it released."""
+def against_silence(
+    before: list[StagedRun], now: list[StagedRun], attempt: int, explicit_attempts: int
+) -> list[StagedRun]:
+    """What is said in an attempt now, when sinks wrote in an earlier one where silence is a release:
+    whatever that one passed over, since the record was last named, it released."""
     found = []
     for first, last, verdict, said in pieces(now, before):
         named = -1 if said is None else attempt - (verdict.delivery_count - said.delivery_count)
-        if named < spoke and verdict.outcome != AcknowledgeType.RELEASE:
+        if named < explicit_attempts and verdict.outcome != AcknowledgeType.RELEASE:
             verdict = verdict._replace(disagrees=True)
         found.append((first, last, verdict))
     return found

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from coordinator.dead_letters.record_format import Letter, letter_partition
+from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
 from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
 
 TIMEOUT_S = 10.0
@@ -61,7 +61,7 @@ _FOR_GOOD = _OF_THE_RECORD.union(
 """Waiting does not mend these; a person may. All else may pass."""
 
 
-class Fate(Enum):
+class WriteStatus(Enum):
     """What became of a letter."""
 
     WRITTEN = "written"
@@ -69,16 +69,16 @@ class Fate(Enum):
     CANT_HEAL = "can't heal"
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """What became of a letter, and the reason if it is not there. ``headers_only``: it stands there without its
     record, for that reason."""
 
-    fate: Fate
+    fate: WriteStatus
     reason: str = ""
     headers_only: bool = False
 
 
-class LetterWriter:
+class DeadLetterProducer:
     """Used by one thread at a time. It connects when it first writes, and keeps the connection until it is closed."""
 
     def __init__(
@@ -92,19 +92,19 @@ class LetterWriter:
         self._producers: dict[bool, Producer] = {}
 
     def __repr__(self) -> str:
-        return f"<LetterWriter {self._addresses}>"
+        return f"<DeadLetterProducer {self._addresses}>"
 
-    def write(self, topic: str, partitions: int, letters: Sequence[Letter]) -> list[Written]:
+    def write(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         """What became of each. The topic is there and has so many partitions. A letter that can't be written as it is
         is written without its record (headers only) before it counts as one that can't heal."""
         found = self._each(topic, partitions, letters)
-        whole = [n for n, w in enumerate(found) if w.fate is Fate.CANT_HEAL and not letters[n].is_headers_only]
+        whole = [n for n, w in enumerate(found) if w.fate is WriteStatus.CANT_HEAL and not letters[n].is_headers_only]
         if whole:
             bare = self._each(topic, partitions, [letters[n].headers_only() for n in whole])
             for n, written in zip(whole, bare, strict=True):
-                if written.fate is Fate.WRITTEN:
-                    found[n] = Written(Fate.WRITTEN, found[n].reason, headers_only=True)
-                elif written.fate is Fate.PASSING:
+                if written.fate is WriteStatus.WRITTEN:
+                    found[n] = WriteResult(WriteStatus.WRITTEN, found[n].reason, headers_only=True)
+                elif written.fate is WriteStatus.PASSING:
                     found[n] = written
         return found
 
@@ -117,7 +117,7 @@ class LetterWriter:
 
     # --- inside
 
-    def _each(self, topic: str, partitions: int, letters: Sequence[Letter]) -> list[Written]:
+    def _each(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         """In batches, and those that a batch was refused with once more, each alone."""
         found = self._written(topic, partitions, letters)
         if refused := [n for n, written in enumerate(found) if written.reason in OF_THE_RECORD]:
@@ -127,13 +127,13 @@ class LetterWriter:
         return found
 
     def _written(
-        self, topic: str, partitions: int, letters: Sequence[Letter], *, singly: bool = False
-    ) -> list[Written]:
+        self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord], *, singly: bool = False
+    ) -> list[WriteResult]:
         producer = self._producer(singly)
         found = [_UNKNOWN] * len(letters)
         deadline = time.monotonic() + self._timeout_s
         for number, letter in enumerate(letters):
-            partition = letter_partition(letter.origin.partition, partitions)
+            partition = dead_letter_partition(letter.origin.partition, partitions)
             told = partial(_told, found, number)
             try:
                 if not _produced(producer, topic, partition, letter, told, deadline):
@@ -143,7 +143,7 @@ class LetterWriter:
         if producer.flush(max(deadline - time.monotonic(), 0.0) + 1.0):
             producer.purge()
             producer.flush(1.0)
-        if any(written.fate is Fate.PASSING for written in found):
+        if any(written.fate is WriteStatus.PASSING for written in found):
             self._producers.pop(singly, None)  # with a new one a new sequence begins
             producer.purge()
         return list(found)  # as it is now, whoever is told later
@@ -154,7 +154,9 @@ class LetterWriter:
         return self._producers[singly]
 
 
-def _produced(producer: Producer, topic: str, partition: int, letter: Letter, told: Any, deadline: float) -> bool:
+def _produced(
+    producer: Producer, topic: str, partition: int, letter: DeadLetterRecord, told: Any, deadline: float
+) -> bool:
     """False if the queue stayed full until the deadline."""
     while True:
         try:
@@ -168,13 +170,13 @@ def _produced(producer: Producer, topic: str, partition: int, letter: Letter, to
             return True
 
 
-_UNKNOWN = Written(Fate.PASSING, "no answer in time")
-_WRITTEN = Written(Fate.WRITTEN)
+_UNKNOWN = WriteResult(WriteStatus.PASSING, "no answer in time")
+_WRITTEN = WriteResult(WriteStatus.WRITTEN)
 
 
-def _told(found: list[Written], number: int, error: KafkaError | None, _: object) -> None:
+def _told(found: list[WriteResult], number: int, error: KafkaError | None, _: object) -> None:
     found[number] = _WRITTEN if error is None else _judged(error)
 
 
-def _judged(error: KafkaError) -> Written:
-    return Written(Fate.CANT_HEAL if error.code() in _FOR_GOOD else Fate.PASSING, error.name())
+def _judged(error: KafkaError) -> WriteResult:
+    return WriteResult(WriteStatus.CANT_HEAL if error.code() in _FOR_GOOD else WriteStatus.PASSING, error.name())

@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     delivery_count: int
 
 
-class Letter(NamedTuple):
+class DeadLetterRecord(NamedTuple):
     """A dead letter as it is written."""
 
     origin: Origin
@@ -48,9 +48,9 @@ class Letter(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...]
 
-    def headers_only(self) -> Letter:
+    def headers_only(self) -> DeadLetterRecord:
         """Only where the record was and why it is here: what is left to write when the whole can't be."""
-        return Letter(self.origin, None, None, tuple(h for h in self.headers if h[0].startswith(PREFIX)))
+        return DeadLetterRecord(self.origin, None, None, tuple(h for h in self.headers if h[0].startswith(PREFIX)))
 
     @property
     def is_headers_only(self) -> bool:
@@ -66,7 +66,7 @@ def letter(
     value: bytes | None = None,
     headers: Iterable[Header] | None = None,
     copy: bool = True,
-) -> Letter:
+) -> DeadLetterRecord:
     """The dead letter of a record. ``message``: the reason that a sink gave; empty: Kafka's. ``headers``: the record's,
     kept in order before ours; those of an earlier dead letter are dropped. ``copy`` False
     (errors.deadletterqueue.copy.record.enable): our headers only, as Kafka writes it by default."""
@@ -81,12 +81,12 @@ def letter(
         (DISPOSITION, _text(disposition.name.lower())),
     )
     if not copy:
-        return Letter(origin, None, None, ours)
+        return DeadLetterRecord(origin, None, None, ours)
     kept = tuple(header for header in headers or () if not header[0].startswith(PREFIX))
-    return Letter(origin, key, value, kept + ours)
+    return DeadLetterRecord(origin, key, value, kept + ours)
 
 
-def letter_partition(source_partition: int, partitions: int) -> int:
+def dead_letter_partition(source_partition: int, partitions: int) -> int:
     """The partition of a dead letter topic with so many (KIP-1191): letters of a partition stay in one, in order."""
     return source_partition % partitions
 

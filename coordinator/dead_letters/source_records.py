@@ -66,7 +66,7 @@ _REFUSED = frozenset(
 """What waiting does not mend. The log's records may be unreadable, too."""
 
 
-class Why(Enum):
+class AbsenceReason(Enum):
     """Why there is no record at an offset."""
 
     GONE = "below the log's start, or the topic is not there"
@@ -74,7 +74,7 @@ class Why(Enum):
     PAST_END = "at or past the log's end: it is shorter than it was, or not all of it can be seen yet"
 
 
-class Original(NamedTuple):
+class SourceRecord(NamedTuple):
     """A record as its log has it; ``headers`` in order."""
 
     offset: int
@@ -88,10 +88,10 @@ class Absent(NamedTuple):
     """There is no record at the offset."""
 
     offset: int
-    why: Why
+    why: AbsenceReason
 
 
-class Originals:
+class SourceRecordReader:
     """Reads on one thread at a time; keeps a connection, until it is closed."""
 
     def __init__(
@@ -111,9 +111,9 @@ class Originals:
         self._consumers: dict[bool, Consumer] = {}
 
     def __repr__(self) -> str:
-        return f"<Originals {self._addresses}>"
+        return f"<SourceRecordReader {self._addresses}>"
 
-    def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[Original | Absent]:
+    def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[SourceRecord | Absent]:
         """One answer for each of the offsets, which are ascending and differ. BrokerNotReachable if nothing came for
         a while, which may pass; BrokerRefused for what does not (a missing permission, a record that can't be read)."""
         if not offsets:
@@ -159,7 +159,7 @@ class _Reading:
 
     def __init__(
         self,
-        originals: Originals,
+        originals: SourceRecordReader,
         consumer: Consumer,
         topic: str,
         partition: int,
@@ -176,7 +176,7 @@ class _Reading:
         self._next = 0  # the first of the offsets that has no answer yet
         self._last_error = "no record came"
 
-    def run(self) -> Iterator[Original | Absent]:
+    def run(self) -> Iterator[SourceRecord | Absent]:
         self._assign()
         silence = Silence()
         while self._next < len(self._offsets):
@@ -192,14 +192,14 @@ class _Reading:
                 silence.ends()
             elif silence.lasts_s() >= self._originals.stall_s:
                 self._check_topic()
-                yield from self._absent_below(self._offsets[-1] + 1, Why.GONE)
+                yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.GONE)
 
     # --- what came
 
-    def _taken(self, message: Message) -> Iterator[Original | Absent]:
+    def _taken(self, message: Message) -> Iterator[SourceRecord | Absent]:
         """The answers that a record gives: those below it that were asked for are not in the log."""
         offset = self._seen = _number(message.offset())
-        yield from self._absent_below(offset, Why.NEVER)
+        yield from self._absent_below(offset, AbsenceReason.NEVER)
         if self._next < len(self._offsets) and self._offsets[self._next] == offset:
             self._next += 1
             yield _original(message)
@@ -208,12 +208,12 @@ class _Reading:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             end = _number(message.offset())
-            yield from self._absent_below(end, Why.NEVER)
-            yield from self._absent_below(self._offsets[-1] + 1, Why.PAST_END)
+            yield from self._absent_below(end, AbsenceReason.NEVER)
+            yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.PAST_END)
         elif code in GONE_OFFSETS:
             yield from self._out_of_range()
         elif code in UNKNOWN_TOPIC:
-            yield from self._absent_below(self._offsets[-1] + 1, Why.GONE)
+            yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.GONE)
         elif code in _REFUSED:
             raise self._originals.refused(self._topic, error)
         else:
@@ -225,9 +225,9 @@ class _Reading:
             low, high = self._consumer.get_watermark_offsets(where, timeout=self._originals.stall_s)
         except KafkaException as raised:
             raise self._originals.not_reachable(raised.args[0].name()) from None
-        yield from self._absent_below(low, Why.GONE)
+        yield from self._absent_below(low, AbsenceReason.GONE)
         if self._next < len(self._offsets) and self._offsets[self._next] >= high:
-            yield from self._absent_below(self._offsets[-1] + 1, Why.PAST_END)
+            yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.PAST_END)
         if self._next < len(self._offsets):
             self._assign()
 
@@ -243,7 +243,7 @@ class _Reading:
         if is_there or (found.error is not None and found.error.code() not in UNKNOWN_TOPIC):
             raise self._originals.not_reachable(self._last_error)
 
-    def _absent_below(self, end: int, why: Why) -> Iterator[Absent]:
+    def _absent_below(self, end: int, why: AbsenceReason) -> Iterator[Absent]:
         while self._next < len(self._offsets) and self._offsets[self._next] < end:
             self._next += 1
             yield Absent(self._offsets[self._next - 1], why)
@@ -274,9 +274,11 @@ class _Reading:
         return True
 
 
-def _original(message: Message) -> Original:
+def _original(message: Message) -> SourceRecord:
     headers: Any = message.headers() or ()  # a list of pairs, whatever its type says
-    return Original(_number(message.offset()), message.key(), message.value(), tuple(headers), message.timestamp()[1])
+    return SourceRecord(
+        _number(message.offset()), message.key(), message.value(), tuple(headers), message.timestamp()[1]
+    )
 
 
 def _number(offset: int | None) -> int:

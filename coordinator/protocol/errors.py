@@ -63,7 +63,7 @@ class GroupIdNotFound(ShareGroupError):
 
 
 class StalePlan(ShareGroupError):
-    """Plan {number} of member {member_id} is refused: {reason}. The checkpoint was rolled back or copied from an older
+    """Plan {plan_id} of member {member_id} is refused: {reason}. The checkpoint was rolled back or copied from an older
     state of this query; its records were delivered and completed since, or belong to a newer batch. Start the query
     with a new checkpointLocation: records not yet acknowledged stay with the group."""
 
@@ -71,7 +71,7 @@ class StalePlan(ShareGroupError):
 
 
 class ForeignPlan(ShareGroupError):
-    """Plan {number} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
+    """Plan {plan_id} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
     its state store, was deleted and created anew, or the checkpoint belongs to another group. Start the query with a
     new checkpointLocation."""
 
@@ -96,7 +96,7 @@ class SinkOutdated(ShareGroupError):
     kafka_error = "INVALID_RECORD_STATE"
 
 
-class BatchTakenUp(ShareGroupError):
+class BatchReclaimed(ShareGroupError):
     """The batch whose rows begin with {row} was taken up by a newer process of its query in share group {group_id}: the
     rows are of an attempt before that one. Nothing was staged, and this process must not commit the batch: let it end;
     the query's newest process goes on."""

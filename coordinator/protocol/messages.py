@@ -1,7 +1,7 @@
 """Requests and replies, as they cross the RPC seam and as the core's commands take them.
 
 All are frozen msgspec structs, tagged with their class name. ``member_epoch`` is checked on every request of a member.
-A plan's ``number`` is text, ``INCARNATION.n``: group-wide, never falling, and matching nothing in another incarnation
+A plan's ``plan_id`` is text, ``INCARNATION.n``: group-wide, never falling, and matching nothing in another incarnation
 of the group. Offsets are inclusive.
 """
 
@@ -31,9 +31,9 @@ class PartitionPlan(Message, frozen=True, tag=False):
 
 
 class Plan(Message, frozen=True, tag=False):
-    """An acquisition of a query's member: the batch that it reads next. ``number`` is empty for "nothing acquired"."""
+    """An acquisition of a query's member: the batch that it reads next. ``plan_id`` is empty for "nothing acquired"."""
 
-    number: str = ""
+    plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
     trial: bool = False
 
@@ -44,7 +44,7 @@ class LeftOut(Message, frozen=True, tag=False):
     partitions that it does not name, since there are too many.
 
     reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
-    returned them), ``set_aside``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``;
+    returned them), ``quarantined``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``;
     ``end_unknown`` (data that was lost from ``first`` on, nobody knows how much: it counts nothing); ``several`` where
     one entry sums up several reasons.
     """
@@ -174,7 +174,7 @@ class NextPlan(Message, frozen=True):
     until: dict[str, dict[str, int]] | None = None
 
 
-class UsePlan(Message, frozen=True):
+class StartPlan(Message, frozen=True):
     """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
     (reclaimed: count + 1). Idempotent for one member epoch and plan. ``acknowledgement_mode``: what the query itself
     says about records of the batch that no sink decides; empty: the group's share.acknowledgement.mode."""
@@ -182,7 +182,7 @@ class UsePlan(Message, frozen=True):
     group_id: str
     member_id: str
     member_epoch: int
-    number: str
+    plan_id: str
     fail_on_data_loss: bool = True
     acknowledgement_mode: str = ""
 
@@ -312,14 +312,14 @@ class Joined(Message, frozen=True):
 
 
 class PlanReply(Message, frozen=True):
-    """Answer to NextPlan and UsePlan. An empty ``plan.number`` says that there is nothing to acquire.
+    """Answer to NextPlan and StartPlan. An empty ``plan.plan_id`` says that there is nothing to acquire.
 
     ``data_loss``: offsets of the plan that the log no longer holds, archived by this very request (told again to the
     same member epoch if asked again): a reader with failOnDataLoss fails for it once. ``isolation_level``: the group's
-    at a UsePlan, which may have changed since the member joined. ``given_up``: records that this request gave up at the
-    delivery limit; it is not repeated if asked again, and the coordinator's log has it as well. ``undecided_left``: the
-    plan to complete is not completed yet, since so many of its records that no sink decided must still be looked for in
-    the log; ask again.
+    at a StartPlan, which may have changed since the member joined. ``given_up``: records that this request gave up at
+    the delivery limit; it is not repeated if asked again, and the coordinator's log has it as well. ``undecided_left``:
+    the plan to complete is not completed yet, since so many of its records that no sink decided must still be looked
+    for in the log; ask again.
     """
 
     plan: Plan = Plan()
@@ -339,7 +339,7 @@ class OffsetsReply(Message, frozen=True):
 class AcquiredReply(Message, frozen=True):
     """What a ShareConsumer holds now, under one number; empty: nothing was to be had."""
 
-    number: str = ""
+    plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
 
 
@@ -396,7 +396,7 @@ Request: TypeAlias = (
     | Heartbeat
     | LeaveGroup
     | NextPlan
-    | UsePlan
+    | StartPlan
     | LatestOffsets
     | DescribeGroup
     | AcquireRecords

@@ -13,7 +13,7 @@ GROUP_OF_COLUMN = "sharegroup.group.id"
 the column, as far as it is the same column."""
 
 
-class TopicIdPartition(NamedTuple):
+class SharePartitionKey(NamedTuple):
     """A partition of one incarnation of a topic."""
 
     topic_id: str

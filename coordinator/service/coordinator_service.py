@@ -1,7 +1,8 @@
-"""Requests of members become commands: looks up what only the broker knows, runs the scripts, waits where one may wait.
+"""Requests of members become commands: looks up what only the broker knows, runs the transactions, waits where one may
+wait.
 
-Each request is handled in its caller's thread; whatever touches a group happens in the engine's. Nothing here keeps
-state of a group: what a handler knows of one is a view that may be old, and the script that follows decides anew.
+Each request is handled in its caller's thread; whatever touches a group happens in the event_loop's. Nothing here keeps
+state of a group: what a handler knows of one is a view that may be old, and the transaction that follows decides anew.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from coordinator.config.resolved import ServerConfig
-from coordinator.core.commands import ArchiveGoneTopics, Gap, PartitionStart
+from coordinator.core.commands import ArchiveDeletedTopics, Gap, PartitionStart
 from coordinator.core.left_out import count
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -43,21 +44,21 @@ from coordinator.protocol.messages import (
     OutcomesStaged,
     PlanReply,
     StageOutcomes,
-    UsePlan,
+    StartPlan,
 )
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import EARLIEST, Where
-from coordinator.service.brokers.deleted_topics import gone_topic_ids
-from coordinator.service.brokers.log_gaps import Gaps, count_offsets
+from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
+from coordinator.service.brokers.deleted_topics import deleted_topic_ids
+from coordinator.service.brokers.log_gaps import LogGaps, count_offsets
 from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import Subscription, TopicPartitionId, starting_offsets
-from coordinator.service.brokers.undecided import Asked, UndecidedLooks
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, starting_offsets
+from coordinator.service.brokers.undecided_gaps import Asked, UndecidedLooks
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.open_state import Engined
+from coordinator.service.open_state import RuntimeApi
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.runtime.runtime import one
-from coordinator.service.runtime.transactions import Facts, Held, View
+from coordinator.service.runtime.transactions import Facts, LogRange, View
 from coordinator.service.sinks import open_sink
 
 LONGEST_WAIT_MS = 60_000
@@ -74,14 +75,14 @@ _log = logging.getLogger(__name__)
 class CoordinatorService:
     """Answers any request of :mod:`coordinator.protocol.messages`."""
 
-    def __init__(self, engine: Engined, watch: BrokerWatch, limits: GroupLimits | None = None) -> None:
-        self._engine = engine
+    def __init__(self, event_loop: RuntimeApi, watch: BrokerWatch, limits: GroupLimits | None = None) -> None:
+        self._event_loop = event_loop
         self._limits = limits or GroupLimits(ServerConfig.parse())
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
-        self._gaps = Gaps(watch.cluster)
+        self._gaps = LogGaps(watch.cluster)
         self._undecided = UndecidedLooks(watch.cluster)
-        self._shrunk: set[tuple[str, Where, int]] = set()
+        self._shrunk: set[tuple[str, TopicAndPartition, int]] = set()
         self._asked_gone: dict[tuple[str, str], float] = {}
         self._news = threading.Condition()
         self._news_count = 0
@@ -92,15 +93,15 @@ class CoordinatorService:
             AcquireRecords: self._acquire_records,
             Acknowledge: self._as_it_is,
             NextPlan: self._next_plan,
-            UsePlan: self._use_plan,
+            StartPlan: self._start_plan,
             LatestOffsets: self._latest_offsets,
             DescribeGroup: self._describe,
-            OpenSink: lambda request: open_sink(self._engine, self._watch.cluster, request),
+            OpenSink: lambda request: open_sink(self._event_loop, self._watch.cluster, request),
             StageOutcomes: self._stage,
         }
 
     def __repr__(self) -> str:
-        return f"<CoordinatorService {self._engine!r}>"
+        return f"<CoordinatorService {self._event_loop!r}>"
 
     def handle(self, request: Any) -> Any:
         """The reply, or a ShareGroupError."""
@@ -118,12 +119,12 @@ class CoordinatorService:
     # --- members
 
     def _as_it_is(self, request: Any) -> Any:
-        return self._engine.call(request.group_id, transactions.describe(request))
+        return self._event_loop.call(request.group_id, transactions.describe(request))
 
     def _join(self, request: JoinGroup) -> Joined:
         Subscription.of(request).check_names()
         new = request.member_epoch is None
-        view = self._engine.call(request.group_id, transactions.look_before_join(request), peek=new)
+        view = self._event_loop.call(request.group_id, transactions.look_before_join(request), peek=new)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
         if new:
             self._check_dead_letters(request, view)
@@ -136,7 +137,7 @@ class CoordinatorService:
             _log.warning("rejoined without a look at the broker: group=%s %s", request.group_id, error)
             starts = {}
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
-        joined = self._engine.call(request.group_id, join, claim=new)
+        joined = self._event_loop.call(request.group_id, join, claim=new)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
 
@@ -147,7 +148,7 @@ class CoordinatorService:
             is_own = name in view.known.topics or Subscription.of(request).has(name)
             check_dead_letter_topic(self._watch.cluster, view.config, {name} if is_own else ())
 
-    def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicPartitionId, Start]:
+    def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicIdPartition, Start]:
         """Start offsets of the subscribed partitions that the group does not have yet."""
         subscription = Subscription.of(request)
         topics = self._watch.topics(subscription, fresh=True)
@@ -156,30 +157,36 @@ class CoordinatorService:
         partitions = subscription.partitions(topics.values(), request.group_id, topic_ids=topic_ids)
         new = [p for p in partitions if (p.topic_id, p.partition) not in view.fetch_from or p.topic_id in view.gone]
         brought = {topic for topic in topics if not view.known.has(topic)}
-        earliest = self._watch.cluster.offsets([p.where for p in new], EARLIEST)
-        policy = self._by_policy(request, view, [p.where for p in new if p.topic in brought])
-        unknown = [p for p in new if p.where not in earliest or (p.topic in brought and p.where not in policy)]
+        earliest = self._watch.cluster.offsets([p.topic_partition for p in new], EARLIEST)
+        policy = self._by_policy(request, view, [p.topic_partition for p in new if p.topic in brought])
+        unknown = [
+            p
+            for p in new
+            if p.topic_partition not in earliest or (p.topic in brought and p.topic_partition not in policy)
+        ]
         if missing := [f"{p.topic}-{p.partition}" for p in unknown]:
             # Left out, they would begin by another rule than the one that holds now.
             raise CoordinatorNotAvailable(
                 group_id=request.group_id, reason=f"the brokers give no offsets of {', '.join(missing)} yet"
             )
-        return {p: Start(earliest[p.where], policy.get(p.where)) for p in new}
+        return {p: Start(earliest[p.topic_partition], policy.get(p.topic_partition)) for p in new}
 
-    def _by_policy(self, request: JoinGroup, view: View, wheres: list[Where]) -> dict[Where, int]:
+    def _by_policy(
+        self, request: JoinGroup, view: View, topic_partitions: list[TopicAndPartition]
+    ) -> dict[TopicAndPartition, int]:
         assert view.config is not None
         return starting_offsets(
             self._watch.cluster,
             request.starting_offsets or view.config.share_auto_offset_reset,
-            wheres,
-            self._engine.clock.now_ms(),
+            topic_partitions,
+            self._event_loop.clock.now_ms(),
             read_committed=view.read_committed,
         )
 
     # --- sinks
 
     def _stage(self, request: StageOutcomes) -> OutcomesStaged:
-        staged = self._engine.call(request.group_id, transactions.describe(request))
+        staged = self._event_loop.call(request.group_id, transactions.describe(request))
         assert isinstance(staged, OutcomesStaged)
         if staged.stale or request.lost_replacements:
             _log.warning(
@@ -202,21 +209,21 @@ class CoordinatorService:
             news = self._news_count
             view = self._look(request)
             partitions = self._partitions(view, request.group_id)
-            self._look_for_gone(request.group_id, view, partitions)
+            self._look_for_deleted(request.group_id, view, partitions)
             facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
             facts = self._with_gaps(request, view, facts)
             if facts.undecided_left:
                 who = (request.group_id, request.member_id, request.start, facts.undecided_left)
                 _log.info("reading what no sink decided: group=%s member=%s plan=%s left=%d", *who)
                 return PlanReply(undecided_left=facts.undecided_left)
-            reply = self._engine.call(request.group_id, transactions.next_plan(request, facts))
+            reply = self._event_loop.call(request.group_id, transactions.next_plan(request, facts))
             self._undecided.forget(_asked(request))
             given_up += reply.given_up
             reply = msgspec.structs.replace(reply, given_up=given_up)
             left_s = deadline - time.monotonic()
-            if reply.plan.number or request.until is not None or left_s <= 0:
+            if reply.plan.plan_id or request.until is not None or left_s <= 0:
                 return reply
-            with self._watch.waiting([p.where for p in partitions], read_committed=view.read_committed):
+            with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
                 if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
                     return reply
 
@@ -225,27 +232,27 @@ class CoordinatorService:
             return self._news.wait_for(lambda: self._news_count != seen, timeout_s)
 
     def _facts(
-        self, request: NextPlan | AcquireRecords, view: View, partitions: list[TopicPartitionId], *, may_wait: bool
+        self, request: NextPlan | AcquireRecords, view: View, partitions: list[TopicIdPartition], *, may_wait: bool
     ) -> Facts:
         """Known ends if they fill the request, or if they are new and the caller can wait for the next ones."""
-        wheres = [p.where for p in partitions]
-        log_starts = self._watch.log_starts(wheres)
-        ends = self._watch.ends(wheres, read_committed=view.read_committed)
+        topic_partitions = [p.topic_partition for p in partitions]
+        log_starts = self._watch.log_starts(topic_partitions)
+        ends = self._watch.ends(topic_partitions, read_committed=view.read_committed)
         known = Facts(partitions=partitions, log_starts=log_starts, ends=ends)
         if request.max_records is not None and _backlog(view, known) >= request.max_records:
             return known
-        if may_wait and self._watch.are_new(wheres, read_committed=view.read_committed):
+        if may_wait and self._watch.are_new(topic_partitions, read_committed=view.read_committed):
             return known
-        ends = self._watch.ask_ends(wheres, read_committed=view.read_committed)
+        ends = self._watch.ask_ends(topic_partitions, read_committed=view.read_committed)
         self._say_shrunk(request.group_id, view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
 
     def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
         view = self._look(request)
         partitions = self._partitions(view, request.group_id)
-        self._look_for_gone(request.group_id, view, partitions)
+        self._look_for_deleted(request.group_id, view, partitions)
         facts = self._facts(request, view, partitions, may_wait=False)
-        return self._engine.call(request.group_id, transactions.acquire_records(request, facts))
+        return self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
 
     def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
         """Only while records are set aside: is there anything in what they, and what is told of them, rest on? And, in
@@ -258,22 +265,22 @@ class CoordinatorService:
             gaps = self._of_its_topics(request.group_id, view, tuple(look.gaps), view.undecided)
             processed = view.decides or count_offsets(gaps) < look.total
             facts = dataclasses.replace(facts, undecided_gaps=gaps, processed=processed)
-        if not view.set_aside:
+        if not view.quarantined:
             return facts
-        gaps = self._gaps.among(view.set_aside, read_committed=view.read_committed)
-        gaps = self._of_its_topics(request.group_id, view, gaps, view.set_aside)
+        gaps = self._gaps.among(view.quarantined, read_committed=view.read_committed)
+        gaps = self._of_its_topics(request.group_id, view, gaps, view.quarantined)
         unproven = request.start and view.unproven and view.decides
         processed = not unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
         return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
 
     def _of_its_topics(
-        self, group_id: str, view: View, gaps: tuple[Gap, ...], looked_at: tuple[Held, ...]
+        self, group_id: str, view: View, gaps: tuple[Gap, ...], looked_at: tuple[LogRange, ...]
     ) -> tuple[Gap, ...]:
         """Without those of topics that are gone: it may be another topic's log, of the same name, that was read."""
         if not gaps:
             return ()
         names = {held.topic_id: held.topic for held in looked_at}
-        gone = gone_topic_ids(self._watch.cluster, names, group_id, topic_ids=view.topic_ids)
+        gone = deleted_topic_ids(self._watch.cluster, names, group_id, topic_ids=view.topic_ids)
         return tuple(gap for gap in gaps if gap.topic_id not in gone)
 
     def _gives_back(self, view: View) -> bool:
@@ -282,17 +289,17 @@ class CoordinatorService:
         return not view.decides and self._gaps.surely_holds_any(view.undecided, read_committed=view.read_committed)
 
     def _say_shrunk(
-        self, group_id: str, view: View, partitions: list[TopicPartitionId], ends: Mapping[Where, int]
+        self, group_id: str, view: View, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
     ) -> None:
         """A log that ends below what was acquired of it has lost records, and will give their offsets to others. Said
         once; the group goes on where it was."""
         for p in partitions:
             reached = view.fetch_from.get((p.topic_id, p.partition), 0)
-            end = ends.get(p.where, reached)
-            if end < reached and (group_id, p.where, reached) not in self._shrunk:
+            end = ends.get(p.topic_partition, reached)
+            if end < reached and (group_id, p.topic_partition, reached) not in self._shrunk:
                 if len(self._shrunk) >= MOST_SHRUNK:
                     self._shrunk.clear()
-                self._shrunk.add((group_id, p.where, reached))
+                self._shrunk.add((group_id, p.topic_partition, reached))
                 _log.error(
                     "log shrunk: group=%s %s-%d ends at %d now, and the group has acquired it up to %d (an unclean "
                     "leader election, or a topic made anew on a cluster without topic ids). Records that come at these "
@@ -304,27 +311,27 @@ class CoordinatorService:
                     reached,
                 )
 
-    def _use_plan(self, request: UsePlan) -> PlanReply:
-        look = transactions.look(request.group_id, request.member_id, request.member_epoch, number=request.number)
-        view = self._engine.call(request.group_id, look)
+    def _start_plan(self, request: StartPlan) -> PlanReply:
+        look = transactions.look(request.group_id, request.member_id, request.member_epoch, plan_id=request.plan_id)
+        view = self._event_loop.call(request.group_id, look)
         assert view.subscription is not None
         # Both at once: one round trip in each batch's way instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in view.plan])
         names = {topic_id: topic for topic, topic_id, _ in view.plan}
-        gone = gone_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
-        self._archive_gone(request.group_id, view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
+        gone = deleted_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
+        self._archive_deleted(request.group_id, view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
-        kept = [TopicPartitionId(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
+        kept = [TopicIdPartition(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=asked.result(), ends={})
-        take_up = transactions.use_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
-        reply = self._engine.call(request.group_id, take_up)
+        take_up = transactions.start_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
+        reply = self._event_loop.call(request.group_id, take_up)
         for left in (*reply.left_out, *reply.data_loss):
-            _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.number, left, left.reason)
+            _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
         return reply
 
     # --- topics that are gone
 
-    def _look_for_gone(self, group_id: str, view: View, partitions: list[TopicPartitionId]) -> None:
+    def _look_for_deleted(self, group_id: str, view: View, partitions: list[TopicIdPartition]) -> None:
         """Topics of the subscription that are not found any more, or only under another id, are asked for again before
         they pass for gone; then the group settles what it still had of them."""
         assert view.subscription is not None
@@ -334,11 +341,11 @@ class CoordinatorService:
         if not asked or not view.topic_ids:  # without ids a topic made anew is the same one
             return
         try:
-            gone = gone_topic_ids(self._watch.cluster, asked, group_id, topic_ids=True, past=view.past)
+            gone = deleted_topic_ids(self._watch.cluster, asked, group_id, topic_ids=True, past=view.past)
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
             _log.warning("whether topics are gone is not known: group=%s %s", group_id, error)
             return
-        self._archive_gone(group_id, view, {topic_id: asked[topic_id] for topic_id in gone})
+        self._archive_deleted(group_id, view, {topic_id: asked[topic_id] for topic_id in gone})
 
     def _may_ask_again(self, group_id: str, topic_id: str) -> bool:
         now_s = time.monotonic()
@@ -349,7 +356,7 @@ class CoordinatorService:
         self._asked_gone[group_id, topic_id] = now_s + self._watch.metadata_refresh_s
         return True
 
-    def _archive_gone(self, group_id: str, view: View, gone: Mapping[str, str]) -> None:
+    def _archive_deleted(self, group_id: str, view: View, gone: Mapping[str, str]) -> None:
         if not gone or not view.topic_ids:
             return
         ends = tuple(
@@ -357,8 +364,8 @@ class CoordinatorService:
             for topic_id, topic in gone.items()
             for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
         )
-        archive = ArchiveGoneTopics(topic_ids=tuple(sorted(gone)), ends=ends)
-        lost = self._engine.call(group_id, one(archive)).lost
+        archive = ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends)
+        lost = self._event_loop.call(group_id, one(archive)).lost
         for topic_id, topic in gone.items():
             of_topic = [out for out in lost if out.topic_id == topic_id]
             _log.warning(
@@ -375,33 +382,35 @@ class CoordinatorService:
     def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
         view = self._look(request)
         partitions = self._partitions(view, request.group_id)
-        found = self._watch.ask_ends([p.where for p in partitions], read_committed=view.read_committed)
+        found = self._watch.ask_ends([p.topic_partition for p in partitions], read_committed=view.read_committed)
         ends: dict[str, dict[str, int]] = {}
         for p in partitions:
-            if p.where in found:
-                ends.setdefault(p.topic, {})[str(p.partition)] = found[p.where]
+            if p.topic_partition in found:
+                ends.setdefault(p.topic, {})[str(p.partition)] = found[p.topic_partition]
         return OffsetsReply(ends=ends)
 
     def _describe(self, request: DescribeGroup) -> Any:
-        description = self._engine.call(request.group_id, transactions.describe(request), peek=True)
-        partitions = [TopicPartitionId(p.topic, p.topic_id, p.partition) for p in description.partitions]
+        description = self._event_loop.call(request.group_id, transactions.describe(request), peek=True)
+        partitions = [TopicIdPartition(p.topic, p.topic_id, p.partition) for p in description.partitions]
         read_committed = description.configs.get("share.isolation.level") == "read_committed"
         try:
-            ends = self._watch.cluster.offsets([p.where for p in partitions], -1, read_committed=read_committed)
+            ends = self._watch.cluster.offsets(
+                [p.topic_partition for p in partitions], -1, read_committed=read_committed
+            )
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
             _log.warning("described without lag: group=%s %s", request.group_id, error)
             return description
         facts = Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends)
         bounds = transactions.bounds(partitions, facts, None)
-        return self._engine.call(request.group_id, one(msgspec.structs.replace(request, bounds=bounds)), peek=True)
+        return self._event_loop.call(request.group_id, one(msgspec.structs.replace(request, bounds=bounds)), peek=True)
 
     # --- inside
 
     def _look(self, request: NextPlan | AcquireRecords | LatestOffsets) -> View:
         look = transactions.look(request.group_id, request.member_id, request.member_epoch)
-        return self._engine.call(request.group_id, look)
+        return self._event_loop.call(request.group_id, look)
 
-    def _partitions(self, view: View, group_id: str) -> list[TopicPartitionId]:
+    def _partitions(self, view: View, group_id: str) -> list[TopicIdPartition]:
         assert view.subscription is not None
         topics = self._watch.topics(view.subscription)
         return view.subscription.partitions(topics.values(), group_id, topic_ids=view.topic_ids)
@@ -414,7 +423,11 @@ def _asked(request: NextPlan) -> Asked:
 def _backlog(view: View, facts: Facts) -> int:
     """Records that were never acquired, as far as the ends are known."""
     return sum(
-        max(0, facts.ends.get(p.where, 0) - view.fetch_from.get((p.topic_id, p.partition), facts.log_starts[p.where]))
+        max(
+            0,
+            facts.ends.get(p.topic_partition, 0)
+            - view.fetch_from.get((p.topic_id, p.partition), facts.log_starts[p.topic_partition]),
+        )
         for p in facts.partitions
-        if p.where in facts.log_starts
+        if p.topic_partition in facts.log_starts
     )

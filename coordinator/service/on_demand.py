@@ -29,9 +29,9 @@ from coordinator.protocol.wire import Endpoint, LaunchSettings, encode
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
+from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.open_state import KafkaState, OnChange, SqliteState
-from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.clock import now_s
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.flight_server import FlightServer
@@ -68,11 +68,11 @@ def open_state(
     kind, _, path = settings.state_store.partition(":")
     if kind == "sqlite":
         return SqliteState(path, config, on_change)
-    place = "" if advertised else place_of(Path(settings.endpoint_path).parent)
-    return KafkaState(cluster, settings.kafka_config, config, on_change, place=place, advertised=advertised)
+    place = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
+    return KafkaState(cluster, settings.kafka_config, config, on_change, installation_id=place, advertised=advertised)
 
 
-def place_of(runtime_dir: Path) -> str:
+def installation_id(runtime_dir: Path) -> str:
     """What the coordinators of this runtime directory, one after the other, have in common, and no others do: hosts in
     containers may have one name, one kernel, or one network. Made of what no cleaner of files can take away."""
     facts = [socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
@@ -97,7 +97,7 @@ class Coordinator:
         in_fleet: bool = False,
         listener: Listener | None = None,
         limits: ServerConfig | None = None,
-        seldom: SeldomLog | None = None,
+        seldom: RateLimitedLog | None = None,
     ) -> None:
         spare_the_collector()
         limits = limits or ServerConfig.parse()
@@ -134,23 +134,23 @@ class Coordinator:
         """Answer what runs, then let the next owner in."""
         self.server.ready = False
         self.server.shutdown()
-        self.office.close()
+        self.dispatcher.close()
         self.state.close()
         self.watch.close()
 
     def _serve(self, settings: LaunchSettings, cluster: KafkaCluster, *, in_fleet: bool) -> None:
         advertised = self.server.address if in_fleet else ""
-        self.office = DeadLetterOffice(cluster, settings.kafka_config)
+        self.dispatcher = DeadLetterDispatcher(cluster, settings.kafka_config)
         self.state = open_state(settings, self.config, cluster, self._tell, advertised)
-        self.engine = self.state.engine
-        self.office.open(self.engine)
-        group_limits = GroupLimits(self._limits, lambda: self.engine.group_count)
+        self.event_loop = self.state.event_loop
+        self.dispatcher.open(self.event_loop)
+        group_limits = GroupLimits(self._limits, lambda: self.event_loop.group_count)
         if isinstance(self.state, KafkaState) and in_fleet:
             self.server.find = self.state.find
-        self.service = CoordinatorService(self.engine, self.watch, group_limits)
+        self.service = CoordinatorService(self.event_loop, self.watch, group_limits)
 
     def _tell(self, groups: set[str]) -> None:
-        self.office.tell(groups)
+        self.dispatcher.tell(groups)
         if self.server.ready:  # before, nobody waits for news
             self.service.tell_news(groups)
 
@@ -169,7 +169,7 @@ class Coordinator:
         looked_s = now_s()
         while not told.wait(look_s):
             on_look()
-            rests = self.engine.may_rest() and self.office.may_rest()
+            rests = self.event_loop.may_rest() and self.dispatcher.may_rest()
             late_s, looked_s = now_s() - looked_s - look_s, now_s()
             if late_s > LONGEST_LOOK_S:  # it was stopped: who asked meanwhile is not heard yet
                 rested_s = 0.0

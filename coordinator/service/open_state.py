@@ -1,4 +1,4 @@
-"""Where a coordinator's groups live: the engine, or engines, on the store that ``share.state.store`` names."""
+"""Where a coordinator's groups live: the event_loop, or event_loops, on the store that ``share.state.store`` names."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, Sta
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.runtime.clock import Clock
-from coordinator.service.runtime.event_loop import Engine
-from coordinator.service.runtime.partitioned_runtime import Engines
-from coordinator.service.runtime.runtime import Script, Shard, Steps
+from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.partitioned_runtime import PartitionedRuntime
+from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction, TransactionSteps
+from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import FleetMember, NewestTaker, Ownership
-from coordinator.service.stores.kafka.placing import prepared
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.service.stores.kafka.topic_guard import TopicGuard
+from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import Store
 from coordinator.state_log.owner import Owner
@@ -39,8 +39,8 @@ TAKE_OVER_S = 5.0
 """How long to wait for the owner of a file that is just leaving."""
 
 
-class Engined(Protocol):
-    """What runs the groups' scripts: one engine, or several."""
+class RuntimeApi(Protocol):
+    """What runs the groups' transactions: one event_loop, or several."""
 
     clock: Clock
 
@@ -48,8 +48,8 @@ class Engined(Protocol):
     def group_count(self) -> int:
         """Groups that are served now."""
 
-    def call(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> T:
-        """See :meth:`Engine.call`."""
+    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
+        """See :meth:`EventLoop.call`."""
 
     def may_rest(self) -> bool:
         """Nothing is held and nobody is a member."""
@@ -68,19 +68,19 @@ class SqliteState:
         store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
         try:
             clock = Clock()
-            self.engine: Engined = Engine(_shard(store, config, on_change, clock), clock)
+            self.event_loop: RuntimeApi = EventLoop(_runtime(store, config, on_change, clock), clock)
         except BaseException:
             store.close()
             raise
 
     def close(self) -> None:
-        self.engine.close()
+        self.event_loop.close()
 
 
 class KafkaState:
-    """Each group in its partition of the state topic. ``place``: who this process takes the place of when it starts;
-    ``advertised``: its host:port as one of a fleet, empty for a coordinator on demand. StateTopicUnfit and the others
-    of :meth:`StateTopic.ensure`."""
+    """Each group in its partition of the state topic. ``installation_id``: who this process takes the installation_id
+    of when it starts; ``advertised``: its host:port as one of a fleet, empty for a coordinator on demand.
+    StateTopicUnfit and the others of :meth:`StateTopic.ensure`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class KafkaState:
         config: CoordinatorConfig,
         on_change: OnChange,
         *,
-        place: str,
+        installation_id: str,
         advertised: str = "",
     ) -> None:
         self._wanted = StateTopic(
@@ -104,10 +104,10 @@ class KafkaState:
         self._config, self._on_change = config, on_change
         self._stores: dict[int, KafkaStore] = {}
         self._is_gone = False
-        self._engines = Engines(self._topic.partitions, self._new_shard)
-        self.engine: Engined = self._engines
+        self._event_loops = PartitionedRuntime(self._topic.partitions, self._new_runtime)
+        self.event_loop: RuntimeApi = self._event_loops
         me = Owner(
-            place=f"fleet {config.share_coordinator_fleet_group_id}" if advertised else place,
+            installation_id=f"fleet {config.share_coordinator_fleet_group_id}" if advertised else installation_id,
             process=uuid.uuid4().hex,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -121,7 +121,7 @@ class KafkaState:
             interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
             wake=self._wake if advertised else None,
         )
-        self._guard = TopicGuard(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
+        self._guard = StateTopicWatch(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
 
     def find(self, group_id: str) -> str:
         """The host:port of the fleet's process that serves the group; empty: this one."""
@@ -135,11 +135,11 @@ class KafkaState:
         self._pruning.close()
         if self._fleet is not None:
             self._fleet.close()
-        self._engines.close()
+        self._event_loops.close()
 
     # --- inside
 
-    def _new_shard(self, partition: int) -> Shard:
+    def _new_runtime(self, partition: int) -> CoordinatorRuntime:
         updates = self._config.share_coordinator_snapshot_update_records_per_snapshot
         store = KafkaStore(
             self._topic,
@@ -149,7 +149,7 @@ class KafkaState:
             on_missing=lambda: self._guard.look_soon(),
         )
         self._stores[partition] = store
-        return _shard(store, self._config, self._on_change, self._engines.clock)
+        return _runtime(store, self._config, self._on_change, self._event_loops.clock)
 
     def _look_at_topic(self) -> None:
         """If the state topic was deleted, or made anew by somebody: begin anew, in a new one."""
@@ -169,7 +169,7 @@ class KafkaState:
         if fresh.topic_id != self._topic.topic_id:
             _log.warning("state topic %s is a new one: all groups begin anew in it", fresh.name)
         self._topic, self._is_gone = fresh, False
-        self._engines.begin_anew(fresh.partitions)
+        self._event_loops.begin_anew(fresh.partitions)
         self._stores = {p: store for p, store in list(self._stores.items()) if store.topic is fresh}
 
     def _give_up(self, error: ShareGroupError) -> None:
@@ -181,7 +181,7 @@ class KafkaState:
         self._is_gone = True
 
     def _wake(self, group_id: str) -> None:
-        self._engines.call(group_id, _only_load)
+        self._event_loops.call(group_id, _only_load)
 
     def _join_fleet(self, advertised: str) -> Fleet:
         return Fleet(
@@ -198,11 +198,11 @@ class KafkaState:
     def _lost(self, partitions: frozenset[int]) -> None:
         for partition in partitions:  # first: a request that comes meanwhile makes a new one
             self._stores.pop(partition, None)
-        self._engines.end(partitions)
+        self._event_loops.end(partitions)
 
 
-def _shard(store: Store, config: CoordinatorConfig, on_change: OnChange, clock: Clock) -> Shard:
-    return Shard(
+def _runtime(store: Store, config: CoordinatorConfig, on_change: OnChange, clock: Clock) -> CoordinatorRuntime:
+    return CoordinatorRuntime(
         store,
         clock=clock.now_ms,
         snapshot_after=config.share_coordinator_snapshot_update_records_per_snapshot,
@@ -211,7 +211,7 @@ def _shard(store: Store, config: CoordinatorConfig, on_change: OnChange, clock: 
     )
 
 
-def _only_load(group: ShareGroup) -> Steps[None]:
+def _only_load(group: ShareGroup) -> TransactionSteps[None]:
     yield from ()
 
 

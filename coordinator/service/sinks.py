@@ -12,8 +12,8 @@ from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.open_state import Engined
-from coordinator.service.runtime.runtime import Script, Steps
+from coordinator.service.open_state import RuntimeApi
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,18 +27,18 @@ class SinkView:
     differs: bool
 
 
-def open_sink(engine: Engined, cluster: Cluster, request: OpenSink) -> SinkOpened:
+def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> SinkOpened:
     """GroupIdNotFound (a sink is opened after its query's source has joined); GroupTakenOver, since a sink is no new
     member: it neither takes a group nor looks at another's; named errors for configs, and for a dead letter topic that
     is missing, can't be written, or is the group's own."""
-    view = engine.call(request.group_id, _look(request))
+    view = event_loop.call(request.group_id, _look(request))
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     partitions = 0
     if view.config.errors_deadletterqueue_topic_name:
         partitions = check_dead_letter_topic(cluster, view.config, frozenset(view.topic_ids))
     if view.differs:
-        view = engine.call(request.group_id, _set_configs(request))
+        view = event_loop.call(request.group_id, _set_configs(request))
     return SinkOpened(
         incarnation=view.incarnation,
         topic_ids=view.topic_ids,
@@ -65,17 +65,17 @@ def _view(group: ShareGroup, request: OpenSink) -> SinkView:
     )
 
 
-def _look(request: OpenSink) -> Script[SinkView]:
-    def script(group: ShareGroup) -> Steps[SinkView]:
+def _look(request: OpenSink) -> Transaction[SinkView]:
+    def transaction(group: ShareGroup) -> TransactionSteps[SinkView]:
         yield from ()
         return _view(group, request)
 
-    return script
+    return transaction
 
 
-def _set_configs(request: OpenSink) -> Script[SinkView]:
-    def script(group: ShareGroup) -> Steps[SinkView]:
+def _set_configs(request: OpenSink) -> Transaction[SinkView]:
+    def transaction(group: ShareGroup) -> TransactionSteps[SinkView]:
         yield AlterConfigs(configs=dict(request.configs))
         return _view(group, request)
 
-    return script
+    return transaction

@@ -8,9 +8,9 @@ import logging
 from coordinator.config.resolved import ServerConfig
 from coordinator.service import on_demand
 from coordinator.service.process.log_format import log_lines
-from coordinator.service.process.rate_limited_log import SeldomLog
-from coordinator.service.process.stderr_capture import NativeLog
-from coordinator.service.server.unauthenticated_connections import Doorkeeper, raise_descriptor_limit
+from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.process.stderr_capture import StderrCapture
+from coordinator.service.server.unauthenticated_connections import UnauthenticatedConnections, raise_descriptor_limit
 from coordinator.service.standalone_config import Standalone
 
 _log = logging.getLogger(__name__)
@@ -21,8 +21,8 @@ def serve(standalone: Standalone, log_format: str) -> None:
     token, listener = standalone.token(), standalone.listener()
     told = on_demand.told_by_signal()
     raise_descriptor_limit()
-    seldom = SeldomLog(_log)
-    native = NativeLog(seldom)
+    seldom = RateLimitedLog(_log)
+    native = StderrCapture(seldom)
     with log_lines(native.stream, log_format), contextlib.closing(native):
         coordinator = on_demand.Coordinator(
             standalone.settings, token, in_fleet=True, listener=listener, limits=standalone.server, seldom=seldom
@@ -45,8 +45,10 @@ def serve(standalone: Standalone, log_format: str) -> None:
             _log.info("left")
 
 
-def _doorkeeper(coordinator: on_demand.Coordinator, config: ServerConfig, seldom: SeldomLog) -> Doorkeeper:
-    door = Doorkeeper(
+def _doorkeeper(
+    coordinator: on_demand.Coordinator, config: ServerConfig, seldom: RateLimitedLog
+) -> UnauthenticatedConnections:
+    door = UnauthenticatedConnections(
         coordinator.server.port,
         seldom,
         max_connections=config.max_connections,

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, RunsChanged, UnreadableRecord
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.combiner import combine
+from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.owner import Owner, decode_owner
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, pieces
 from coordinator.state_log.placement import PLACEMENT_KEY
@@ -34,7 +35,6 @@ from coordinator.state_log.record_keys import (
     key_head,
 )
 from coordinator.state_log.record_values import StateBatch
-from coordinator.state_log.strays import Strays
 
 MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
 """A longer snapshot goes on in updates."""
@@ -54,11 +54,11 @@ class GroupLog:
     def __init__(self, group_id: str, *, updates_per_snapshot: int) -> None:
         self.group_id = group_id
         self.updates_per_snapshot = updates_per_snapshot
-        self.partitions: dict[TopicIdPartition, PartitionLog] = {}
+        self.partitions: dict[SharePartitionKey, PartitionLog] = {}
         self.next_sequence: int | None = None
         self.needed_offset: int | None = None
         self.owner: Owner | None = None
-        self.strays = Strays()
+        self.strays = ForeignRecords()
         self.parts: Sequence[bytes] = ()
         """Of the snapshot whose mark was read last: its first records, which came before the mark."""
         self._parts: list[bytes] = []
@@ -91,7 +91,7 @@ class GroupLog:
         known = self._state_keys.get(key) or decode_key(key)
         if isinstance(known, (ShareSnapshotKey, ShareUpdateKey)):
             self._state_keys[key] = known
-            self._partition(TopicIdPartition(known.topic_id, known.partition)).replay(known, value)
+            self._partition(SharePartitionKey(known.topic_id, known.partition)).replay(known, value)
         elif isinstance(known, GroupSnapshotPartKey):
             self._part(known, value, offset)
         elif isinstance(known, GroupSnapshotKey):
@@ -164,15 +164,15 @@ class GroupLog:
 
     def state_records(self, group: ShareGroup, records: Sequence[Record], now_ms: int) -> list[KeyValue]:
         """Kafka's records of what ``records``, which the group has replayed, changed."""
-        batches: dict[TopicIdPartition, list[StateBatch]] = {}
-        moved: set[TopicIdPartition] = set()
+        batches: dict[SharePartitionKey, list[StateBatch]] = {}
+        moved: set[SharePartitionKey] = set()
         for record in records:
             if isinstance(record, RunsChanged):
-                key = TopicIdPartition(record.topic_id, record.partition)
+                key = SharePartitionKey(record.topic_id, record.partition)
                 said = changed(group.partitions[key], record.runs).state_batches
                 batches[key] = _with(batches.get(key, []), said)
             elif isinstance(record, (PartitionInitialized, LogStartMoved)):
-                moved.add(TopicIdPartition(record.topic_id, record.partition))
+                moved.add(SharePartitionKey(record.topic_id, record.partition))
         found: list[KeyValue] = []
         for key in dict.fromkeys([*moved, *batches]):
             if key in moved or batches[key]:
@@ -195,10 +195,10 @@ class GroupLog:
         """Kafka's records are durable."""
         for key, value in shown:
             known = _state_key(key)
-            self._partition(TopicIdPartition(known.topic_id, known.partition)).replay(known, value)
+            self._partition(SharePartitionKey(known.topic_id, known.partition)).replay(known, value)
 
     def _written(
-        self, key: TopicIdPartition, partition: SharePartition, batches: tuple[StateBatch, ...], now_ms: int
+        self, key: SharePartitionKey, partition: SharePartition, batches: tuple[StateBatch, ...], now_ms: int
     ) -> list[KeyValue]:
         log = self._partition(key)
         if log.snapshot_epoch is None:
@@ -211,7 +211,7 @@ class GroupLog:
 
     # --- inside
 
-    def _partition(self, key: TopicIdPartition) -> PartitionLog:
+    def _partition(self, key: SharePartitionKey) -> PartitionLog:
         log = self.partitions.get(key)
         if log is None:
             log = self.partitions[key] = PartitionLog(self.group_id, key.topic_id, key.partition)

@@ -11,7 +11,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A coordinator process. ``place``: which of the coordinators that replace each other it is (one on demand: the
     host and the user's runtime directory; a fleet: all of them are one place). ``process``: this one process's mark."""
 
-    place: str
+    installation_id: str
     process: str
     host: str
     pid: int

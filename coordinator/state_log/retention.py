@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.placement import PLACEMENT_KEY
 from coordinator.state_log.record_keys import (
     GROUP_OWNER,
@@ -12,7 +13,6 @@ from coordinator.state_log.record_keys import (
     group_of,
     key_head,
 )
-from coordinator.state_log.strays import Strays
 
 JUST_TAKEN = 1_000
 """So many records later nothing comes of a group that has an owner and nothing else: its first join was refused."""
@@ -25,20 +25,20 @@ _KAFKA_S = (key_head(SHARE_SNAPSHOT, "")[:2], key_head(SHARE_UPDATE, "")[:2])
 """Groups are not loaded from these: they come with records of ours, or are somebody else's."""
 
 
-class Needed:
+class Retention:
     """Of the committed records below ``read_to``, as they come. ``placement``: where the newest record lies that says
     among how many partitions groups are placed; None: there is none."""
 
     def __init__(self) -> None:
         self.read_to = 0
         self.placement: int | None = None
-        self.strays = Strays()
+        self.strays = ForeignRecords()
         self._first: dict[str, int] = {}
         self._taken: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<Needed read_to={self.read_to} groups={len(self._first)}>"
+        return f"<Retention read_to={self.read_to} groups={len(self._first)}>"
 
     def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """The next record. What is no group's, or deletes what was never there, is not needed."""

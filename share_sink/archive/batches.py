@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import FileType
 
-from coordinator.protocol.errors import BatchTakenUp
-from share_sink.archive.location import Place, place_of, shown
+from coordinator.protocol.errors import BatchReclaimed
+from share_sink.archive.location import ArchiveLocation, archive_location, shown
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
 
@@ -75,7 +75,7 @@ class _Batch(NamedTuple):
 def check_archive(path: str) -> str:
     """Whether rows can be written there: makes the folder, writes a small file and deletes it. For the driver, when a
     query starts. Returns the location as executors need it (a relative path made absolute). ArchiveNotWritable."""
-    place = place_of(path)
+    place = archive_location(path)
     probe = place.at(f"_probe-{uuid.uuid4().hex}")
     with place.named_errors():
         place.files.create_dir(place.root, recursive=True)
@@ -95,7 +95,7 @@ class ArchiveWriter:
     def __init__(
         self, path: str, group_id: str, query_id: str, batch_id: int, task_id: int, *, write: int = 0, run_id: str = ""
     ) -> None:
-        self._place = place_of(path)
+        self._place = archive_location(path)
         self._group_id = group_id
         self._folder = _Batch.of(group_id, query_id, batch_id, write, run_id).staging
         # No two attempts write one file: Spark may believe dead the one that still writes.
@@ -135,7 +135,7 @@ class ArchiveWriter:
 def check_files(path: str, files: Iterable[str]) -> None:
     """On the driver, before a batch's outcomes are staged: whether it sees what the tasks wrote. ArchiveNotWritable;
     ArchiveRowsMissing."""
-    place = place_of(path)
+    place = archive_location(path)
     with place.named_errors():
         _sizes(place, list(files))
 
@@ -158,13 +158,13 @@ def finish_batch(
     What an earlier attempt of the batch made visible is replaced; ``attempt`` numbers them (OutcomesStaged). ``run_id``
     is the query's run: the same run never replays a batch, so what it wrote of this batch before was another write, and
     stays. Killed in the middle, it leaves what the replay of the batch replaces. Returns the new files, relative to the
-    archive. ArchiveNotWritable; ArchiveRowsMissing; BatchTakenUp if a later attempt's rows stand there already.
+    archive. ArchiveNotWritable; ArchiveRowsMissing; BatchReclaimed if a later attempt's rows stand there already.
     """
-    place, batch = place_of(path), _Batch.of(group_id, query_id, batch_id, write, run_id)
+    place, batch = archive_location(path), _Batch.of(group_id, query_id, batch_id, write, run_id)
     with place.named_errors():
         journal = _journal_of(place, batch)
         if journal.attempt > attempt:
-            raise BatchTakenUp(
+            raise BatchReclaimed(
                 group_id=group_id, row=f"batch {batch_id}, whose rows the archive has of a later attempt"
             )
         former = list(journal.files)
@@ -187,7 +187,7 @@ def finish_batch(
 def discard_batch(path: str, *, group_id: str, query_id: str, batch_id: int, run_id: str = "", write: int = 0) -> None:
     """Away with what the tasks of a failed batch wrote, on the driver. No error: what stays is seen by nobody."""
     try:
-        place = place_of(path)
+        place = archive_location(path)
     except ArchiveNotWritable as error:
         _log.info("archive: nothing is removed: %s", error)
         return
@@ -196,13 +196,15 @@ def discard_batch(path: str, *, group_id: str, query_id: str, batch_id: int, run
 
 def archive_dataset(path: str) -> ds.Dataset:
     """The archive for pyarrow: the columns of ``SCHEMA``, and ``date`` and ``topic``."""
-    place = place_of(path)
+    place = archive_location(path)
     with place.named_errors():
         schema = pa.schema([*SCHEMA, *_PARTITIONING.schema])
         return ds.dataset(place.root, schema, "parquet", place.files, _PARTITIONING)
 
 
-def _plan(place: Place, batch: _Batch, files: Sequence[str], *, attempt: int, begin: int) -> dict[str, list[str]]:
+def _plan(
+    place: ArchiveLocation, batch: _Batch, files: Sequence[str], *, attempt: int, begin: int
+) -> dict[str, list[str]]:
     """File to be -> the tasks' files that go into it, in the order of the tasks; numbered from ``begin`` on."""
     sizes = _sizes(place, files)
     today = datetime.now(timezone.utc).date().isoformat()
@@ -213,7 +215,7 @@ def _plan(place: Place, batch: _Batch, files: Sequence[str], *, attempt: int, be
     }
 
 
-def _sizes(place: Place, files: Sequence[str]) -> dict[str, int]:
+def _sizes(place: ArchiveLocation, files: Sequence[str]) -> dict[str, int]:
     found = dict(zip(files, place.files.get_file_info([place.at(file) for file in files]), strict=True))
     missing = [file for file, info in found.items() if info.type == FileType.NotFound]
     if missing:
@@ -243,7 +245,7 @@ def bins(files: Sequence[str], sizes: Mapping[str, int], limit_bytes: int) -> It
         yield held
 
 
-def _put(place: Place, batch: _Batch, target: str, sources: Sequence[str]) -> None:
+def _put(place: ArchiveLocation, batch: _Batch, target: str, sources: Sequence[str]) -> None:
     """One visible file, at once; whatever stood there before is replaced."""
     ready = sources[0]
     if len(sources) > 1:
@@ -262,7 +264,7 @@ class _Journal(NamedTuple):
     files: Sequence[str] = ()
 
 
-def _journal_of(place: Place, batch: _Batch) -> _Journal:
+def _journal_of(place: ArchiveLocation, batch: _Batch) -> _Journal:
     """Of this batch; an empty one if another, or none, was the query's last."""
     if place.files.get_file_info(place.at(batch.journal)).type == FileType.NotFound:
         return _Journal()
@@ -270,14 +272,14 @@ def _journal_of(place: Place, batch: _Batch) -> _Journal:
     return noted if noted.batch == batch.batch_id else _Journal()
 
 
-def read_json(place: Place, path: str) -> dict[str, Any]:
+def read_json(place: ArchiveLocation, path: str) -> dict[str, Any]:
     """What ``write_whole`` wrote."""
     with place.files.open_input_stream(place.at(path)) as stream:
         found: dict[str, Any] = json.loads(stream.read())
     return found
 
 
-def write_whole(place: Place, path: str, content: object) -> None:
+def write_whole(place: ArchiveLocation, path: str, content: object) -> None:
     """A small JSON file that is there as a whole, or as it was before."""
     place.files.create_dir(place.at(path.rpartition("/")[0]), recursive=True)
     fresh = place.at(f"{path}.{uuid.uuid4().hex}")
@@ -286,7 +288,7 @@ def write_whole(place: Place, path: str, content: object) -> None:
     place.files.move(fresh, place.at(path))
 
 
-def delete_file(place: Place, file: str) -> None:
+def delete_file(place: ArchiveLocation, file: str) -> None:
     """Also if it is gone already."""
     try:
         place.files.delete_file(place.at(file))
@@ -294,7 +296,7 @@ def delete_file(place: Place, file: str) -> None:
         return
 
 
-def _clear(place: Place, folder: str) -> None:
+def _clear(place: ArchiveLocation, folder: str) -> None:
     """An attempt that Spark gave up may still write there: what stays is seen by nobody."""
     try:
         place.files.delete_dir(place.at(folder))

@@ -18,7 +18,7 @@ from datetime import date, datetime, timedelta, timezone
 from pyarrow.fs import FileType
 
 from share_sink.archive.batches import bins, delete_file, read_json, write_whole
-from share_sink.archive.location import Place, place_of
+from share_sink.archive.location import ArchiveLocation, archive_location
 from share_sink.archive.parquet import merge_files
 
 TARGET_BYTES = 128 << 20
@@ -41,7 +41,7 @@ class Compacted:
 def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
     """Merge the small files of each topic's days before ``before``, all days that are over if it is not said (UTC). Who
     reads these days meanwhile may miss rows, or meet a file that is gone. ArchiveNotWritable."""
-    place = place_of(path)
+    place = archive_location(path)
     with place.named_errors():
         for note in _notes(place):
             _take_place(place, note)
@@ -56,7 +56,7 @@ def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET
     return Compacted(before=merged, after=new)
 
 
-def _bins(place: Place, before: date, target_bytes: int) -> Iterator[list[str]]:
+def _bins(place: ArchiveLocation, before: date, target_bytes: int) -> Iterator[list[str]]:
     """Files that may become one, of one topic and day."""
     kept = {file for journal in _files(place, "_journal", ".json") for file in read_json(place, journal)["files"]}
     for day in place.folders_in(""):
@@ -69,7 +69,7 @@ def _bins(place: Place, before: date, target_bytes: int) -> Iterator[list[str]]:
             yield from (group for group in bins([*sizes], sizes, target_bytes) if len(group) > 1)
 
 
-def _prepared(place: Place, sources: list[str]) -> str:
+def _prepared(place: ArchiveLocation, sources: list[str]) -> str:
     """The new file is whole, and what it takes the place of is noted. Returns the note."""
     name = uuid.uuid4().hex
     merge_files(place, sources, f"{_FOLDER}/{name}.parquet")
@@ -79,7 +79,7 @@ def _prepared(place: Place, sources: list[str]) -> str:
     return note
 
 
-def _take_place(place: Place, note: str) -> None:
+def _take_place(place: ArchiveLocation, note: str) -> None:
     """Also what was begun and is half done."""
     noted = read_json(place, note)
     if place.files.get_file_info(place.at(noted["merged"])).type != FileType.NotFound:
@@ -89,10 +89,10 @@ def _take_place(place: Place, note: str) -> None:
     delete_file(place, note)
 
 
-def _notes(place: Place) -> list[str]:
+def _notes(place: ArchiveLocation) -> list[str]:
     return _files(place, _FOLDER, ".json")
 
 
-def _files(place: Place, folder: str, suffix: str) -> list[str]:
+def _files(place: ArchiveLocation, folder: str, suffix: str) -> list[str]:
     """Files in whose name the suffix comes last: one that is just being written has another."""
     return [file for file in place.files_in(folder) if file.endswith(suffix)]

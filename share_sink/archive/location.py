@@ -26,7 +26,7 @@ _REASON_LENGTH = 300
 
 
 @dataclass(frozen=True)
-class Place:
+class ArchiveLocation:
     """A folder of a file system. Paths of its files are relative to it, with slashes."""
 
     location: str = field(repr=False)
@@ -60,14 +60,14 @@ class Place:
             raise _not_writable(self.location, error) from None
 
 
-def place_of(path: str) -> Place:
+def archive_location(path: str) -> ArchiveLocation:
     """The place that ``archive.path`` names; nothing is made there. ArchiveNotWritable, if it can't be one."""
     location = _S3.sub("s3://", path) if _URI.match(path) else os.path.abspath(path)
     try:
         files, root = FileSystem.from_uri(location)
     except (OSError, pa.ArrowException) as error:
         raise _not_writable(location, error) from None
-    return Place(location, files, root)
+    return ArchiveLocation(location, files, root)
 
 
 def shown(location: str) -> str:

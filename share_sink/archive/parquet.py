@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from share_sink.archive.location import Place
+from share_sink.archive.location import ArchiveLocation
 
 ROW_GROUP_BYTES = 16 << 20
 """So much of a file is held in memory before it is written (uncompressed)."""
@@ -56,7 +56,7 @@ def archive_rows(table: pa.Table, group_id: str) -> pa.Table:
 class RowFile:
     """A Parquet file of an archive, written in row groups of a good size. ArchiveNotWritable."""
 
-    def __init__(self, place: Place, path: str) -> None:
+    def __init__(self, place: ArchiveLocation, path: str) -> None:
         self.path = path
         self._place = place
         self._held: list[pa.Table] = []
@@ -91,7 +91,7 @@ class RowFile:
         self._held, self._held_bytes = [], 0
 
 
-def merge_files(place: Place, sources: Sequence[str], target: str) -> None:
+def merge_files(place: ArchiveLocation, sources: Sequence[str], target: str) -> None:
     """The rows of several files as one file; at most a row group of each is in memory. ArchiveNotWritable."""
     merged = RowFile(place, target)
     with place.named_errors():

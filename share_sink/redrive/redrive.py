@@ -26,7 +26,7 @@ from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, read_topic
 from share_sink.redrive.report import EXAMPLES, RedriveReport, place
 
 MAX_REDRIVES = 3
-Where = Callable[[DeadLetter], bool] | Mapping[str, str]
+RecordFilter = Callable[[DeadLetter], bool] | Mapping[str, str]
 
 _CLOSE_S = 5.0
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
@@ -41,7 +41,7 @@ _FIXED = {
 
 def redrive(
     dlq_topic: str,
-    where: Where | None = None,
+    where: RecordFilter | None = None,
     to: str | None = None,
     *,
     options: Mapping[str, str],
@@ -134,7 +134,7 @@ class _Choice:
         return ""
 
 
-def _predicate(where: Where | None) -> Callable[[DeadLetter], bool]:
+def _predicate(where: RecordFilter | None) -> Callable[[DeadLetter], bool]:
     if where is None:
         return lambda letter: True
     if callable(where):

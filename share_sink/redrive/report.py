@@ -66,5 +66,5 @@ class RedriveReport:
 
 
 def place(topic: str, partition: int, offset: int) -> str:
-    """Where a record lies, as a person reads it."""
+    """RecordFilter a record lies, as a person reads it."""
     return f"{topic}-{partition}@{offset}"

@@ -43,7 +43,7 @@ class QueryProcess:
     def start(self) -> None:
         """Start the program, in a session of its own; its log goes on."""
         command = [
-            *(sys.executable, "-m", "sharegroup.demo.leash", _PROGRAM),
+            *(sys.executable, "-m", "sharegroup.demo.parent_watch", _PROGRAM),
             *(self.name, self._bootstrap_servers, str(self.folder), str(self._workspace.payments)),
         ]
         with self.log.open("ab") as log:

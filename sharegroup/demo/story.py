@@ -17,8 +17,8 @@ from sharegroup.demo.dead_letters import TOPIC as DEAD_LETTER_TOPIC
 from sharegroup.demo.dead_letters import DeadLetters
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.errors import DemoFailed
+from sharegroup.demo.events import OrderEvents
 from sharegroup.demo.group import GROUP_ID, GroupWatch
-from sharegroup.demo.news import News
 from sharegroup.demo.orders import TOPIC, Orders, is_broken, record_of
 from sharegroup.demo.payments import Payments, times_busy
 from sharegroup.demo.processes import kill_coordinator, undisturbed
@@ -66,7 +66,7 @@ class Story:
         self._queries = tuple(Query(name, workspace, self._broker.bootstrap_servers) for name in NAMES)
         for query in self._queries:
             self._cleanup.callback(query.kill)
-        self._news = News(self._screen, self._queries, self._letters, self._payments)
+        self._news = OrderEvents(self._screen, self._queries, self._letters, self._payments)
 
     def __repr__(self) -> str:
         return f"<Story {self._broker!r} {self._orders!r}>"

@@ -24,7 +24,7 @@ class Held(NamedTuple):
     """What the log says of one record now."""
 
     state: RecordState
-    acquisition: int | None
+    plan_id: int | None
     delivery_count: int
 
 
@@ -65,23 +65,23 @@ class Audit:
 
     def _record(self, record: Record) -> None:
         if isinstance(record, PlanAcquired):
-            if record.number in self._numbers:
-                self.problems.append(f"number {record.number} is handed out twice")
-            self._numbers.add(record.number)
-            self.holders[record.number] = record.member_id
+            if record.plan_id in self._numbers:
+                self.problems.append(f"number {record.plan_id} is handed out twice")
+            self._numbers.add(record.plan_id)
+            self.holders[record.plan_id] = record.member_id
         elif isinstance(record, PlanCompleted):
-            self.completed.add(record.number)
+            self.completed.add(record.plan_id)
         elif isinstance(record, RunsChanged):
             for first, last, run in record.runs:
                 for offset in range(first, last + 1):
-                    now = Held(RecordState(run.state), run.acquisition, run.delivery_count)
+                    now = Held(RecordState(run.state), run.plan_id, run.delivery_count)
                     self._change((record.partition, offset), now)
 
     def _change(self, where: tuple[int, int], now: Held) -> None:
         before = self.records.get(where, Held(RecordState.AVAILABLE, None, 0))
         self.records[where] = now
-        if before.state == RecordState.ACQUIRED and now.state == RecordState.AVAILABLE and now.acquisition is not None:
-            self.lost_locks.add((*where, now.acquisition))  # a release, and a cut, clear the number
+        if before.state == RecordState.ACQUIRED and now.state == RecordState.AVAILABLE and now.plan_id is not None:
+            self.lost_locks.add((*where, now.plan_id))  # a release, and a cut, clear the number
         if now.state == RecordState.ARCHIVED:
             self.archived.add(where)
         if before.state in TERMINAL and now.state != before.state:
@@ -89,7 +89,7 @@ class Audit:
         if now.delivery_count < before.delivery_count:
             self.problems.append(f"{where}: its delivery count falls: {before}, {now}")
         both = before.state == now.state == RecordState.ACQUIRED
-        if both and before.acquisition != now.acquisition:
+        if both and before.plan_id != now.plan_id:
             self.problems.append(f"{where} has two holders: {before}, {now}")
         if both and before.delivery_count not in (now.delivery_count, now.delivery_count - 1):
             self.problems.append(f"{where}: {before}, {now}")
@@ -123,7 +123,7 @@ def delivered(lines: Iterable[dict[str, Any]]) -> set[tuple[int, int]]:
 
 def acked(lines: Iterable[dict[str, Any]]) -> set[int]:
     """Numbers of the plans whose completion was answered."""
-    return {int(line["number"].rpartition(".")[2]) for line in lines if line["what"] == "acked"}
+    return {int(line["plan_id"].rpartition(".")[2]) for line in lines if line["what"] == "acked"}
 
 
 def numbers_by_record(lines: Iterable[dict[str, Any]]) -> dict[tuple[int, int], set[int]]:
@@ -131,7 +131,7 @@ def numbers_by_record(lines: Iterable[dict[str, Any]]) -> dict[tuple[int, int], 
     found: dict[tuple[int, int], set[int]] = {}
     for line in lines:
         if line["what"] == "done":
-            number = int(line["number"].rpartition(".")[2])
+            number = int(line["plan_id"].rpartition(".")[2])
             for partition, first, last, _ in line["ranges"]:
                 for offset in range(first, last + 1):
                     found.setdefault((partition, offset), set()).add(number)

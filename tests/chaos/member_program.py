@@ -26,7 +26,7 @@ import msgspec
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import NextPlan, Plan, UsePlan
+from coordinator.protocol.messages import NextPlan, Plan, StartPlan
 
 FAILED_BY_NAME = 3
 WORKS_S = 1.0
@@ -58,14 +58,14 @@ class Journal:
             self._file.truncate(len(whole.encode()) + bool(whole))
 
     def add(self, what: str, number: str, **fields: Any) -> None:
-        line = {"what": what, "number": number, "at_ms": time.time_ns() // 1_000_000, **fields}
+        line = {"what": what, "plan_id": number, "at_ms": time.time_ns() // 1_000_000, **fields}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self.lines.append(line)
 
     def last(self, what: str) -> str:
-        return next((str(line["number"]) for line in reversed(self.lines) if line["what"] == what), "")
+        return next((str(line["plan_id"]) for line in reversed(self.lines) if line["what"] == what), "")
 
 
 class Member:
@@ -98,15 +98,15 @@ class Member:
             if start and start != self.journal.last("acked"):
                 self.journal.add("acked", start)
             plan: Plan = reply.plan
-            if plan.number:
-                self.journal.add("plan", plan.number)
-                self.process(plan.number)
-                start = plan.number
+            if plan.plan_id:
+                self.journal.add("plan", plan.plan_id)
+                self.process(plan.plan_id)
+                start = plan.plan_id
             elif self.stop.exists():
                 return
 
     def process(self, number: str) -> None:
-        used = self.session.call(UsePlan, number=number, fail_on_data_loss=False)
+        used = self.session.call(StartPlan, plan_id=number, fail_on_data_loss=False)
         threading.Event().wait(random.uniform(0.0, WORKS_S))
         records = [(p.partition, *each) for p in used.plan.partitions for each in p.ranges]
         self.journal.add("done", number, ranges=records)

@@ -8,7 +8,7 @@ import pytest
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka.kafka_store import TRANSACTION_BYTES
-from coordinator.service.stores.store import StoreDoubtful, StoreRefused
+from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.state_topics import Hosts, state_topic, taken
 from tests.support.waiting import wait_until
@@ -80,10 +80,10 @@ class Member:
         wait_until(self._loaded, what="the group is loaded")
 
     def append(self, data):
-        """Whether it was answered; after a failure the group is loaded again, as the shard does."""
+        """Whether it was answered; after a failure the group is loaded again, as the runtime does."""
         try:
             self.store.append({"billing": [data]})
-        except (StoreRefused, StoreDoubtful, ShareGroupError):
+        except (StoreRefused, StoreOutcomeUnknown, ShareGroupError):
             self._loaded()
             return False
         self.answered.append(data)

@@ -9,7 +9,7 @@ from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import OutageTooLong
-from coordinator.protocol.messages import NextPlan, UsePlan
+from coordinator.protocol.messages import NextPlan, StartPlan
 from coordinator.protocol.values import AcquiredRange
 from share_source import consumers
 from share_source.offset_ranges import PartitionRanges
@@ -82,7 +82,7 @@ def test_queries_ride_out_an_outage_longer_than_their_sessions_and_keep_their_ba
     where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
     first, second = query("m1", where), query("m2", where)
     plan = take(first)
-    first.call(UsePlan, number=plan.number)
+    first.call(StartPlan, plan_id=plan.plan_id)
     kafka.proxy.cut(silent=silent)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(take, second, most=100)  # more than is known of the log's end
@@ -90,7 +90,7 @@ def test_queries_ride_out_an_outage_longer_than_their_sessions_and_keep_their_ba
         assert not asked.done()
         kafka.proxy.heal()
         assert held(asked.result(120)) == [(10, 29)]
-    assert not take(first, plan.number).number
+    assert not take(first, plan.plan_id).plan_id
     lines = [record.getMessage() for record in caplog.records]
     assert sum("no answer for" in line for line in lines) in (1, 2), lines
     wait_until(lambda: outage_of(first).lasts_s == outage_of(second).lasts_s == 0, what="it is over for both")
@@ -105,7 +105,7 @@ def test_a_query_that_joins_a_running_coordinator_has_its_own_patience(kafka, qu
     plan = take(patient)
     kafka.proxy.cut()
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(take, patient, plan.number)
+        asked = thread.submit(take, patient, plan.plan_id)
         with pytest.raises(OutageTooLong) as raised:
             take(hasty)
         assert not asked.done()
@@ -118,11 +118,11 @@ def test_a_query_that_joins_a_running_coordinator_has_its_own_patience(kafka, qu
 def test_a_coordinator_that_dies_during_an_outage_is_started_again_when_it_is_over(kafka, query, runtime):
     session = query("m1")
     plan = take(session)
-    session.call(UsePlan, number=plan.number)
+    session.call(StartPlan, plan_id=plan.plan_id)
     kafka.proxy.cut()
     on_demand._children[-1].kill()
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(take, session, plan.number)
+        asked = thread.submit(take, session, plan.plan_id)
         wait_until(lambda: outage_of(session).lasts_s > SESSION_S, what="the outage has lasted")
         assert not asked.done()
         kafka.proxy.heal()

@@ -1,4 +1,4 @@
-"""The dead letter office on a real broker: what nobody else wrote is written, once it can be, and never lost."""
+"""The dead letter dispatcher on a real broker: what nobody else wrote is written, once it can be, and never lost."""
 
 import contextlib
 import threading
@@ -9,7 +9,7 @@ from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.record_format import Origin
-from coordinator.dead_letters.source_records import Originals
+from coordinator.dead_letters.source_records import SourceRecordReader
 from coordinator.protocol.errors import DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat
 from coordinator.protocol.values import AcknowledgeType
@@ -73,7 +73,7 @@ def test_rejected_records_lie_in_the_queue_as_they_were(kafka, topic, rejecting,
         assert each.headers()[:2] == headers
         assert each.partition() == source % 2
         assert said(each) == ("rejected", "Offset rejected by client.")
-    wait_until(group.coordinator.office.may_rest, what="nothing is left to do")  # the pass ends after its filing
+    wait_until(group.coordinator.dispatcher.may_rest, what="nothing is left to do")  # the pass ends after its filing
 
 
 def test_the_delivery_limit_says_so(kafka, topic, rejecting, dlq):
@@ -159,14 +159,14 @@ def test_a_topic_made_anew_gives_no_letter_another_records_content(kafka, topic,
 
 
 def hold_desks(monkeypatch):
-    """No desk is worked at before the event that is returned is set."""
-    go, work = threading.Event(), group_worker.Desk.work
+    """No worker is worked at before the event that is returned is set."""
+    go, work = threading.Event(), group_worker.GroupWorker.work
 
-    def after_go(desk):
+    def after_go(worker):
         assert go.wait(240)
-        return work(desk)
+        return work(worker)
 
-    monkeypatch.setattr(group_worker.Desk, "work", after_go)
+    monkeypatch.setattr(group_worker.GroupWorker, "work", after_go)
     return go
 
 
@@ -182,7 +182,7 @@ def test_a_queue_that_went_missing_holds_its_letters_until_it_is_back(kafka, top
     group.reject_all(2)
 
     # A person has to act: the coordinator may leave meanwhile, and the records stay.
-    wait_until(group.coordinator.office.may_rest, what="the group is known to be blocked")
+    wait_until(group.coordinator.dispatcher.may_rest, what="the group is known to be blocked")
     assert (group.archiving(), group.archived()) == (2, 0)
     kafka.produce(orders, ["c"])
     assert wait_until(group.acquire) == 1  # the partition goes on
@@ -226,7 +226,7 @@ def test_a_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejecting,
 
     wait_until(lambda: group.archiving() == 1, what="the others are filed")
     assert sorted(m.value() for m in read_all(kafka, compacted)) == [b"a", b"b"]
-    wait_until(group.coordinator.office.may_rest, what="the group is known to be blocked")
+    wait_until(group.coordinator.dispatcher.may_rest, what="the group is known to be blocked")
 
 
 def test_another_queue_takes_what_waits_when_the_config_is_changed(kafka, topic, rejecting, unique, dlq, soon):
@@ -235,7 +235,7 @@ def test_another_queue_takes_what_waits_when_the_config_is_changed(kafka, topic,
     group = rejecting(orders, dlq_topic_name=queue)
     kafka.delete_topic(queue)
     group.reject_all(1)
-    wait_until(group.coordinator.office.may_rest)
+    wait_until(group.coordinator.dispatcher.may_rest)
 
     group.start(dlq_topic_name=dlq)
 
@@ -249,7 +249,7 @@ def test_without_a_queue_what_waits_is_archived(kafka, topic, rejecting, unique,
     group = rejecting(orders, dlq_topic_name=queue)
     kafka.delete_topic(queue)
     group.reject_all(1)
-    wait_until(group.coordinator.office.may_rest)
+    wait_until(group.coordinator.dispatcher.may_rest)
 
     group.start(dlq_topic_name="")
 
@@ -264,8 +264,8 @@ def test_while_the_brokers_are_away_nothing_is_lost_and_the_coordinator_stays(ka
     kafka.proxy.cut()
     try:
         group.acknowledge()
-        wait_until(lambda: any(p.desk.attempts for p in list(group.coordinator.office._places.values())))
-        assert not group.coordinator.office.may_rest()
+        wait_until(lambda: any(p.worker.attempts for p in list(group.coordinator.dispatcher._slots.values())))
+        assert not group.coordinator.dispatcher.may_rest()
     finally:
         kafka.proxy.heal()
 
@@ -282,7 +282,7 @@ def test_the_next_coordinator_writes_what_waits(kafka, topic, rejecting, unique,
     group = rejecting(orders, dlq_topic_name=queue)
     kafka.delete_topic(queue)
     group.reject_all(2)
-    wait_until(group.coordinator.office.may_rest)
+    wait_until(group.coordinator.dispatcher.may_rest)
     group.stop()
 
     kafka.create_topic(queue)
@@ -385,7 +385,7 @@ def test_letters_that_the_principal_may_not_write_any_more_are_held(guarded, uni
         assert wait_until(group.acquire) == 1
         revoke(guarded, acls)
         group.acknowledge()
-        wait_until(group.coordinator.office.may_rest, what="the group is known to be blocked")
+        wait_until(group.coordinator.dispatcher.may_rest, what="the group is known to be blocked")
         assert group.archiving() == 1
 
         grant(guarded, ResourceType.TOPIC, queue, "DESCRIBE", "WRITE")
@@ -434,5 +434,5 @@ def test_a_cluster_without_topic_ids_has_dead_letters_too(embedded, unique, tmp_
         group.wait_filed(10)
     finally:
         group.stop()
-    with contextlib.closing(Originals(embedded.bootstrap_servers, {})) as letters:
+    with contextlib.closing(SourceRecordReader(embedded.bootstrap_servers, {})) as letters:
         assert [letter.value for letter in letters.read(queue, 3, list(range(10)))] == [b"%d" % n for n in range(10)]

@@ -11,7 +11,7 @@ from coordinator.client import connection, on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Connection, Unreachable
 from coordinator.client.session import MemberSession, heartbeat_timeout_s
-from coordinator.protocol.messages import DescribeGroup, Joined, NextPlan, StageOutcomes, UsePlan
+from coordinator.protocol.messages import DescribeGroup, Joined, NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.wire import Endpoint
 from tests.support.standalone import StandaloneProcess
 from tests.support.stopped_process import stop_process
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 RECORDS = 100
 WHO = {"group_id": "billing", "member_id": "m1", "member_epoch": 1}
-CALLS = [NextPlan(**WHO, start=""), UsePlan(**WHO, number="i.1"), StageOutcomes(group_id="billing", partitions=())]
+CALLS = [NextPlan(**WHO, start=""), StartPlan(**WHO, plan_id="i.1"), StageOutcomes(group_id="billing", partitions=())]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_after_the_takeover_of_a_hung_coordinator_the_first_query_keeps_its_sess
         runtime.add(hung)
         first = stack.enter_context(contextlib.closing(MemberSession(clients[0], group, "m1", **options)))
         plan = first.call(NextPlan, start="").plan
-        first.call(UsePlan, number=plan.number)
+        first.call(StartPlan, plan_id=plan.plan_id)
         stop_process(hung)
         clients.append(CoordinatorClient.connect(kafka.bootstrap))
         stack.callback(clients[1].close)
@@ -74,8 +74,8 @@ def test_after_the_takeover_of_a_hung_coordinator_the_first_query_keeps_its_sess
         assert clients[1].endpoint_pid != hung
         second = stack.enter_context(contextlib.closing(MemberSession(clients[1], group, "m2", **options)))
         for _ in range(3):  # three sessions long
-            assert second.call(NextPlan, start="", wait_ms=session_ms).plan.number == ""
-        assert first.call(NextPlan, start=plan.number).plan.number == ""
+            assert second.call(NextPlan, start="", wait_ms=session_ms).plan.plan_id == ""
+        assert first.call(NextPlan, start=plan.plan_id).plan.plan_id == ""
         (partition,) = clients[1].call(DescribeGroup(group_id=group)).partitions
         assert (partition.start_offset, partition.lag) == (RECORDS, 0)
 
@@ -102,16 +102,16 @@ def test_a_coordinator_of_a_fleet_that_is_stopped_for_a_session_ends_nobody_s(ka
             stack.enter_context(contextlib.closing(MemberSession(client, group, m, **options))) for m in "12"
         )
         plan = first.call(NextPlan, start="").plan
-        first.call(UsePlan, number=plan.number)
+        first.call(StartPlan, plan_id=plan.plan_id)
         alone.pause()
         with ThreadPoolExecutor(1) as thread:
             asked = thread.submit(second.call, NextPlan, start="", wait_ms=1_000)
             with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
                 psutil.Process(alone.process.pid).wait(8)
             alone.resume()
-            assert asked.result().plan.number == ""
-        assert second.call(NextPlan, start="").plan.number == ""
-        assert first.call(NextPlan, start=plan.number).plan.number == ""
+            assert asked.result().plan.plan_id == ""
+        assert second.call(NextPlan, start="").plan.plan_id == ""
+        assert first.call(NextPlan, start=plan.plan_id).plan.plan_id == ""
         (partition,) = client.call(DescribeGroup(group_id=group)).partitions
         assert (partition.start_offset, partition.lag) == (RECORDS, 0)
 

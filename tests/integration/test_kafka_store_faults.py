@@ -14,10 +14,10 @@ from coordinator.core.commands import CreateGroup
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
-from coordinator.service.runtime.event_loop import Engine
-from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.runtime import CoordinatorRuntime, one
 from coordinator.service.stores.kafka.group_writer import GroupWriter
-from coordinator.service.stores.store import StoreDoubtful, StoreRefused
+from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import (
     GroupRecordKey,
@@ -72,23 +72,23 @@ def test_an_append_while_the_broker_hangs_is_in_doubt_and_the_next_load_has_all_
     taken(store)
     store.append({"billing": [b"a"]})
     hang()
-    with pytest.raises((StoreDoubtful, StoreRefused)) as raised:
+    with pytest.raises((StoreOutcomeUnknown, StoreRefused)) as raised:
         store.append({"billing": [b"b", b"c"]})
     hang.end()
     found = taken(store)
     assert found in ([b"a"], [b"a", b"b", b"c"])
-    assert isinstance(raised.value, StoreDoubtful) or found == [b"a"]
+    assert isinstance(raised.value, StoreOutcomeUnknown) or found == [b"a"]
     store.append({"billing": [b"d"]})
     assert taken(open_at()) == [*found, b"d"]
 
 
 def test_members_are_told_to_ask_again_and_the_group_comes_back_by_itself(open_at, hang):
-    engine = Engine(Shard(open_at()))
+    event_loop = EventLoop(CoordinatorRuntime(open_at()))
     group_id = f"group-{uuid.uuid4().hex[:8]}"
     join = JoinGroup(group_id=group_id, member_id="m1", process_id="p1")
 
     def ask(command, **how):
-        return engine.call(group_id, one(command), **how)
+        return event_loop.call(group_id, one(command), **how)
 
     def ask_until_answered(command, **how):
         """As clients and queries do: what was begun while the broker hung may fail a little later, and a busy one may
@@ -110,7 +110,7 @@ def test_members_are_told_to_ask_again_and_the_group_comes_back_by_itself(open_a
         described = ask_until_answered(DescribeGroup(group_id=group_id))
         assert [member.member_id for member in described.members] == ["m1"]
     finally:
-        engine.close()
+        event_loop.close()
 
 
 DIES_IN_MID_WRITE = """

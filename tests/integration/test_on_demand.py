@@ -28,7 +28,7 @@ from coordinator.protocol.errors import (
     StateStoreTooNew,
     UnsafeDirectory,
 )
-from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, UsePlan
+from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, StartPlan
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.coordinator_process import has_ended, kill
 from tests.support.stopped_process import stop_process
@@ -159,8 +159,8 @@ def test_after_a_kill_the_next_call_goes_on_with_the_state_kept(connect, join):
 def test_a_call_that_waits_when_it_is_killed_is_answered(connect, join, orders, embedded):
     client = connect()
     session = join(client)
-    number = session.call(NextPlan).plan.number
-    session.call(UsePlan, number=number)
+    number = session.call(NextPlan).plan.plan_id
+    session.call(StartPlan, plan_id=number)
     answers = []
     thread = threading.Thread(target=lambda: answers.append(session.call(NextPlan, start=number, wait_ms=20_000)))
     thread.start()
@@ -190,10 +190,10 @@ def test_killed_at_any_time_each_record_is_completed_in_exactly_one_plan(connect
     killer.start()
     while True:
         plan = session.call(NextPlan, start=number, max_records=4).plan
-        if not plan.number:
+        if not plan.plan_id:
             break
-        session.call(UsePlan, number=plan.number)
-        number = plan.number
+        session.call(StartPlan, plan_id=plan.plan_id)
+        number = plan.plan_id
         done += [(p.partition, o) for p in plan.partitions for r in p.ranges for o in range(r.first, r.last + 1)]
     finished.set()
     killer.join()
@@ -225,7 +225,7 @@ def test_a_coordinator_that_is_stopped_for_longer_than_a_session_ends_no_session
     configs = {"share.session.timeout.ms": "4000"}
     first, second = join(connect(), configs=configs), join(connect(), "m2", configs=configs)
     plan = first.call(NextPlan).plan
-    first.call(UsePlan, number=plan.number)
+    first.call(StartPlan, plan_id=plan.plan_id)
     coordinator = psutil.Process(connect().endpoint_pid)
     stop_process(coordinator.pid)
     with ThreadPoolExecutor(1) as thread:
@@ -233,9 +233,9 @@ def test_a_coordinator_that_is_stopped_for_longer_than_a_session_ends_no_session
         with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
             coordinator.wait(5)
         coordinator.send_signal(signal.SIGCONT)
-        assert asked.result().plan.number == ""
-    assert second.call(NextPlan).plan.number == ""
-    assert first.call(NextPlan, start=plan.number).plan.number == ""
+        assert asked.result().plan.plan_id == ""
+    assert second.call(NextPlan).plan.plan_id == ""
+    assert first.call(NextPlan, start=plan.plan_id).plan.plan_id == ""
     assert connect().call(DescribeGroup(group_id="billing")).partitions[0].start_offset == RECORDS // 4
     assert connect().endpoint_pid == coordinator.pid
 
@@ -358,7 +358,7 @@ def test_heartbeats_keep_a_session_alive(connect, join):
     session = join(client, configs={"share.session.timeout.ms": "4500"})
     plan = session.call(NextPlan)
     # The other member waits for more than one session timeout, and gets nothing.
-    assert join(client, "m2").call(NextPlan, wait_ms=5_000).plan.number == ""
+    assert join(client, "m2").call(NextPlan, wait_ms=5_000).plan.plan_id == ""
     assert session.call(NextPlan) == plan
 
 
@@ -368,7 +368,7 @@ def test_a_session_that_lapsed_comes_back_under_its_epoch(connect, join):
     session = join(client, configs=configs)
     session._closed.set()  # its heartbeats have stopped, as in a process that hangs
     wait_until(lambda: client.call(DescribeGroup(group_id="billing")).state == "EMPTY", what="it lapsed")
-    assert session.call(NextPlan).plan.number
+    assert session.call(NextPlan).plan.plan_id
     assert session.member_epoch == 1
 
 
@@ -382,4 +382,4 @@ def test_a_fenced_session_fails_by_name_and_never_comes_back(connect, join):
         with pytest.raises(FencedMemberEpoch, match="another process joined with the same checkpoint"):
             first.call(NextPlan)
     wait_until(lambda: not first._thread.is_alive(), what="its heartbeats have stopped")
-    assert second.call(NextPlan).plan.number
+    assert second.call(NextPlan).plan.plan_id

@@ -8,7 +8,7 @@ from coordinator.core.commands import CreateGroup
 from coordinator.core.records import GroupCreated, encode_records
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
-from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime, one
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
@@ -146,12 +146,12 @@ def test_a_group_that_was_asked_for_and_never_made_holds_nothing_back(open_at, p
 
 def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, prune, topic):
     store, other = open_at("one"), open_at("two")
-    shard = Shard(store)
+    runtime = CoordinatorRuntime(store)
     group_id, foreign = f"quiet-{uuid.uuid4().hex[:8]}", "foreign"
 
     def step(script, claim=True):
-        answer = shard.submit(group_id, script, claim=claim)
-        shard.step(1_000_000)
+        answer = runtime.submit(group_id, script, claim=claim)
+        runtime.step(1_000_000)
         return answer.result(0)
 
     step(one(CreateGroup(incarnation="i", topic_ids=True)))
@@ -163,13 +163,13 @@ def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, pr
     other.replace_with_snapshot("busy", [b"s"])
     prune(store)
     assert store.holding_back == {group_id, foreign}
-    shard.step(1_000_001)
+    runtime.step(1_000_001)
     assert store.holding_back == {foreign}, "it is served elsewhere, and is not this process's to write"
     assert needed(store, group_id) > before + FAR_BACK
     assert prune(store) <= needed(other, foreign)
     other.replace_with_snapshot(foreign, [b"y"])
     assert prune(store) == needed(other, "busy")
-    assert shard.groups[group_id].exists
+    assert runtime.groups[group_id].exists
     assert as_loaded(open_at("one").peek(group_id))
 
 
@@ -180,11 +180,11 @@ def test_a_fleet_s_owner_wakes_a_group_that_nobody_asks_for(open_at, prune):
     taken(store, "busy")
     store.append({"busy": [b"%d" % number for number in range(FAR_BACK)]})
     store.replace_with_snapshot("busy", [b"s"])
-    shard = Shard(store)
+    runtime = CoordinatorRuntime(store)
 
     def load(group_id):
-        answer = shard.submit(group_id, only_load)
-        shard.step(1_000_000)
+        answer = runtime.submit(group_id, only_load)
+        runtime.step(1_000_000)
         return answer.result(0)
 
     def only_load(group):

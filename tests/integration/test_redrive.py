@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.client.option_errors import MissingOption, RefusedOption
-from coordinator.dead_letters.record_format import Disposition, Letter, Origin, letter
+from coordinator.dead_letters.record_format import DeadLetterRecord, Disposition, Origin, letter
 from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, UnknownTopic
 from share_sink import redrive
 from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
@@ -33,13 +33,13 @@ class World:
         self.orders, self.dlq = topic("orders", 2), topic("dlq", 2)
         self.options = {"kafka.bootstrap.servers": kafka.bootstrap}
 
-    def dead(self, offset: int, *, partition: int = 0, of: str = "", **more) -> Letter:
+    def dead(self, offset: int, *, partition: int = 0, of: str = "", **more) -> DeadLetterRecord:
         """The letter of a record, with which it came."""
         said = {"message": REASON, "key": b"k%d" % offset, "value": b"v%d" % offset, **more}
         group, disposition = said.pop("group", "billing"), said.pop("disposition", Disposition.REJECTED)
         return letter(Origin(of or self.orders, partition, offset, group, said.pop("count", 1)), disposition, **said)
 
-    def put(self, *letters: Letter, partition: int = 0) -> None:
+    def put(self, *letters: DeadLetterRecord, partition: int = 0) -> None:
         for each in letters:
             self.kafka.produce(self.dlq, [each.value], keys=[each.key], partition=partition, headers=[*each.headers])
 
@@ -140,7 +140,7 @@ def test_what_is_no_dead_letter_is_left_and_named(world):
     world.kafka.produce(world.dlq, ["a stranger"], partition=1)
     broken = world.dead(2)
     headers = [(name, b"x" if name.endswith(".offset") else value) for name, value in broken.headers]
-    world.put(world.dead(1), Letter(broken.origin, b"k", b"v", tuple(headers)))
+    world.put(world.dead(1), DeadLetterRecord(broken.origin, b"k", b"v", tuple(headers)))
     report = world.redrive()
     assert (report.read, report.sent, report.not_dead_letters) == (3, 1, 2)
     assert sorted(report.examples["not_dead_letters"]) == [f"{world.dlq}-0@1", f"{world.dlq}-1@0"]

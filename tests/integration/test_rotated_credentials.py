@@ -11,9 +11,9 @@ from confluent_kafka.admin import ResourceType
 from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.dead_letters.source_records import Originals
+from coordinator.dead_letters.source_records import SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
-from coordinator.protocol.messages import Heartbeat, NextPlan, UsePlan
+from coordinator.protocol.messages import Heartbeat, NextPlan, StartPlan
 from coordinator.protocol.values import AcquiredRange
 from share_source import range_reader
 from share_source.offset_ranges import PartitionRanges
@@ -92,10 +92,10 @@ def test_after_a_rotation_the_query_that_has_the_new_password_goes_on_with_its_b
     old = query(alice.now, where)
     old_coordinator = psutil.Process(old._client.endpoint_pid)
     plan = old.call(NextPlan, max_records=10).plan
-    old.call(UsePlan, number=plan.number)
+    old.call(StartPlan, plan_id=plan.plan_id)
     new = query(alice.rotate(), where)
-    assert held(new.call(UsePlan, number=plan.number).plan) == [(0, 9)]
-    assert held(new.call(NextPlan, start=plan.number, max_records=100).plan) == [(10, 19)]
+    assert held(new.call(StartPlan, plan_id=plan.plan_id).plan) == [(0, 9)]
+    assert held(new.call(NextPlan, start=plan.plan_id, max_records=100).plan) == [(10, 19)]
     assert new._client.endpoint_pid != old_coordinator.pid
     wait_until(lambda: has_ended(old_coordinator), what="the old coordinator has left")
     (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
@@ -124,7 +124,7 @@ def test_a_dead_letter_s_original_that_no_broker_gives_for_now_is_not_taken_for_
     """Else its letter would be written without its record, which the log still has."""
     topic = alice.broker.create_topic()
     alice.broker.produce(topic, [b"x"])
-    refused = Originals(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, stall_s=1.0)
+    refused = SourceRecordReader(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, stall_s=1.0)
     with contextlib.closing(refused), pytest.raises(BrokerNotReachable):
         list(refused.read(topic, 0, [0]))
 

@@ -55,11 +55,11 @@ def test_while_the_queues_broker_is_away_the_source_flows_on_and_nothing_is_lost
 
     group.reject_all(RECORDS)
     wait_until(
-        lambda: any(p.desk.attempts >= 2 for p in list(group.coordinator.office._places.values())),
+        lambda: any(p.worker.attempts >= 2 for p in list(group.coordinator.dispatcher._slots.values())),
         what="it was tried again",
     )
     assert (group.archiving(), group.archived()) == (RECORDS, 0)
-    assert not group.coordinator.office.may_rest()
+    assert not group.coordinator.dispatcher.may_rest()
 
     first.produce(orders, ["later"] * 10)
     assert wait_until(group.acquire) == 10
@@ -76,7 +76,7 @@ def test_while_the_queues_broker_is_away_the_source_flows_on_and_nothing_is_lost
 
 
 def test_one_partition_of_the_queue_that_is_away_holds_up_no_other(first, second, unique, open_group, soon):
-    """Letters of source partition 0 go to the broker that is away, those of partition 1 to the other."""
+    """DeadLetterBuilder of source partition 0 go to the broker that is away, those of partition 1 to the other."""
     queue = first.create_topic(unique("dlq"), nodes=[2, 1])
     orders = first.create_topic(unique("orders"), 2, node=1)
     for partition in (0, 1):

@@ -8,7 +8,7 @@ import pytest
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import BrokerNotReachable, UnknownTopic
-from coordinator.protocol.messages import LatestOffsets, NextPlan, UsePlan
+from coordinator.protocol.messages import LatestOffsets, NextPlan, StartPlan
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster
 from tests.support.waiting import wait_until
 
@@ -81,14 +81,14 @@ def test_a_plan_goes_its_way(join, kafka, topic):
     session = join(name)
     plan = session.call(NextPlan, max_records=4).plan
     assert plan.partitions[0].topic_id == kafka.topic_id(name)
-    assert session.call(UsePlan, number=plan.number).plan == plan
-    assert held(session.call(NextPlan, start=plan.number).plan) == {0: [(4, 9)]}
+    assert session.call(StartPlan, plan_id=plan.plan_id).plan == plan
+    assert held(session.call(NextPlan, start=plan.plan_id).plan) == {0: [(4, 9)]}
 
 
 def test_a_waiting_member_gets_what_is_produced(join, kafka, topic):
     name = topic()
     session = join(name, starting_offsets="latest")
-    assert session.call(NextPlan, wait_ms=50).plan.number == ""
+    assert session.call(NextPlan, wait_ms=50).plan.plan_id == ""
     kafka.produce(name, [b"x"] * 3)
     assert held(session.call(NextPlan, wait_ms=20_000).plan) == {0: [(0, 2)]}
 
@@ -109,9 +109,9 @@ def test_a_topic_that_is_deleted_and_made_anew(join, kafka, topic):
     kafka.delete_topic(name)
     kafka.create_topic(name)
     kafka.produce(name, [b"y"] * 3)
-    reply = session.call(UsePlan, number=plan.number, fail_on_data_loss=False)
+    reply = session.call(StartPlan, plan_id=plan.plan_id, fail_on_data_loss=False)
     assert [(left.first, left.last) for left in reply.data_loss] == [(0, 9)]
-    following = session.call(NextPlan, start=plan.number, wait_ms=20_000).plan
+    following = session.call(NextPlan, start=plan.plan_id, wait_ms=20_000).plan
     assert held(following) == {0: [(0, 2)]}
     assert following.partitions[0].topic_id == kafka.topic_id(name)
 
@@ -121,14 +121,14 @@ def test_what_a_deleted_topic_had_is_told_though_there_is_nothing_left_to_read(j
     kafka.produce(name, [b"x"] * 10)
     session = join(name)
     plan = session.call(NextPlan, max_records=4).plan
-    session.call(UsePlan, number=plan.number)
+    session.call(StartPlan, plan_id=plan.plan_id)
     kafka.delete_topic(name)
 
     def told():
-        return session.call(NextPlan, start=plan.number, wait_ms=1_000).plan
+        return session.call(NextPlan, start=plan.plan_id, wait_ms=1_000).plan
 
-    following = wait_until(lambda: (found := told()).number and found, what="the topic is found to be gone")
-    assert [(out.first, out.last) for out in session.call(UsePlan, number=following.number).data_loss] == [(4, 9)]
+    following = wait_until(lambda: (found := told()).plan_id and found, what="the topic is found to be gone")
+    assert [(out.first, out.last) for out in session.call(StartPlan, plan_id=following.plan_id).data_loss] == [(4, 9)]
 
 
 def test_a_topic_that_does_not_exist_is_named(join, kafka):

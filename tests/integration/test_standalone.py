@@ -350,7 +350,7 @@ def test_told_to_end_it_lets_its_state_go_and_clients_find_the_next(own, tmp_pat
         assert [line["message"] for line in first.lines()][-2:] == ["leaving: told to", "left"]
         SqliteStore(Path(tmp_path / "state.db")).close()
         own(**{"share.coordinator.listener": first.endpoint}).wait_ready()
-        assert session.call(NextPlan).plan.number == ""
+        assert session.call(NextPlan).plan.plan_id == ""
         session.close()
 
 

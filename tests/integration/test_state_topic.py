@@ -15,7 +15,7 @@ from coordinator.protocol.messages import (
     DescribeGroup,
     NextPlan,
     PartitionAcks,
-    UsePlan,
+    StartPlan,
 )
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.state_log.placement import state_partition_of
@@ -102,10 +102,10 @@ def test_kafkas_formatter_prints_the_state_topic_and_its_final_state_is_the_grou
     query = join(name, "q1")
 
     first = query.call(NextPlan, max_records=14).plan
-    query.call(UsePlan, number=first.number)
+    query.call(StartPlan, plan_id=first.plan_id)
     held = [
         (p.partition, r.first, r.last)
-        for p in query.call(NextPlan, start=first.number, max_records=9).plan.partitions
+        for p in query.call(NextPlan, start=first.plan_id, max_records=9).plan.partitions
         for r in p.ranges
     ]
     taken = acquired(consumer, 12)

@@ -9,10 +9,10 @@ from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import ForeignPlan, GroupIdNotFound, StateTopicMissing
-from coordinator.protocol.messages import DescribeGroup, NextPlan, UsePlan
-from coordinator.service.stores.kafka.placing import prepared
+from coordinator.protocol.messages import DescribeGroup, NextPlan, StartPlan
+from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
-from coordinator.service.stores.store import StoreDoubtful
+from coordinator.service.stores.store import StoreOutcomeUnknown
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_log import read_all
 from tests.support.standalone import StandaloneProcess, wait_shared
@@ -78,9 +78,9 @@ class Query:
         self.client, self.group_id = client, group_id
         self.session = self.joined("m1")
         done = self.session.call(NextPlan, max_records=10).plan
-        self.session.call(UsePlan, number=done.number)
-        self.plan = self.session.call(NextPlan, start=done.number, max_records=10).plan.number
-        self.session.call(UsePlan, number=self.plan)
+        self.session.call(StartPlan, plan_id=done.plan_id)
+        self.plan = self.session.call(NextPlan, start=done.plan_id, max_records=10).plan.plan_id
+        self.session.call(StartPlan, plan_id=self.plan)
 
     def joined(self, member_id):
         return MemberSession(self.client, self.group_id, member_id, topics=(self.topic,), starting_offsets="earliest")
@@ -139,7 +139,7 @@ def test_nothing_is_written_from_memory_into_a_topic_that_was_made_anew(first):
         def refused():
             try:
                 store.append({"billing": [b"b"]})
-            except StoreDoubtful:
+            except StoreOutcomeUnknown:
                 return True
 
         wait_until(refused, what="the producer has met the new topic")

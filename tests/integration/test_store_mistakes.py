@@ -12,14 +12,14 @@ import pytest
 from coordinator.core.commands import CreateGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupTakenOver, StateRecordUnreadable
 from coordinator.protocol.messages import DescribeGroup, OpenSink
-from coordinator.service.runtime.event_loop import Engine
-from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.runtime import CoordinatorRuntime, one
 from coordinator.service.sinks import open_sink
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestTaker
-from coordinator.service.stores.store import StoreDoubtful, StoreFenced
+from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
 from tests.support.fake_cluster import FakeCluster
 from tests.support.state_topics import Hosts, in_mid_write, state_topic, taken
 
@@ -54,7 +54,7 @@ def the_newest_taker_wins(hosts: Hosts) -> None:
 
 def a_sink_takes_no_group_back(hosts: Hosts) -> None:
     """Design §1: "never takes it back by itself" goes for the sinks of a query that runs, too, whatever they set."""
-    old, new = Engine(Shard(hosts("one"))), Engine(Shard(hosts("two")))
+    old, new = EventLoop(CoordinatorRuntime(hosts("one"))), EventLoop(CoordinatorRuntime(hosts("two")))
     sink = OpenSink(group_id="billing", configs={"errors.deadletterqueue.max.reject.ratio": "0.5"})
     try:
         old.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
@@ -137,8 +137,8 @@ def take_it_back_by_itself(patch: Patch) -> None:
 
 
 def let_sinks_take_groups(patch: Patch) -> None:
-    right = Engine.call
-    patch.setattr(Engine, "call", lambda self, group_id, script, **how: right(self, group_id, script, claim=True))
+    right = EventLoop.call
+    patch.setattr(EventLoop, "call", lambda self, group_id, script, **how: right(self, group_id, script, claim=True))
 
 
 def do_not_say_who_owns_it(patch: Patch) -> None:
@@ -182,6 +182,6 @@ MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Hosts], None]]] = [
 @pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda each: each.__name__)
 def test_the_mistake_is_found(mistake, scenario, open_at, monkeypatch):
     mistake(monkeypatch)
-    found = (AssertionError, pytest.fail.Exception, StateRecordUnreadable, StoreDoubtful, CoordinatorNotAvailable)
+    found = (AssertionError, pytest.fail.Exception, StateRecordUnreadable, StoreOutcomeUnknown, CoordinatorNotAvailable)
     with pytest.raises(found):
         scenario(open_at)

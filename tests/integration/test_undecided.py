@@ -7,11 +7,11 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.protocol.messages import NextPlan, StageOutcomes, UsePlan
+from coordinator.protocol.messages import NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.brokers.undecided import UndecidedLook, UndecidedLooks
-from coordinator.service.runtime.transactions import Held
+from coordinator.service.brokers.undecided_gaps import UndecidedLook, UndecidedLooks
+from coordinator.service.runtime.transactions import LogRange
 
 pytestmark = pytest.mark.broker
 
@@ -27,7 +27,7 @@ def test_a_log_is_read_by_parts_that_go_on_from_each_other(kafka, topic):
     for _ in range(3):
         kafka.produce_transaction(name, [b"x"] * 4)  # and a marker, at 4, 9 and 14
     looks = UndecidedLooks(KafkaCluster(kafka.bootstrap, {}, 15_000), call_s=0.0)
-    ranges = (Held(name, "id", 0, 0, 9), Held(name, "id", 0, 11, 14))
+    ranges = (LogRange(name, "id", 0, 0, 9), LogRange(name, "id", 0, 11, 14))
     reached = []
     while not reached or reached[-1] < 14:
         look = looks.go_on(ASKED, ranges, read_committed=False)
@@ -55,14 +55,14 @@ def test_a_batch_whose_undecided_records_take_longer_to_read_than_a_call_may_las
         starting_offsets="earliest",
     )
     plan = session.call(NextPlan, max_records=None).plan
-    session.call(UsePlan, number=plan.number)
+    session.call(StartPlan, plan_id=plan.plan_id)
     rows = pa.table([[name], [0], [0], [0], [1], [1], [None], [False], [None]], schema=SCHEMA)
     client.call_with_rows(StageOutcomes(group_id=group, query_id="q", batch_id=0, rows=1), rows)
     slow = ("--bootstrap-server", kafka.bootstrap, "--alter", "--entity-type", "clients", "--entity-name", "sharegroup")
     kafka.run_tool("kafka.admin.ConfigCommand", *slow, "--add-config", "consumer_byte_rate=1000000")
     try:
         began_s, left = time.monotonic(), []
-        while (reply := session.call(NextPlan, start=plan.number, max_records=None)).undecided_left:
+        while (reply := session.call(NextPlan, start=plan.plan_id, max_records=None)).undecided_left:
             left.append(reply.undecided_left)
         assert left == sorted(set(left), reverse=True), "each call made progress"
         assert len(left) > 2 and time.monotonic() - began_s > 20, "or nothing was slow"

@@ -14,7 +14,7 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Connection
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator
-from coordinator.protocol.messages import Acknowledge, DescribeGroup, Heartbeat, NextPlan, UsePlan
+from coordinator.protocol.messages import Acknowledge, DescribeGroup, Heartbeat, NextPlan, StartPlan
 from coordinator.protocol.wire import Endpoint
 from tests.chaos.audit import audited
 from tests.support.standalone import TOKEN, StandaloneProcess, wait_shared
@@ -60,19 +60,19 @@ def test_a_zombie_is_refused_whatever_it_is_asked_and_nothing_of_it_is_visible(k
     kafka.produce(orders, [str(number) for number in range(RECORDS)])
     with contextlib.closing(MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")) as m1:
         plan = m1.call(NextPlan, max_records=10, wait_ms=10_000).plan
-        m1.call(UsePlan, number=plan.number)
+        m1.call(StartPlan, plan_id=plan.plan_id)
         (zombie,) = [each for each in running if each.said(f"joined: group={group} ")]
         (heir,) = [each for each in running if each is not zombie]
         zombie.pause()
-        after = m1.call(NextPlan, start=plan.number, max_records=10).plan  # the client finds the heir
+        after = m1.call(NextPlan, start=plan.plan_id, max_records=10).plan  # the client finds the heir
         assert heir.said(f"loaded: group={group} ")
-        assert after.number != plan.number
+        assert after.plan_id != plan.plan_id
 
         host, port = zombie.address
         who = {"group_id": group, "member_id": "m1", "member_epoch": m1.member_epoch}
         requests = (
-            NextPlan(**who, start=plan.number),
-            UsePlan(**who, number=plan.number),
+            NextPlan(**who, start=plan.plan_id),
+            StartPlan(**who, plan_id=plan.plan_id),
             Acknowledge(**who, partitions=()),
             DescribeGroup(group_id=group),
         )
@@ -83,10 +83,10 @@ def test_a_zombie_is_refused_whatever_it_is_asked_and_nothing_of_it_is_visible(k
             assert heartbeat.result()
             answered = [type(request).__name__ for request in requests if not is_refused(direct, request)]
 
-        number = after.number
+        number = after.plan_id
         while number:
-            m1.call(UsePlan, number=number)
-            number = m1.call(NextPlan, start=number, max_records=10).plan.number
+            m1.call(StartPlan, plan_id=number)
+            number = m1.call(NextPlan, start=number, max_records=10).plan.plan_id
         (partition,) = client.call(DescribeGroup(group_id=group)).partitions
         assert (partition.start_offset, partition.lag, partition.archived_total) == (RECORDS, 0, 0)
     audit = audited(state_topic(kafka, "share-group-state", 50), group)

@@ -118,8 +118,8 @@ class ShareConsumers(GroupDriver):
         return _merged((first, last, f"{run.state.name} {run.delivery_count}") for first, last, run in runs)
 
     def _holder(self, run: Run) -> str:
-        held = run.state == RecordState.ACQUIRED and run.acquisition is not None
-        return self.group.plans[run.acquisition].member_id if held and run.acquisition is not None else ""
+        held = run.state == RecordState.ACQUIRED and run.plan_id is not None
+        return self.group.plans[run.plan_id].member_id if held and run.plan_id is not None else ""
 
 
 def _merged(entries) -> list[str]:

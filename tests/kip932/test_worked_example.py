@@ -1,13 +1,13 @@
-"""KIP-932, "Examples with share-group state": the example is played on the engine and compared word for word.
+"""KIP-932, "Examples with share-group state": the example is played on the core and compared word for word.
 
 ``worked_example.txt`` has a step in each block: what is done, and, indented, what the KIP says of it and what the
-engine shows. ``update`` is what Kafka writes to its state topic; ``older`` what an earlier revision of the KIP wrote to
-the log as a control record instead (``or``: what it might write as well). ``window`` is SPSO and SPEO (exclusive here),
-``states`` the records in it with their delivery counts, ``held`` who holds which.
+core shows. ``update`` is what Kafka writes to its state topic; ``older`` what an earlier revision of the KIP
+wrote to the log as a control record instead (``or``: what it might write as well). ``window`` is SPSO and SPEO
+(exclusive here), ``states`` the records in it with their delivery counts, ``held`` who holds which.
 
 ``durable`` is what a share-partition leader knows after it has loaded what was written so far. It must come out alike
-from the updates, from the older revision's records, and from what our engine appended, taken in Kafka's terms: without
-what is ACQUIRED, which only our own records say.
+from the updates, from the older revision's records, and from what our core appended, taken in Kafka's terms:
+without what is ACQUIRED, which only our own records say.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coordinator.core.records import PartitionInitialized, RunsChanged, decode_r
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import AcknowledgeType, TopicIdPartition
+from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from tests.kip932.consumers import ShareConsumers
 from tests.unit.group_driver import TOPIC_ID
 
@@ -53,13 +53,13 @@ class Written:
         self.states.update(dict.fromkeys(range(first, last + 1), (state, count)))
 
     def loaded(self) -> str:
-        """As the engine loads it. A record that nothing is known of was not delivered: AVAILABLE 0."""
+        """As the core loads it. A record that nothing is known of was not delivered: AVAILABLE 0."""
         group = ShareGroup("billing")
         group.replay(PartitionInitialized(topic_id=TOPIC_ID, partition=0, start_offset=self.start_offset))
         known = sorted((offset, said) for offset, said in self.states.items() if offset >= self.start_offset)
         runs = tuple((offset, offset, Run(state, count)) for offset, (state, count) in known)
         group.replay(RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs))
-        partition = group.partitions[TopicIdPartition(TOPIC_ID, 0)]
+        partition = group.partitions[SharePartitionKey(TOPIC_ID, 0)]
         delivered = (run for run in partition.runs if run.run != Run(RecordState.AVAILABLE))
         return f"{partition.start_offset}: {_joined(delivered)}".rstrip(": ")
 
@@ -121,7 +121,8 @@ class Example:
         return f"start {latest}"
 
     def _acquire(self, member: str, *offsets: str) -> str:
-        """The engine chooses which; it is told only how many. Locks are a second apart, so that they end one by one."""
+        """The core chooses which; it is told only how many. Locks are a second apart, so that they end one by
+        one."""
         self.group.pass_time(STEP_MS)
         got = self.group.fetch(member, sum(last - first + 1 for first, last in map(_range, offsets)))
         return f"acquire {member} " + " ".join(f"{f}-{e}" if f < e else f"{f}" for f, e, _ in got)

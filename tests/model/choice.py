@@ -9,7 +9,7 @@ from tests.model.sinks import SinksModel
 
 
 class ChoiceModel(SinksModel):
-    """SinksModel, with acquisitions that the engine chose."""
+    """SinksModel, with acquisitions that the core chose."""
 
     def room(self, partition: Partition) -> int:
         return self.locks - sum(r.state == ACQUIRED for r in partition.records.values())
@@ -25,18 +25,20 @@ class ChoiceModel(SinksModel):
             for offset, record in sorted(partition.records.items())
             if record.state == AVAILABLE
             and partition.start <= offset < ends[index]
-            and (record.set_aside_ms is not None) == alone
+            and (record.quarantined_ms is not None) == alone
             and not self.waits(record, now_ms)
         ]
 
     def waits(self, record: Record, now_ms: int) -> bool:
         """A wait that is longer than any backoff of what was set aside is a clock's that went back."""
         left_ms = (record.not_before_ms or 0) - now_ms
-        return left_ms > 0 if record.set_aside_ms is None else 0 < left_ms <= SOLO_BACKOFF_MAX_MS
+        return left_ms > 0 if record.quarantined_ms is None else 0 < left_ms <= SOLO_BACKOFF_MAX_MS
 
     def long_alone(self, record: Record, now_ms: int) -> bool:
         """It has failed alone for so long that it goes on trial without evidence, where a dead letter keeps it."""
-        return self.dead_letters and bool(record.set_aside_ms) and now_ms - record.set_aside_ms >= self.solo_timeout_ms
+        return (
+            self.dead_letters and bool(record.quarantined_ms) and now_ms - record.quarantined_ms >= self.solo_timeout_ms
+        )
 
     def on_trial(self, ends: dict[int, int]) -> list[Key]:
         """What a member with evidence has to try first: what failed alone, whatever its backoff."""
@@ -44,7 +46,7 @@ class ChoiceModel(SinksModel):
             (index, offset)
             for index, partition in self.open_partitions(ends).items()
             for offset, r in partition.records.items()
-            if r.state == AVAILABLE and r.set_aside_ms and partition.start <= offset < ends[index]
+            if r.state == AVAILABLE and r.quarantined_ms and partition.start <= offset < ends[index]
         ]
 
     def fresh(self, ends: dict[int, int]) -> int:
@@ -56,7 +58,7 @@ class ChoiceModel(SinksModel):
         """A query's new plan."""
         returned, alone = self.due(ends, now_ms, alone=False), self.due(ends, now_ms, alone=True)
         must_try = self.on_trial(ends) if member.evidence else []
-        aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).set_aside_ms is not None]
+        aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).quarantined_ms is not None]
         long_alone = len(aside) == 1 and self.long_alone(self.at(aside[0]), now_ms)
         assert trial == bool(must_try or long_alone), "on trial with evidence, and then first of all, or after a while"
         self.met["on trial without evidence"] += trial and not must_try
@@ -64,7 +66,7 @@ class ChoiceModel(SinksModel):
             assert len(chosen) == 1 and chosen[0] in must_try, "a record on trial is alone"
         elif aside:
             assert len(chosen) == 1 and chosen[0] in [k for k, _ in alone], "a record that was set aside is alone"
-            its_turn = member.evidence and self.last_number % 2
+            its_turn = member.evidence and self.last_plan_id % 2
             assert its_turn or (not returned and not self.fresh(ends)), "and waits until nothing else is available"
             least = min(r.last_tried_ms or 0 for _, r in alone)
             assert (self.at(chosen[0]).last_tried_ms or 0) == least, "the least recently tried first"
@@ -132,8 +134,8 @@ class ChoiceModel(SinksModel):
 
     def acquired(self, member: Member, number: int, chosen: list[Key], trial: bool, now_ms: int) -> Plan:
         """It is so."""
-        assert number == self.last_number + 1, "numbers never fall, and are group-wide"
-        self.last_number = number
+        assert number == self.last_plan_id + 1, "numbers never fall, and are group-wide"
+        self.last_plan_id = number
         plan = Plan(number, member.name, member.epoch, member.query, chosen, trial=trial, acquired_ms=now_ms)
         plan.explicit = self.explicit
         for key in chosen:
@@ -142,8 +144,8 @@ class ChoiceModel(SinksModel):
             assert record.state == AVAILABLE, f"{key} has a holder"
             assert key[1] >= partition.start, f"{key} is below the start offset"
             partition.end = max(partition.end, key[1] + 1)
-            record.state, record.number, record.not_before_ms = ACQUIRED, number, None
-            record.last_tried_ms = now_ms if record.set_aside_ms is not None else None
+            record.state, record.plan_id, record.not_before_ms = ACQUIRED, number, None
+            record.last_tried_ms = now_ms if record.quarantined_ms is not None else None
             record.deadline_ms = None if member.query else now_ms + self.lock_ms
             self.hand_out(key, record)
         for index in {key[0] for key in chosen}:  # a batch that a query comes back to may go beyond it
@@ -152,9 +154,12 @@ class ChoiceModel(SinksModel):
         self.plans[number] = plan
         if member.query:
             given_up = member.pending
-            plan.untold = [*(() if given_up is None else (*given_up.untold, *given_up.told)), *self.untold]
-            plan.gave_up = [] if given_up is None else [*given_up.gave_up, given_up.number][-100:]
-            self.untold = []
+            plan.unreported_losses = [
+                *(() if given_up is None else (*given_up.unreported_losses, *given_up.told)),
+                *self.unreported_losses,
+            ]
+            plan.superseded_plans = [] if given_up is None else [*given_up.superseded_plans, given_up.plan_id][-100:]
+            self.unreported_losses = []
             member.newest = plan
         self.settle()
         return plan

@@ -1,4 +1,4 @@
-"""The engine against the naive model, offset by offset; and the invariants that need no model."""
+"""The core against the naive model, offset by offset; and the invariants that need no model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.unit.group_driver import GroupDriver
 class Comparison:
     """Both sides after a step; it remembers the start offsets, and what was handed out."""
 
-    def __init__(self, engine: GroupDriver, model: ChoiceModel) -> None:
-        self.engine = engine
+    def __init__(self, core: GroupDriver, model: ChoiceModel) -> None:
+        self.core = core
         self.model = model
         self.spso = dict.fromkeys(model.partitions, 0)
         self.receipts: dict[tuple[Key, int], tuple[str, int, str]] = {}
@@ -27,9 +27,9 @@ class Comparison:
             assert self.receipts.setdefault(receipt, holder) == holder, f"{receipt} was handed out before"
 
     def take_over_backoffs(self) -> None:
-        """How long a released record waits is the engine's choice, within what the retry policy says."""
+        """How long a released record waits is the core's choice, within what the retry policy says."""
         for (index, offset), (low_ms, high_ms) in self.model.backing_off.items():
-            held = self.engine.partition(index).runs.at(offset)
+            held = self.core.partition(index).runs.at(offset)
             assert held is not None
             at_ms = held.run.not_before_ms
             assert at_ms is not None and low_ms <= at_ms <= high_ms, f"{index}:{offset} waits until {at_ms}"
@@ -37,16 +37,16 @@ class Comparison:
         self.model.backing_off.clear()
 
     def compare(self) -> None:
-        group = self.engine.group
+        group = self.core.group
         for index, naive in self.model.partitions.items():
-            partition = self.engine.partition(index)
+            partition = self.core.partition(index)
             assert partition.start_offset >= self.spso[index], "the start offset fell"
             self.spso[index] = partition.start_offset
             assert (partition.start_offset, partition.end_offset) == (naive.start, naive.end)
             assert partition.log_start == naive.log_start
             assert {kind: count for kind, count in enumerate(partition.archived) if count} == +naive.archived
             self._compare_runs(index)  # a run has one holder, and so has each of its offsets
-            end = self.engine.ends[index]
+            end = self.core.ends[index]
             assert partition.lag(end) == self.model.lag(index, end)
         for name, member in self.model.members.items():
             theirs = group.members[name]
@@ -61,12 +61,16 @@ class Comparison:
             sessions = (theirs.member_epoch, theirs.session_deadline_ms)
             assert mine == (*sessions, theirs.completed, theirs.evidence, theirs.decides, theirs.query_id), name
         assert set(group.plans) == set(self.model.plans), "plans live while a run carries their number"
-        assert group.last_number == self.model.last_number
+        assert group.last_plan_id == self.model.last_plan_id
         assert (group.decided, group.rejected) == (self.model.decided, self.model.rejected)
         self._compare_losses(group)
 
     def _compare_runs(self, index: int) -> None:
-        partition, members, plans = self.engine.partition(index), self.engine.group.members, self.engine.group.plans
+        partition, members, plans = (
+            self.core.partition(index),
+            self.core.group.members,
+            self.core.group.plans,
+        )
         records, start = self.model.partitions[index].records, partition.start_offset
         known = below = acquired = archiving = 0
         last_before, run_before = -1, None
@@ -86,7 +90,7 @@ class Comparison:
                 assert first in partition.runs.archiving, f"nobody would write the letter of {first}-{last}"
             if run[0] is RecordState.ACQUIRED:
                 acquired += last - first + 1
-                plan = plans[run.acquisition or 0]
+                plan = plans[run.plan_id or 0]
                 assert members[plan.member_id].active, f"{first}-{last} is held by {plan.member_id}, which is gone"
                 assert (run.deadline_ms is None) == plan.query, f"{first}-{last} {run}"
             else:
@@ -98,20 +102,22 @@ class Comparison:
 
     def _compare_losses(self, group: ShareGroup) -> None:
         """What the log lost, and who is still to be told."""
-        assert keys_of(group.untold) == sorted(self.model.untold), "lost while nobody held it"
-        for before, after in zip(group.untold, group.untold[1:], strict=False):
+        assert keys_of(group.unreported_losses) == sorted(self.model.unreported_losses), "lost while nobody held it"
+        for before, after in zip(group.unreported_losses, group.unreported_losses[1:], strict=False):
             assert (before.partition, before.last + 1) < (after.partition, after.first), "neighbours are one entry"
         for name, member in self.model.members.items():
             plan = group.members[name].newest
             assert (plan is None) == (member.newest is None)
             if plan is not None and member.newest is not None:
-                assert keys_of(plan.untold) == sorted(member.newest.untold), "lost while nobody read it"
-                if plan.number != group.members[name].completed:
+                assert keys_of(plan.unreported_losses) == sorted(member.newest.unreported_losses), (
+                    "lost while nobody read it"
+                )
+                if plan.plan_id != group.members[name].completed:
                     assert keys_of(plan.data_loss) == sorted(member.newest.told)
 
     def compare_words(self) -> None:
         """What the group says of itself to the service: slower, so not after each step of a walk."""
-        group, model, now_ms = self.engine.group, self.model, self.engine.now_ms
+        group, model, now_ms = self.core.group, self.model, self.core.now_ms
         records = [r for p in model.partitions.values() for r in p.records.values()]
         deadlines = [m.deadline_ms for m in model.members.values() if m.deadline_ms is not None]
         deadlines += [r.deadline_ms for r in records if r.deadline_ms is not None]

@@ -1,4 +1,4 @@
-"""What design §2 lets happen to a record, held against the engine's own decisions before they are replayed.
+"""What design §2 lets happen to a record, held against the core's own decisions before they are replayed.
 
 Knows no model: it looks at a run before and after, at the plan that held it, and at the command that did it.
 """
@@ -13,33 +13,33 @@ from coordinator.core.commands import (
     ArchiveGaps,
     CompletePlan,
     Expire,
-    FileLetters,
+    MarkDeadLettersWritten,
     MoveLogStarts,
-    TakeUpPlan,
+    StartOrReclaimPlan,
 )
 from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.core.records import LogStartMoved, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Acknowledge, AcquireRecords, LeaveGroup
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
-ACQUIRES = (AcquirePlan, TakeUpPlan, AcquireRecords)
-ENDS_A_DELIVERY = (TakeUpPlan, LeaveGroup, Expire)
+ACQUIRES = (AcquirePlan, StartOrReclaimPlan, AcquireRecords)
+ENDS_A_DELIVERY = (StartOrReclaimPlan, LeaveGroup, Expire)
 GIVES_BACK = (Acknowledge, LeaveGroup)
-LOOKS_AT_THE_LOG = (MoveLogStarts, TakeUpPlan, AcquirePlan, Acknowledge, LeaveGroup, Expire, CompletePlan)
-ARCHIVES_AT_ONCE = (FileLetters, ArchiveGaps, Acknowledge, CompletePlan)
+LOOKS_AT_THE_LOG = (MoveLogStarts, StartOrReclaimPlan, AcquirePlan, Acknowledge, LeaveGroup, Expire, CompletePlan)
+ARCHIVES_AT_ONCE = (MarkDeadLettersWritten, ArchiveGaps, Acknowledge, CompletePlan)
 """Its letter is written, or it is a gap: nothing else leads past ARCHIVING where dead letters are wanted."""
 
 
 def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> None:
     """Every run that a decision changes, from what it was."""
     records = tuple(records)
-    floors = {TopicIdPartition(r.topic_id, r.partition): r.log_start for r in records if isinstance(r, LogStartMoved)}
-    if isinstance(command, TakeUpPlan):
-        floors = {TopicIdPartition(b.topic_id, b.partition): b.log_start for b in command.bounds}
+    floors = {SharePartitionKey(r.topic_id, r.partition): r.log_start for r in records if isinstance(r, LogStartMoved)}
+    if isinstance(command, StartOrReclaimPlan):
+        floors = {SharePartitionKey(b.topic_id, b.partition): b.log_start for b in command.bounds}
     for record in (r for r in records if isinstance(r, RunsChanged)):
-        partition = group.partitions[TopicIdPartition(record.topic_id, record.partition)]
+        partition = group.partitions[SharePartitionKey(record.topic_id, record.partition)]
         floor = max(partition.log_start, partition.start_offset, floors.get(partition.key, 0))
         fresh = partition.end_offset
         for first, last, run in record.runs:
@@ -58,13 +58,13 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     """One run that was acquired before. ``gone``: the log does not hold it any more."""
     was, where = segment.run, f"{command}: {segment} -> {now}"
     assert was.state not in TERMINAL, f"what is done is done: {where}"
-    plan = group.plans.get(was.acquisition or 0)
+    plan = group.plans.get(was.plan_id or 0)
     query = plan is not None and plan.query
     wanted = bool(group.config.errors_deadletterqueue_topic_name)
-    if was.state == RecordState.ARCHIVING or isinstance(command, FileLetters):
+    if was.state == RecordState.ARCHIVING or isinstance(command, MarkDeadLettersWritten):
         filed = Run(RecordState.ARCHIVED, was.delivery_count, disposition=was.disposition)
         assert (was.state, now) == (RecordState.ARCHIVING, filed), where
-        assert isinstance(command, FileLetters), f"ARCHIVING until its letter is filed: {where}"
+        assert isinstance(command, MarkDeadLettersWritten), f"ARCHIVING until its letter is filed: {where}"
         return
     if now.state == RecordState.ARCHIVING:
         assert wanted and now.disposition, where
@@ -74,7 +74,7 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     if now.state in TERMINAL:
         assert now.delivery_count == was.delivery_count, where
         if now.state == RecordState.ACKNOWLEDGED:
-            assert was.acquisition is not None and isinstance(command, CompletePlan | Acknowledge), where
+            assert was.plan_id is not None and isinstance(command, CompletePlan | Acknowledge), where
         elif not gone or not isinstance(command, LOOKS_AT_THE_LOG):
             check_archived(group, command, was, query)
             assert not wanted or isinstance(command, ARCHIVES_AT_ONCE), f"archived without its letter: {where}"
@@ -91,24 +91,24 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
         assert not (failed and released), where
     if failed:
         assert isinstance(command, ENDS_A_DELIVERY), where
-        assert plan is not None and (plan.used or not query), f"a plan that nobody read costs no try: {where}"
+        assert plan is not None and (plan.started or not query), f"a plan that nobody read costs no try: {where}"
     if released:
         by_sink = isinstance(command, CompletePlan) and query
         assert by_sink or isinstance(command, Acknowledge) or (isinstance(command, LeaveGroup) and not query), where
-    if was.set_aside_ms is not None:
+    if was.quarantined_ms is not None:
         answered = released and isinstance(command, CompletePlan)
-        assert (now.set_aside_ms is None) == bool(answered), (
+        assert (now.quarantined_ms is None) == bool(answered), (
             f"set aside until a batch releases it, or it is done: {where}"
         )
-    elif now.set_aside_ms is not None:
+    elif now.quarantined_ms is not None:
         assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
-        assert now.acquisition is None, f"out of its batch: {where}"
+        assert now.plan_id is None, f"out of its batch: {where}"
 
 
 def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> None:
     """By its holder or its sink, by Kafka's limit for ShareConsumers, or by a failed trial; a query's failures alone
     never do."""
-    plan = group.plans.get(was.acquisition or 0)
+    plan = group.plans.get(was.plan_id or 0)
     if isinstance(command, ArchiveGaps):
         assert was.state == RecordState.AVAILABLE
     elif isinstance(command, Acknowledge):
@@ -119,7 +119,7 @@ def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> No
         assert plan.staged or command.gaps or at_limit, f"archived though no sink said so: {was}"
     elif query:
         assert plan is not None
-        assert plan.trial and plan.used and was.set_aside_ms is not None, f"archived without a trial: {was}"
+        assert plan.trial and plan.started and was.quarantined_ms is not None, f"archived without a trial: {was}"
         assert isinstance(command, ENDS_A_DELIVERY)
     else:
         assert was.state == RecordState.ACQUIRED and isinstance(command, LeaveGroup | Expire)

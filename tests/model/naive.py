@@ -1,6 +1,6 @@
 """The protocol of design §2-§4 for single offsets: a dict from offset to what is known of it. No runs, no indexes.
 
-Written from the design, not from the engine. What an acquisition may choose is checked (:mod:`tests.model.choice`);
+Written from the design, not from the core. What an acquisition may choose is checked (:mod:`tests.model.choice`);
 everything else is predicted.
 """
 
@@ -32,12 +32,12 @@ class Record:
     count: int = 0
     failures: int = 0
     releases: int = 0
-    number: int | None = None
+    plan_id: int | None = None
     deadline_ms: int | None = None
     not_before_ms: int | None = None
-    set_aside_ms: int | None = None
+    quarantined_ms: int | None = None
     last_tried_ms: int | None = None
-    lost_trials: int = 0
+    trials_lost: int = 0
     disposition: int = 0
     reason: str = ""
 
@@ -50,12 +50,12 @@ KNOWN = attrgetter(
     "count",
     "failures",
     "releases",
-    "number",
+    "plan_id",
     "deadline_ms",
     "not_before_ms",
-    "set_aside_ms",
+    "quarantined_ms",
     "last_tried_ms",
-    "lost_trials",
+    "trials_lost",
     "disposition",
     "reason",
 )
@@ -93,18 +93,18 @@ class Backoff:
 
 @dataclass(slots=True)
 class Plan:
-    number: int
+    plan_id: int
     member: str
     epoch: int
     query: bool
     offsets: list[Key]
     trial: bool = False
-    used: bool = False
-    vouches: bool = False
+    started: bool = False
+    counts_as_evidence: bool = False
     acquired_ms: int = 0
-    untold: list[Key] = field(default_factory=list)
+    unreported_losses: list[Key] = field(default_factory=list)
     told: list[Key] = field(default_factory=list)
-    gave_up: list[int] = field(default_factory=list)
+    superseded_plans: list[int] = field(default_factory=list)
     """Plans that it took the place of, and that nobody used."""
     explicit: bool = False
     """Silence of this attempt is a release: as the group, or the query itself, had it when the attempt began, or as its
@@ -139,12 +139,12 @@ class Member:
 
     @property
     def pending(self) -> Plan | None:
-        return self.newest if self.newest is not None and self.newest.number != self.completed else None
+        return self.newest if self.newest is not None and self.newest.plan_id != self.completed else None
 
-    def gave_up(self, number: int) -> bool:
+    def superseded_plans(self, number: int) -> bool:
         """Whether nobody used this plan, nor the one that is there instead."""
         plan = self.pending
-        return plan is not None and not plan.used and not plan.told and number in plan.gave_up
+        return plan is not None and not plan.started and not plan.told and number in plan.superseded_plans
 
 
 @dataclass(slots=True)
@@ -177,11 +177,11 @@ class Naive:
     rejected: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
-    last_number: int = 0
+    last_plan_id: int = 0
     handed: dict[Key, int] = field(default_factory=dict)
-    untold: list[Key] = field(default_factory=list)
+    unreported_losses: list[Key] = field(default_factory=list)
     backing_off: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    """Records that were just released, and between what times they may come back: which is the engine's choice."""
+    """Records that were just released, and between what times they may come back: which is the core's choice."""
     met: Counter[str] = field(default_factory=Counter)
 
     # --- small words
@@ -190,7 +190,7 @@ class Naive:
         """What still carries the plan's number."""
         for key in plan.offsets:
             record = self.partitions[key[0]].records.get(key[1])
-            if record is not None and record.number == plan.number and record.state in (AVAILABLE, ACQUIRED):
+            if record is not None and record.plan_id == plan.plan_id and record.state in (AVAILABLE, ACQUIRED):
                 yield key, record
 
     def member(self, name: str, epoch: int) -> Member:
@@ -229,9 +229,9 @@ class Naive:
         """The log lost what nobody reads: the query that waits for it is told, else the one that acquires next."""
         plan = self.plans.get(number or 0)
         if plan is not None and plan is self.members[plan.member].pending:
-            plan.untold.append(key)
+            plan.unreported_losses.append(key)
         elif any(member.query for member in self.members.values()):
-            self.untold.append(key)
+            self.unreported_losses.append(key)
 
     def hand_out(self, key: Key, record: Record) -> None:
         """Delivery counts only grow, and none is handed out twice."""
@@ -243,39 +243,39 @@ class Naive:
         for member in self.members.values():
             member.evidence = False
             if member.newest is not None:
-                member.newest.vouches = False
+                member.newest.counts_as_evidence = False
 
     # --- what failing does
 
     def at_limit(self, record: Record) -> bool:
         return record.failures > 0 and record.failures + record.releases >= self.limit
 
-    def set_aside(self, record: Record, delivered: int, now_ms: int) -> None:
-        record.state, record.number = AVAILABLE, None
-        record.set_aside_ms = now_ms if delivered == 1 else 0
+    def quarantined(self, record: Record, delivered: int, now_ms: int) -> None:
+        record.state, record.plan_id = AVAILABLE, None
+        record.quarantined_ms = now_ms if delivered == 1 else 0
 
     def failed_alone(self, record: Record, now_ms: int) -> bool:
         """True if it is the first time."""
-        first = not record.set_aside_ms
-        record.state, record.number = AVAILABLE, None
-        record.set_aside_ms = record.set_aside_ms or now_ms
+        first = not record.quarantined_ms
+        record.state, record.plan_id = AVAILABLE, None
+        record.quarantined_ms = record.quarantined_ms or now_ms
         record.last_tried_ms = now_ms
         record.not_before_ms = now_ms + solo_backoff_ms(record.failures, self.limit)
         return first
 
     def lose_query_lock(self, plan: Plan, key: Key, record: Record, delivered: int, now_ms: int) -> tuple[bool, bool]:
         """(the group's evidence is old, a trial failed)."""
-        record.failures += plan.used
-        if record.set_aside_ms is None and self.at_limit(record):
-            self.set_aside(record, delivered, now_ms)
+        record.failures += plan.started
+        if record.quarantined_ms is None and self.at_limit(record):
+            self.quarantined(record, delivered, now_ms)
             return True, False
-        if record.set_aside_ms is not None and plan.used:
+        if record.quarantined_ms is not None and plan.started:
             if not plan.trial:
                 return self.failed_alone(record, now_ms), False
-            if record.lost_trials:
+            if record.trials_lost:
                 self.give_up(key, record, DELIVERY_LIMIT)
                 return False, True
-            record.lost_trials = 1
+            record.trials_lost = 1
         record.state = AVAILABLE
         return False, False
 
@@ -302,12 +302,12 @@ class Naive:
         if record.state == ACQUIRED:
             record.releases = release
             if by_query:
-                self.met["released, was set aside"] += record.set_aside_ms is not None
-                record.set_aside_ms = record.last_tried_ms = None
+                self.met["released, was set aside"] += record.quarantined_ms is not None
+                record.quarantined_ms = record.last_tried_ms = None
             if record.releases + (0 if by_query else record.failures) >= self.limit:
                 self.give_up(key, record, disposition)
                 return
-        record.state, record.number = AVAILABLE, None
+        record.state, record.plan_id = AVAILABLE, None
         if at_ms is not None:
             record.not_before_ms = at_ms
         elif now_ms is not None and self.backoff.first_ms:
@@ -347,7 +347,7 @@ class Naive:
             for key, record in [h for h in self.held(plan) if h[1].state == ACQUIRED]:
                 if key[1] < self.partitions[key[0]].log_start:
                     if plan.query:
-                        self.log_lost(key, record.number)
+                        self.log_lost(key, record.plan_id)
                     self.archive(key, record)
                 elif plan.query:
                     news, trial = self.lose_query_lock(plan, key, record, delivered, now_ms)
@@ -396,7 +396,7 @@ class Naive:
         partition.log_start = log_start
         for offset, record in partition.records.items():
             if partition.start <= offset < log_start and record.state == AVAILABLE:
-                self.log_lost((index, offset), record.number)
+                self.log_lost((index, offset), record.plan_id)
                 self.archive((index, offset), record)
         for offset in range(partition.end, log_start):
             self.log_lost((index, offset), None)

@@ -41,7 +41,7 @@ class PlansModel(Naive):
     def pending_plan(self, member: Member, start: int) -> Plan | None:
         """The unused plan that latestOffset(start) finds, if any; Refused for a start that was rolled back."""
         pending = member.pending
-        if pending is not None and (pending.used or start == pending.number):
+        if pending is not None and (pending.started or start == pending.plan_id):
             raise Refused("used")
         if start != member.completed:
             raise Refused("rolled back")
@@ -52,14 +52,14 @@ class PlansModel(Naive):
         if plan.epoch == member.epoch:
             return True
         kept, gone = self.come_back(member, plan, 0, {})
-        plan.untold += gone
+        plan.unreported_losses += gone
         if kept:
             plan.told = []
             plan.epoch, plan.explicit = member.epoch, self.explicit
             plan.reclaims += 1
             plan.targets = set()
             plan.offsets = kept
-            plan.vouches = plan.goes_without = False
+            plan.counts_as_evidence = plan.goes_without = False
         return bool(kept)
 
     def come_back(
@@ -81,14 +81,14 @@ class PlansModel(Naive):
                 else:
                     candidates.append((key, record))
             else:
-                record.failures += plan.used and record.state == ACQUIRED
-                if plan.used and plan.trial:
+                record.failures += plan.started and record.state == ACQUIRED
+                if plan.started and plan.trial:
                     self.give_up(key, record, DELIVERY_LIMIT)
                     trial_failed = True
-                elif plan.used and record.set_aside_ms is not None:
+                elif plan.started and record.quarantined_ms is not None:
                     old = self.failed_alone(record, now_ms) or old
-                elif plan.used and self.at_limit(record):
-                    self.set_aside(record, delivered, now_ms)
+                elif plan.started and self.at_limit(record):
+                    self.quarantined(record, delivered, now_ms)
                     old = True
                 else:
                     candidates.append((key, record))
@@ -113,7 +113,7 @@ class PlansModel(Naive):
                 self.hand_out(key, record)
                 kept.append(key)
             else:
-                record.state, record.number = AVAILABLE, None
+                record.state, record.plan_id = AVAILABLE, None
         return kept
 
     def take_up(
@@ -123,22 +123,22 @@ class PlansModel(Naive):
         query's own; else the group's holds."""
         member = self.member(name, epoch)
         plan = member.newest
-        if member.gave_up(number):
+        if member.superseded_plans(number):
             return self.take_up_empty(member, number, log_starts, fail)
-        if plan is None or plan.number != number or member.completed == number:
+        if plan is None or plan.plan_id != number or member.completed == number:
             raise Refused("not the newest")
-        if plan.used and plan.epoch == member.epoch:
+        if plan.started and plan.epoch == member.epoch:
             return plan
         told = plan.told if plan.epoch == member.epoch else []
         offered = plan.offsets
         plan.offsets, gone = self.come_back(member, plan, now_ms, log_starts)
-        plan.goes_without = bool(set(offered) - {*plan.offsets, *gone, *plan.untold})
-        plan.told, plan.untold = [*told, *plan.untold, *gone], []
+        plan.goes_without = bool(set(offered) - {*plan.offsets, *gone, *plan.unreported_losses})
+        plan.told, plan.unreported_losses = [*told, *plan.unreported_losses, *gone], []
         if plan.epoch != member.epoch:
             plan.reclaims += 1
             plan.targets = set()
-        plan.epoch, plan.used = member.epoch, not (plan.told and fail)
-        plan.vouches = plan.used
+        plan.epoch, plan.started = member.epoch, not (plan.told and fail)
+        plan.counts_as_evidence = plan.started
         plan.explicit = mode == "explicit" if mode else self.explicit
         return plan
 
@@ -146,14 +146,14 @@ class PlansModel(Naive):
         """Spark logged a plan that was given up: nothing is in it, and what took its place goes back."""
         newest = member.newest
         assert newest is not None
-        plan = member.newest = Plan(number, member.name, member.epoch, True, [], told=newest.untold)
+        plan = member.newest = Plan(number, member.name, member.epoch, True, [], told=newest.unreported_losses)
         for key, record in list(self.held(newest)):
             if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
                 plan.told.append(key)
                 self.archive(key, record)
             else:
-                record.state, record.number = AVAILABLE, None
-        plan.used = plan.vouches = not (plan.told and fail)
+                record.state, record.plan_id = AVAILABLE, None
+        plan.started = plan.counts_as_evidence = not (plan.told and fail)
         self.settle()
         return plan
 
@@ -185,7 +185,7 @@ class PlansModel(Naive):
         return True
 
     def holds(self, name: str, record: Record) -> bool:
-        plan = self.plans.get(record.number or 0)
+        plan = self.plans.get(record.plan_id or 0)
         return record.state == ACQUIRED and plan is not None and plan.member == name
 
     def outcome(self, key: Key, record: Record, kind: int, now_ms: int) -> None:
@@ -196,7 +196,7 @@ class PlansModel(Naive):
         elif kind == 3:
             self.give_up(key, record, REJECTED)
         elif kind == 4:
-            plan = self.plans[record.number or 0]
+            plan = self.plans[record.plan_id or 0]
             if not plan.query:
                 cap_ms = plan.acquired_ms + self.extension_ms
                 record.deadline_ms = max(min(now_ms + self.lock_ms, cap_ms), record.deadline_ms or 0)

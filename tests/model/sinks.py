@@ -53,7 +53,7 @@ class SinksModel(PlansModel):
     ) -> tuple[int, int]:
         """How many rows were staged, and how many were stale. ``pinned``: this life of the group and its topics.
         ``mode``: the sink's own. ``replaces``: its target does."""
-        deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.used]
+        deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.started]
         if not pinned or (rows and not deciding):
             raise Refused("outdated, or no plan")
         self.check_rows(rows)
@@ -71,12 +71,12 @@ class SinksModel(PlansModel):
             passed_over = self.is_passed_over(plan, row)
             said = Said(row.count, row.outcome, at_ms, row.letter, row.reason, passed_over)
             plan.said.setdefault(row.key, []).append(said)
-        decided_now = {plan.number: plan for plan, _ in matching}
+        decided_now = {plan.plan_id: plan for plan, _ in matching}
         for plan in decided_now.values():
             self.members[plan.member].decides = True
             self.members[plan.member].query_id = query_id or self.members[plan.member].query_id
         for plan in deciding:
-            has_rows = plan.number in decided_now
+            has_rows = plan.plan_id in decided_now
             if has_rows or self.may_be_of(plan, query_id, bool(matching)):
                 self.heard_of(plan, mode, replaces, has_rows=has_rows, is_known=self.is_of(plan, query_id))
         self.decided, self.rejected = decided, rejected
@@ -121,7 +121,7 @@ class SinksModel(PlansModel):
         its = [m for m in queries if query_id and m.query_id == query_id] or queries
         plans = [m.pending for m in its if m.pending is not None]
         return all(
-            plan.used
+            plan.started
             and bool(plan.offsets)
             and len(list(self.held(plan))) == len(plan.offsets)
             and not (plan.goes_without or plan.told)
@@ -129,7 +129,7 @@ class SinksModel(PlansModel):
         )
 
     def is_passed_over(self, plan: Plan, row: Row) -> bool:
-        """Whether a sink spoke in an earlier attempt, after the last one that named the record."""
+        """Whether a sink wrote in an earlier attempt, after the last one that named the record."""
         said = plan.said.get(row.key, [])
         named = max((plan.reclaims - (row.count - s.count) for s in said), default=-1)
         return row.outcome != RELEASE and any(named < attempt < plan.reclaims for attempt in plan.heard)
@@ -159,8 +159,8 @@ class SinksModel(PlansModel):
 
     def carried_by(self, row: Row) -> tuple[Plan | None, int]:
         record = self.partitions[row.key[0]].records.get(row.key[1])
-        plan = self.plans.get(record.number or 0) if record is not None else None
-        if record is None or plan is None or not plan.query or not plan.used:
+        plan = self.plans.get(record.plan_id or 0) if record is not None else None
+        if record is None or plan is None or not plan.query or not plan.started:
             return None, 0
         return (plan, record.count) if plan is self.members[plan.member].pending else (None, 0)
 
@@ -170,7 +170,7 @@ class SinksModel(PlansModel):
         if number == member.completed:
             return False
         plan = member.newest
-        if plan is None or plan.number != number:
+        if plan is None or plan.plan_id != number:
             raise Refused("not the newest")
         held = list(self.held(plan))
         member.completed = number
@@ -179,7 +179,7 @@ class SinksModel(PlansModel):
             return True
         missing = set(gaps)
         decided = [self.decide(plan, key, record, key in missing, now_ms) for key, record in held]
-        member.evidence = member.evidence or (any(decided) and processed and plan.vouches)
+        member.evidence = member.evidence or (any(decided) and processed and plan.counts_as_evidence)
         self.settle()
         return False
 
@@ -189,7 +189,7 @@ class SinksModel(PlansModel):
                 self.log_lost(key, None)
                 self.archive(key, record)
             else:
-                record.state, record.number = AVAILABLE, None
+                record.state, record.plan_id = AVAILABLE, None
         self.met["given back"] += 1
         self.settle()
 
@@ -241,7 +241,7 @@ class SinksModel(PlansModel):
         self.met["veto"] += len(outcomes) > 1
         return outcomes.pop() if len(outcomes) == 1 else RELEASE
 
-    def file_letters(self, keys: Iterable[Key], count: int) -> None:
+    def mark_dead_letters_written(self, keys: Iterable[Key], count: int) -> None:
         for key in keys:
             record = self.partitions[key[0]].records.get(key[1])
             if record is not None and record.state == ARCHIVING and record.count == count:
@@ -262,4 +262,4 @@ class SinksModel(PlansModel):
         """What a query's sink is asked to decide: the receipts of its batch."""
         member: Member | None = self.members.get(name)
         plan = member.pending if member is not None else None
-        return [(key, record.count) for key, record in self.held(plan)] if plan is not None and plan.used else []
+        return [(key, record.count) for key, record in self.held(plan)] if plan is not None and plan.started else []

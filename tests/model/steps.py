@@ -1,4 +1,4 @@
-"""Each command as one step: the engine does it, the naive model predicts it, and both are compared.
+"""Each command as one step: the core does it, the naive model predicts it, and both are compared.
 
 Who chooses the arguments is not said here: a seeded walk (:mod:`tests.model.walk`) or Hypothesis
 (:mod:`tests.model.test_stateful`).
@@ -17,11 +17,11 @@ from coordinator.core.commands import (
     AlterConfigs,
     ArchiveGaps,
     CompletePlan,
+    DeadLettersWritten,
     Expire,
-    FileLetters,
     Gap,
-    LettersFiled,
-    TakeUpPlan,
+    MarkDeadLettersWritten,
+    StartOrReclaimPlan,
 )
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import encode_record
@@ -72,7 +72,7 @@ class SinkConfigs:
     reject_ratio: float = 1.0
 
 
-class Engine(GroupDriver):
+class GroupModelDriver(GroupDriver):
     """The core under a shell that snapshots its log; recovery is checked now and then, or after each command."""
 
     steps = 0
@@ -105,9 +105,9 @@ class Steps:
     """Both sides, and every step that they can take together."""
 
     def __init__(self) -> None:
-        self.engine = Engine(records=20, partitions=PARTITIONS)
+        self.core = GroupModelDriver(records=20, partitions=PARTITIONS)
         self.model = ChoiceModel({index: Partition() for index in range(PARTITIONS)})
-        self.comparison = Comparison(self.engine, self.model)
+        self.comparison = Comparison(self.core, self.model)
         self.mode = "batch_optimized"
         self.sinks = SinkConfigs()
         self.epochs: dict[str, int] = {}
@@ -116,10 +116,10 @@ class Steps:
         self.trace: list[str] = []
 
     def both(self, what: str, command: Any, predict: Callable[[], Any]) -> Any:
-        """The engine's reply; it refuses what the model refuses, and nothing else."""
+        """The core's reply; it refuses what the model refuses, and nothing else."""
         self.trace.append(what)
         try:
-            reply = self.engine.run(command)
+            reply = self.core.run(command)
         except ShareGroupError as error:
             self.seen[f"{what.split()[0]} refused"] += 1
             try:
@@ -138,7 +138,7 @@ class Steps:
         return {(p.partition, o): r.delivery_count for p in partitions for r in p.ranges for o in range(r[0], r[1] + 1)}
 
     def bounds(self, most: int = PARTITIONS) -> tuple[PartitionBounds, ...]:
-        return self.engine.bounds()[:most]
+        return self.core.bounds()[:most]
 
     # --- members
 
@@ -146,7 +146,7 @@ class Steps:
         command = JoinGroup(
             group_id="billing", member_id=name, process_id=process, member_epoch=epoch, query=name in QUERIES
         )
-        now_ms = self.engine.now_ms
+        now_ms = self.core.now_ms
         reply = self.both(
             f"join {name} {process} {epoch}",
             command,
@@ -174,36 +174,36 @@ class Steps:
 
     def _says_who(self, what: str, request: type[Any], model: Callable[..., None], name: str, epoch: int) -> None:
         """A request that says no more than who asks."""
-        now_ms = self.engine.now_ms
+        now_ms = self.core.now_ms
         command = request(group_id="billing", member_id=name, member_epoch=epoch)
         self.both(f"{what} {name}", command, lambda: model(name, epoch, now_ms))
 
     def pass_time(self, ms: int) -> None:
-        self.engine.now_ms += ms
-        now_ms = self.engine.now_ms
+        self.core.now_ms += ms
+        now_ms = self.core.now_ms
         self.both(f"expire {now_ms}", Expire(), lambda: self.model.expire(now_ms))
 
     def crash(self) -> None:
         """The coordinator dies, and another one loads what was appended."""
         self.trace.append("crash")
-        self.engine.crash()
-        self.model.reloaded(self.engine.now_ms)
+        self.core.crash()
+        self.model.reloaded(self.core.now_ms)
 
     # --- the log and the configs
 
     def new_records(self, index: int, count: int) -> None:
         self.trace.append(f"new records {index} {count}")
-        self.engine.ends[index] += count
+        self.core.ends[index] += count
 
     def move_log_start(self, index: int, by: int, *, noticed: bool = True) -> None:
         """The log loses its oldest records. Not noticed: the next to ask the brokers finds out."""
-        offset = min(self.engine.ends[index], self.engine.log_starts[index] + by)
+        offset = min(self.core.ends[index], self.core.log_starts[index] + by)
         self.trace.append(f"log start {index} {offset} {'' if noticed else 'not noticed'}")
-        self.engine.log_starts[index] = offset
+        self.core.log_starts[index] = offset
         if noticed:
-            self.engine.move_log_start(offset, index)
+            self.core.move_log_start(offset, index)
             self.model.move_log_start(index, offset)
-            self.seen["lost, and held by nobody"] += bool(self.model.untold)
+            self.seen["lost, and held by nobody"] += bool(self.model.unreported_losses)
 
     def gap(self, index: int, first: int, last: int) -> None:
         """Somebody read the log, and found no records there."""
@@ -241,23 +241,23 @@ class Steps:
 
     def newest(self, name: str) -> int:
         member = self.model.members.get(name)
-        return member.newest.number if member is not None and member.newest is not None else 0
+        return member.newest.plan_id if member is not None and member.newest is not None else 0
 
     def given_up(self, name: str) -> list[int]:
         """Plans that a driver of the query may still have logged."""
         member = self.model.members.get(name)
-        return member.newest.gave_up if member is not None and member.newest is not None else []
+        return member.newest.superseded_plans if member is not None and member.newest is not None else []
 
     def completed(self, name: str) -> int:
         member = self.model.members.get(name)
         return member.completed if member is not None else 0
 
     def acquire(self, name: str, epoch: int, start: int, most: int, partitions: int = PARTITIONS) -> None:
-        now_ms, bounds = self.engine.now_ms, self.bounds(partitions)
+        now_ms, bounds = self.core.now_ms, self.bounds(partitions)
         command = AcquirePlan(
             member_id=name,
             member_epoch=epoch,
-            start=self.engine.group.number_text(start),
+            start=self.core.group.plan_id_text(start),
             max_records=most,
             bounds=bounds,
         )
@@ -278,32 +278,34 @@ class Steps:
         else:
             ends = {b.partition: b.end for b in bounds}
             self.model.check_plan(member, list(chosen), reply.plan.trial, most, self.mode, ends, now_ms)
-            to_tell = bool(self.model.untold or (member.pending is not None and member.pending.untold))
-            assert bool(reply.plan.number) == bool(chosen or to_tell), "losses are told, be there nothing to acquire"
+            to_tell = bool(
+                self.model.unreported_losses or (member.pending is not None and member.pending.unreported_losses)
+            )
+            assert bool(reply.plan.plan_id) == bool(chosen or to_tell), "losses are told, be there nothing to acquire"
             self.seen["a plan that only tells"] += to_tell and not chosen
-            if reply.plan.number:
-                number = self.engine.group.number(reply.plan.number)
+            if reply.plan.plan_id:
+                number = self.core.group.plan_id(reply.plan.plan_id)
                 self.model.acquired(member, number, list(chosen), reply.plan.trial, now_ms)
                 assert chosen == {k: self.model.at(k).count for k in chosen}
-        self.comparison.handed_out(chosen, (name, epoch, reply.plan.number))
+        self.comparison.handed_out(chosen, (name, epoch, reply.plan.plan_id))
 
     def use(
         self, name: str, epoch: int, number: int, *, looks: bool = False, fail: bool = False, own_mode: str = ""
     ) -> None:
         """``looks``: asks the brokers where the logs start first. ``fail``: failOnDataLoss. ``own_mode``: the query's
         share.acknowledgement.mode."""
-        now_ms = self.engine.now_ms
+        now_ms = self.core.now_ms
         bounds = self.bounds() if looks else ()
         log_starts = {b.partition: b.log_start for b in bounds}
         member = self.model.members.get(name)
         plan = member.newest if member is not None else None
         before = list(plan.offsets) if plan is not None else []
-        empty = member is not None and member.gave_up(number)
-        anew = not empty and plan is not None and not (plan.used and plan.epoch == epoch)
-        command = TakeUpPlan(
+        empty = member is not None and member.superseded_plans(number)
+        anew = not empty and plan is not None and not (plan.started and plan.epoch == epoch)
+        command = StartOrReclaimPlan(
             member_id=name,
             member_epoch=epoch,
-            number=self.engine.group.number_text(number),
+            plan_id=self.core.group.plan_id_text(number),
             bounds=bounds,
             fail_on_data_loss=fail,
             acknowledgement_mode=own_mode,
@@ -325,7 +327,7 @@ class Steps:
         self.seen["given up, and logged"] += empty
         if anew:
             check_taken_up(before, plan, chosen, reply.left_out)
-        self.comparison.handed_out(chosen, (name, epoch, reply.plan.number))
+        self.comparison.handed_out(chosen, (name, epoch, reply.plan.plan_id))
 
     def replay(self, name: str, number: int, **how: Any) -> None:
         """The query's process dies, and a new one takes the batch up."""
@@ -348,12 +350,12 @@ class Steps:
         self, name: str, epoch: int, number: int, *, processed: bool = True, missing: Iterable[Key] = ()
     ) -> None:
         """``missing``: offsets that the log turned out not to hold."""
-        text, missing, now_ms = self.engine.group.number_text(number), sorted(missing), self.engine.now_ms
+        text, missing, now_ms = self.core.group.plan_id_text(number), sorted(missing), self.core.now_ms
         gaps = tuple(Gap(topic_id=TOPIC_ID, partition=index, first=o, last=o) for index, o in missing)
         undecided: list[bool] = []
         reply = self.both(
             f"complete {name} {number}{'' if processed else ' only gaps'} without {missing}",
-            CompletePlan(member_id=name, member_epoch=epoch, number=text, processed=processed, gaps=gaps),
+            CompletePlan(member_id=name, member_epoch=epoch, plan_id=text, processed=processed, gaps=gaps),
             lambda: undecided.append(self.model.complete(name, epoch, number, processed, missing, now_ms)),
         )
         assert reply is None or [reply.undecided] == undecided, "given back, since no sink decides"
@@ -373,7 +375,7 @@ class Steps:
         """What a batch's rows said; ``rows`` may name any record, but each one once. ``outdated``: the sink is of an
         earlier life of the group ("incarnation"), or of its topic ("topic"). ``own_mode``: the sink's
         share.acknowledgement.mode. ``replaces``: its target does, at a replay."""
-        now_ms = self.engine.now_ms
+        now_ms = self.core.now_ms
         rows = sorted(rows, key=lambda row: row.key)
         partitions = tuple(
             PartitionOutcomes(topic="orders", partition=index, runs=tuple(outcome_runs(of_partition)))
@@ -408,39 +410,39 @@ class Steps:
         )
         assert reply is None or [(reply.staged, reply.stale)] == counted
 
-    def file_letters(self, keys: list[tuple[Key, int]]) -> None:
+    def mark_dead_letters_written(self, keys: list[tuple[Key, int]]) -> None:
         """The letters of these records are written, that were given up at this delivery count."""
         letters = tuple(
-            LettersFiled(topic_id=TOPIC_ID, partition=index, first=offset, last=offset, delivery_count=count)
+            DeadLettersWritten(topic_id=TOPIC_ID, partition=index, first=offset, last=offset, delivery_count=count)
             for (index, offset), count in keys
         )
 
         def predict() -> None:
             for key, count in keys:
-                self.model.file_letters([key], count)
+                self.model.mark_dead_letters_written([key], count)
 
-        self.both(f"file {keys}", FileLetters(letters=letters), predict)
+        self.both(f"file {keys}", MarkDeadLettersWritten(letters=letters), predict)
 
     # --- ShareConsumers
 
     def fetch(self, name: str, epoch: int, most: int, partitions: int = PARTITIONS) -> None:
-        now_ms = self.engine.now_ms
+        now_ms = self.core.now_ms
         command = AcquireRecords(
             group_id="billing", member_id=name, member_epoch=epoch, max_records=most, bounds=self.bounds(partitions)
         )
         reply = self.both(f"fetch {name} {most}", command, lambda: self.model.member(name, epoch))
-        if reply is None or not reply.number:
+        if reply is None or not reply.plan_id:
             return
         chosen = self.keys(reply)
         for index in {k[0] for k in chosen}:
             self.model.check_fetch(index, sorted(o for i, o in chosen if i == index), most, self.mode, now_ms)
         member = self.model.members[name]
-        self.model.acquired(member, self.engine.group.number(reply.number), list(chosen), False, now_ms)
+        self.model.acquired(member, self.core.group.plan_id(reply.plan_id), list(chosen), False, now_ms)
         assert chosen == {k: self.model.at(k).count for k in chosen}
-        self.comparison.handed_out(chosen, (name, epoch, reply.number))
+        self.comparison.handed_out(chosen, (name, epoch, reply.plan_id))
 
     def acknowledge(self, name: str, epoch: int, index: int, acks: list[Ack]) -> None:
-        now_ms = self.engine.now_ms
+        now_ms = self.core.now_ms
         self.trace.append(f"acks {acks}")
         batches = tuple(AckBatch(first=f, last=la, delivery_count=c, types=tuple(t)) for f, la, c, t in acks)
         partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=index, batches=batches),)

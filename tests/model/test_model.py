@@ -1,4 +1,4 @@
-"""The engine against the naive model, on random walks. Longer: ``python -m tests.model --steps 1000000``."""
+"""The core against the naive model, on random walks. Longer: ``python -m tests.model --steps 1000000``."""
 
 from __future__ import annotations
 

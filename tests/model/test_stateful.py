@@ -1,4 +1,5 @@
-"""Hypothesis chooses the steps: the engine against the naive model, and a failure shrunk to the few steps that make it.
+"""Hypothesis chooses the steps: the core against the naive model, and a failure shrunk to the few steps that make
+it.
 
 After every step both sides are compared offset by offset, the invariants are checked, and the group is rebuilt from
 what was appended and from a snapshot. The walk (:mod:`tests.model.walk`) goes further; this one explains better.
@@ -89,7 +90,7 @@ class EngineAndModel(RuleBasedStateMachine):
     @rule(from_a_snapshot=booleans)
     def crash(self, from_a_snapshot: bool) -> None:
         if from_a_snapshot:
-            self.steps.engine.snapshot()
+            self.steps.core.snapshot()
         self.steps.crash()
 
     # --- the log and the configs
@@ -213,7 +214,7 @@ class EngineAndModel(RuleBasedStateMachine):
     @rule(most=st.integers(1, 40), older=older)
     def letters_are_written(self, most: int, older: int) -> None:
         waiting = self.steps.model.waiting_for_letters()[:most]
-        self.steps.file_letters([(key, count - older) for key, count in waiting])
+        self.steps.mark_dead_letters_written([(key, count - older) for key, count in waiting])
 
     # --- ShareConsumers
 
@@ -271,7 +272,7 @@ class EngineAndModel(RuleBasedStateMachine):
 
     @invariant()
     def a_replay_comes_to_the_same(self) -> None:
-        GroupDriver.check_recovery(self.steps.engine)
+        GroupDriver.check_recovery(self.steps.core)
 
 
 class EngineAndModelTest(EngineAndModel.TestCase):  # type: ignore[name-defined,misc]

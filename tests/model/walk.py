@@ -1,4 +1,4 @@
-"""A seeded random walk: any command in any order, to the engine and to the naive model, and compared after each."""
+"""A seeded random walk: any command in any order, to the core and to the naive model, and compared after each."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Walk:
 
     def crash(self) -> None:
         if self.chance.random() < 0.5:
-            self.steps.engine.snapshot()
+            self.steps.core.snapshot()
         self.steps.crash()
 
     def _crash_now_and_then(self) -> None:
@@ -79,7 +79,7 @@ class Walk:
     def log_start(self) -> None:
         index, by = self.chance.randrange(PARTITIONS), self.chance.choice((0, 1, 2, 4, 6, 12, 40))
         if self.chance.random() < 0.5:  # into the window, or beyond it
-            by += max(0, self.steps.model.partitions[index].start - self.steps.engine.log_starts[index])
+            by += max(0, self.steps.model.partitions[index].start - self.steps.core.log_starts[index])
         self.steps.move_log_start(index, by, noticed=self.chance.random() < 0.8)
 
     def gap(self) -> None:
@@ -102,7 +102,7 @@ class Walk:
     def _number(self, name: str) -> int:
         """A number that a query may name: its newest, mostly."""
         if self.chance.random() < 0.05:
-            return self.chance.randint(0, self.steps.model.last_number)
+            return self.chance.randint(0, self.steps.model.last_plan_id)
         if (given_up := self.steps.given_up(name)) and self.chance.random() < 0.5:
             return self.chance.choice(given_up)
         return self.steps.newest(name)
@@ -114,7 +114,7 @@ class Walk:
         name = self._any(QUERIES)
         start = self.steps.completed(name)
         if self.chance.random() < 0.03:
-            start = self.chance.randint(0, self.steps.model.last_number)
+            start = self.chance.randint(0, self.steps.model.last_plan_id)
         self.steps.acquire(name, self._epoch(name), start, self.chance.choice((1, 3, 8, 40)), self._partitions())
 
     def _how(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Walk:
         if self.chance.random() < 0.2:
             keys.append(((0, self.chance.randint(0, 60)), self.chance.randint(1, 3)))
         if len(dict(keys)) == len(keys):
-            self.steps.file_letters(keys)
+            self.steps.mark_dead_letters_written(keys)
 
     # --- ShareConsumers
 

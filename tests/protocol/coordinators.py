@@ -1,7 +1,7 @@
 """Coordinator processes as values: a request at a process comes to another memory, another log, and an answer.
 
-What runs is the real shard on the real scripts and core, one round a request, on a store of one log with faults. A
-memory is a snapshot of the group with its sessions, interned as a number; so is a log: after each append it is what a
+What runs is the real runtime on the real transactions and core, one round a request, on a store of one log with faults.
+A memory is a snapshot of the group with its sessions, interned as a number; so is a log: after each append it is what a
 snapshot would make of it. The same request at the same memory comes to the same, so it is served once.
 """
 
@@ -15,8 +15,8 @@ from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.runtime import Script, Shard
-from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction
+from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from tests.protocol.happened import Happened, runs_by_offset, what_happened
 from tests.protocol.memory import later, of_process, ordered
 from tests.protocol.requests import GROUP, Request, script_of, script_of_a_new_group
@@ -61,7 +61,7 @@ class OneLog(SoleOwner):
             raise StoreRefused("append was refused")
         self.appended += [data for records in appends.values() for data in records]
         if fault == "doubt, written":
-            raise StoreDoubtful("append is in doubt")
+            raise StoreOutcomeUnknown("append is in doubt")
         if fault == "die after the append":
             raise Died
 
@@ -122,7 +122,7 @@ class Coordinators:
         if key not in self._served:
             silent = frozenset(self.sessions(memory))
             moved, log = self._intern(later(self._records[memory], ms, silent)), self.older(log, ms)
-            self._served[key] = self._round(moved, log, None, Round(unheard_ms=ms))
+            self._served[key] = self._round(moved, log, None, Round(stalled_ms=ms))
         return self._served[key]
 
     def older(self, number: int, ms: int) -> int:
@@ -146,17 +146,17 @@ class Coordinators:
 
     # --- inside
 
-    def _round(self, memory: int, log: int, script: Script[Any] | None, at: Round) -> Served:
-        """One round of the shard, and, if that dropped the group, the next, which loads it again."""
+    def _round(self, memory: int, log: int, transaction: Transaction[Any] | None, at: Round) -> Served:
+        """One round of the runtime, and, if that dropped the group, the next, which loads it again."""
         store = OneLog(self._records[log], fenced=at.fenced, fault=at.fault)
-        shard = Shard(store, snapshot_after=1_000_000)  # type: ignore[arg-type]
+        runtime = CoordinatorRuntime(store, snapshot_after=1_000_000)  # type: ignore[arg-type]
         if memory:
-            shard.serve(self._group(memory), NOW_MS)
-        asked = None if script is None else shard.submit(GROUP, script)
+            runtime.serve(self._group(memory), NOW_MS)
+        asked = None if transaction is None else runtime.submit(GROUP, transaction)
         died = False
         try:
-            shard.step(NOW_MS, at.unheard_ms)
-            shard.step(NOW_MS)
+            runtime.step(NOW_MS, at.stalled_ms)
+            runtime.step(NOW_MS)
         except Died:
             died = True
         try:
@@ -164,14 +164,14 @@ class Coordinators:
         except (AssertionError, LookupError, ValueError) as error:
             return Served(memory, log, None, "", Happened(complaint=f"what was appended can't be loaded: {error!r}"))
         left = 0
-        if GROUP in shard.groups and not died:
-            left = self._intern(of_process(shard.groups[GROUP]))
-            self._groups[left] = shard.groups[GROUP]
+        if GROUP in runtime.groups and not died:
+            left = self._intern(of_process(runtime.groups[GROUP]))
+            self._groups[left] = runtime.groups[GROUP]
         answer, error = None, ""
         if asked is not None and asked.done():
             failed = asked.exception()
             answer, error = (None, type(failed).__name__) if failed is not None else (asked.result(), "")
-        return Served(left, after, answer, error, self._happened(log, store, at, time_passed=script is None))
+        return Served(left, after, answer, error, self._happened(log, store, at, time_passed=transaction is None))
 
     def _happened(self, log: int, store: OneLog, at: Round, *, time_passed: bool) -> Happened:
         if not log or not store.appended:
@@ -222,4 +222,4 @@ class Round(NamedTuple):
     fenced: bool = False
     fault: str = ""
     log_start: int = 0
-    unheard_ms: int = 0
+    stalled_ms: int = 0

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanTakenUp, RunsChanged
+from coordinator.core.records import PlanStarted, RunsChanged
 from coordinator.core.records import Record as StateRecord
 from coordinator.core.runs import Run
 from tests.model.naive import Record
 from tests.model.plans import most_together
 
-CUT = ("cut", "set_aside", "archived")
+CUT = ("cut", "quarantined", "archived")
 
 
 class Happened(NamedTuple):
@@ -60,7 +60,7 @@ def what_happened(
     """Of one transaction; ``before`` are the runs that it changes; ``rejectable``: what a sink may reject."""
     looked = _Look(dict(before), time_passed, log_start, limit, rejectable)
     for record in appended:
-        if isinstance(record, PlanTakenUp):
+        if isinstance(record, PlanStarted):
             looked.cut |= bits((out.first, out.last) for out in record.left_out if out.reason in CUT)
         elif isinstance(record, RunsChanged):
             for first, last, run in record.runs:
@@ -89,7 +89,7 @@ class _Look:
     def at_record(self, offset: int, run: Run) -> None:
         was = self.runs.get(offset, Run(RecordState.AVAILABLE))
         if self._left_its_plan(was, run):
-            self.taken.append((offset, was.acquisition or 0))
+            self.taken.append((offset, was.plan_id or 0))
         if self.time_passed and was.deadline_ms is not None and was.state == RecordState.ACQUIRED:
             self.lapsed |= 1 << offset
         if run.state == RecordState.ARCHIVED and was.state != RecordState.ARCHIVED:
@@ -112,10 +112,10 @@ class _Look:
     def _left_its_plan(self, was: Run, run: Run) -> bool:
         """A record that still carried a plan's number, AVAILABLE since its lock was lost, got another holder; or it was
         set aside when the lock was lost."""
-        if was.acquisition is None or run.acquisition == was.acquisition:
+        if was.plan_id is None or run.plan_id == was.plan_id:
             return False
         if self.time_passed:
-            return run.set_aside_ms is not None
+            return run.quarantined_ms is not None
         return was.state == RecordState.AVAILABLE and run.state == RecordState.ACQUIRED
 
     def _may_be_given_up(self, offset: int, was: Run) -> bool:
@@ -123,6 +123,6 @@ class _Look:
         return (
             bool(self.rejectable >> offset & 1)
             or offset < self.log_start
-            or was.set_aside_ms is not None
+            or was.quarantined_ms is not None
             or was.tries + 1 >= self.limit
         )

@@ -105,7 +105,7 @@ class Query(NamedTuple):
         if isinstance(answer, Joined):
             return self._replace(epoch=answer.member_epoch, joined=True)
         if isinstance(answer, PlanReply) and self.phase == "ask":
-            return self._replace(phase="log", plan=answer.plan.number) if answer.plan.number else self
+            return self._replace(phase="log", plan=answer.plan.plan_id) if answer.plan.plan_id else self
         if isinstance(answer, PlanReply):
             if answer.data_loss and setting.fail_on_data_loss:
                 return self.failed()

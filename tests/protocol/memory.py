@@ -52,7 +52,7 @@ def _without_ratio(record: Record) -> Record:
     """No query of these worlds is stopped for what it rejects, so worlds that differ in the count of it are one."""
     if isinstance(record, ProgressKept):
         return ProgressKept(
-            number=record.number, member_id=record.member_id, evidence=record.evidence, decides=record.decides
+            plan_id=record.plan_id, member_id=record.member_id, evidence=record.evidence, decides=record.decides
         )
     return record
 
@@ -84,6 +84,6 @@ def _later(record: Record, ms: int, silent: frozenset[str]) -> Record:
 
 def _earlier(run: Run, ms: int) -> Run:
     """0 and None are no times; what is long ago stays so."""
-    names = ("deadline_ms", "not_before_ms", "set_aside_ms", "last_tried_ms")
+    names = ("deadline_ms", "not_before_ms", "quarantined_ms", "last_tried_ms")
     times = {name: max(LONG_AGO_MS, at - ms) for name in names if (at := getattr(run, name))}
     return run._replace(**times) if times else run

@@ -11,7 +11,7 @@ from coordinator.core.commands import acquire_plan
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import OutcomesStaged
 from coordinator.service.runtime import runtime
-from coordinator.service.runtime.runtime import Shard
+from coordinator.service.runtime.runtime import CoordinatorRuntime
 from tests.protocol import coordinators
 from tests.protocol.coordinators import OneLog
 from tests.protocol.members import Query
@@ -71,7 +71,7 @@ def skip_the_fence(patch: Patch) -> None:
 
 
 def reply_before_the_append(patch: Patch) -> None:
-    def step(self: Shard, now_ms: int, unheard_ms: int = 0) -> int:
+    def step(self: CoordinatorRuntime, now_ms: int, stalled_ms: int = 0) -> int:
         round_ = runtime._Round(now_ms=now_ms)
         self._load_again(round_)
         self._expire(round_)
@@ -81,7 +81,7 @@ def reply_before_the_append(patch: Patch) -> None:
         self._commit(round_)
         return len(round_.outcomes)
 
-    patch.setattr(Shard, "step", step)
+    patch.setattr(CoordinatorRuntime, "step", step)
 
 
 # --- plans and numbers

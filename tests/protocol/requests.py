@@ -1,4 +1,4 @@
-"""What members ask, as values, and the real scripts that answer it."""
+"""What members ask, as values, and the real transactions that answer it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from coordinator.protocol.messages import (
     PartitionBounds,
     PartitionOutcomes,
     StageOutcomes,
-    UsePlan,
+    StartPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.runtime import Script, Steps, one
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps, one
 from coordinator.service.runtime.transactions import Facts
 from tests.protocol.setting import Setting
 
 GROUP, TOPIC, TOPIC_ID = "billing", "orders", "T"
-PLACE = TopicPartitionId(TOPIC, TOPIC_ID, 0)
+PLACE = TopicIdPartition(TOPIC, TOPIC_ID, 0)
 ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
 Said = tuple[tuple[int, int, str], ...]
 """What a sink says of its batch's records: offset, delivery count, outcome."""
@@ -62,11 +62,11 @@ class Request(NamedTuple):
         return f"{self.member} (epoch {self.epoch}) {self.kind}{told}"
 
 
-def script_of(request: Request, setting: Setting) -> Script[Any]:
+def script_of(request: Request, setting: Setting) -> Transaction[Any]:
     """What the service runs for it."""
     who = {"group_id": GROUP, "member_id": request.member, "member_epoch": request.epoch}
-    starts = {PLACE.where: request.log_start}
-    facts = Facts(partitions=[PLACE], log_starts=starts, ends={PLACE.where: setting.records})
+    starts = {PLACE.topic_partition: request.log_start}
+    facts = Facts(partitions=[PLACE], log_starts=starts, ends={PLACE.topic_partition: setting.records})
     if request.kind in ("join query", "join consumer"):
         query = request.kind == "join query"
         epoch = request.epoch or None
@@ -76,10 +76,10 @@ def script_of(request: Request, setting: Setting) -> Script[Any]:
         asked = NextPlan(**who, start=request.text, max_records=request.most, wait_ms=0)
         return transactions.next_plan(asked, facts)
     if request.kind == "use":
-        use = UsePlan(**who, number=request.text, fail_on_data_loss=setting.fail_on_data_loss)
-        return transactions.use_plan(use, facts, gone=frozenset(), unsubscribed=frozenset())
+        use = StartPlan(**who, plan_id=request.text, fail_on_data_loss=setting.fail_on_data_loss)
+        return transactions.start_plan(use, facts, gone=frozenset(), unsubscribed=frozenset())
     if request.kind == "complete":
-        return one(CompletePlan(member_id=request.member, member_epoch=request.epoch, number=request.text))
+        return one(CompletePlan(member_id=request.member, member_epoch=request.epoch, plan_id=request.text))
     if request.kind == "stage":
         return transactions.describe(_staging(request, setting))
     if request.kind == "fetch":
@@ -108,14 +108,14 @@ def _staging(request: Request, setting: Setting) -> StageOutcomes:
     )
 
 
-def script_of_a_new_group(configs: Mapping[str, str]) -> Script[Any]:
+def script_of_a_new_group(configs: Mapping[str, str]) -> Transaction[Any]:
     """A group with one partition that begins at 0."""
 
-    def script(group: ShareGroup) -> Steps[Any]:
+    def transaction(group: ShareGroup) -> TransactionSteps[Any]:
         yield CreateGroup(incarnation="i", topic_ids=True)
         yield AlterConfigs(configs=dict(configs))
         topics = (TopicPartitions(topic=TOPIC, topic_id=TOPIC_ID, partitions=1),)
         starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
         return (yield InitializePartitions(topics=topics, starts=starts))
 
-    return script
+    return transaction

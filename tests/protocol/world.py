@@ -54,7 +54,7 @@ class Asked(NamedTuple):
         told = error or ("no answer" if answer is None else "done")
         if isinstance(answer, PlanReply):
             held = ", ".join(f"{r.first}-{r.last}:{r.delivery_count}" for p in answer.plan.partitions for r in p.ranges)
-            told = f"plan {answer.plan.number} of {held or 'nothing'}" if answer.plan.number else "nothing to do"
+            told = f"plan {answer.plan.plan_id} of {held or 'nothing'}" if answer.plan.plan_id else "nothing to do"
         return f"{self.request}{self.note}: {told}"
 
 
@@ -189,7 +189,7 @@ class Steps:
         if not old:
             # A process that died, or could not load what it had dropped: another one loads the log.
             live = served.memory or self.coordinators.load(log).memory
-        happened, failed = served.happened, "the engine failed" if served.error == "InternalError" else ""
+        happened, failed = served.happened, "the runtime failed" if served.error == "InternalError" else ""
         lost = world.lost
         for offset, number in happened.taken:
             if any(query.may_have(f"i.{number}", offset) for query in world.queries):

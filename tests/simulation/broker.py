@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime.transactions import Facts
 
 TOPIC = "orders"
@@ -87,9 +87,9 @@ class Broker:
         """Those that exist."""
         return [log for topic in self.topics.values() for log in topic.logs]
 
-    def partitions(self) -> list[TopicPartitionId]:
+    def partitions(self) -> list[TopicIdPartition]:
         return [
-            TopicPartitionId(t.name, t.topic_id, index) for t in self.topics.values() for index in range(t.partitions)
+            TopicIdPartition(t.name, t.topic_id, index) for t in self.topics.values() for index in range(t.partitions)
         ]
 
     def append(self, log: int, records: int) -> None:
@@ -106,8 +106,8 @@ class Broker:
         known = self.partitions()
         return Facts(
             partitions=known,
-            log_starts={p.where: self.starts[log_of(p.topic_id, p.partition)] for p in known},
-            ends={p.where: self.ends[log_of(p.topic_id, p.partition)] for p in known},
+            log_starts={p.topic_partition: self.starts[log_of(p.topic_id, p.partition)] for p in known},
+            ends={p.topic_partition: self.ends[log_of(p.topic_id, p.partition)] for p in known},
         )
 
     def readable(self, records: Iterable[Record]) -> list[Record]:

@@ -1,8 +1,8 @@
-"""The coordinator's process in the simulation: the real shard and the real scripts, with the brokers' facts.
+"""The coordinator's process in the simulation: the real runtime and the real transactions, with the brokers' facts.
 
 What :class:`coordinator.service.coordinator_service.CoordinatorService` does around them with threads is done here with
-tasks: look at the group, ask the brokers, run the script, answer. It may die or be stopped at any of these points, also
-in the middle of an append.
+tasks: look at the group, ask the brokers, run the transaction, answer. It may die or be stopped at any of these points,
+also in the middle of an append.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import contextlib
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from coordinator.core.commands import GoneTopicsArchived
+from coordinator.core.commands import DeletedTopicsArchived
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, UsePlan
+from coordinator.protocol.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, StartPlan
 from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.clock import UNHEARD_MS
-from coordinator.service.runtime.runtime import Script, Shard, Steps
+from coordinator.service.runtime.clock import STALLED_MS
+from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction, TransactionSteps
 from coordinator.service.runtime.transactions import Facts, View
 from coordinator.service.sinks import SinkView
 from tests.simulation.broker import TOPIC, Broker, log_of
@@ -38,7 +38,7 @@ class Listener(Protocol):
         """The request came in."""
 
     def answered(self, coordinator: CoordinatorProcess, request: Any, answer: Any) -> None:
-        """The shard lets this answer out, or this ShareGroupError, just now."""
+        """The runtime lets this answer out, or this ShareGroupError, just now."""
 
 
 class CoordinatorProcess(Process):
@@ -64,7 +64,7 @@ class CoordinatorProcess(Process):
         self.skew_ms = world.between(-2_000, 2_000)
         self.host = host
         self.store = OwnedStore(log, self) if host is None else HostsStore(log, self, host)
-        self.shard = Shard(self.store, snapshot_after=snapshot_after, clock=self.now_ms)
+        self.runtime = CoordinatorRuntime(self.store, snapshot_after=snapshot_after, clock=self.now_ms)
         self.decided_ms = 0
         self._unheard_ms = 0
         self._in_step = False
@@ -95,14 +95,14 @@ class CoordinatorProcess(Process):
         self._hears_nobody(ms)
 
     def _hears_nobody(self, ms: int) -> None:
-        """What :class:`coordinator.service.runtime.clock.Attention` measures."""
-        self._unheard_ms += max(0, ms - UNHEARD_MS)
+        """What :class:`coordinator.service.runtime.clock.StallDetector` measures."""
+        self._unheard_ms += max(0, ms - STALLED_MS)
 
     def receive(self, request: Any, reply: Reply) -> None:
         self.spawn(self._handle(request, reply))
 
     def look_in(self, group_id: str) -> ShareGroup | None:
-        return self.shard.groups.get(group_id)
+        return self.runtime.groups.get(group_id)
 
     # --- requests
 
@@ -119,8 +119,8 @@ class CoordinatorProcess(Process):
             return (yield from self._join(request))
         if isinstance(request, NextPlan):
             return (yield from self._next_plan(request))
-        if isinstance(request, UsePlan):
-            return (yield from self._use_plan(request))
+        if isinstance(request, StartPlan):
+            return (yield from self._start_plan(request))
         if isinstance(request, AcquireRecords):
             yield from self._look(request)
             facts = yield from self._ask_brokers()
@@ -139,8 +139,8 @@ class CoordinatorProcess(Process):
             if (p.topic_id, p.partition) not in view.fetch_from:
                 assert view.config is not None
                 reset = request.starting_offsets or view.config.share_auto_offset_reset
-                earliest = facts.log_starts[p.where]
-                starts[p] = Start(earliest, earliest if reset == "earliest" else facts.ends[p.where])
+                earliest = facts.log_starts[p.topic_partition]
+                starts[p] = Start(earliest, earliest if reset == "earliest" else facts.ends[p.topic_partition])
         return (yield from self._run(request, transactions.join(request, topic_ids=True, starts=starts)))
 
     def _next_plan(self, request: NextPlan) -> Task:
@@ -148,14 +148,16 @@ class CoordinatorProcess(Process):
         facts = yield from self._ask_brokers()
         return (yield from self._run(request, transactions.next_plan(request, facts)))
 
-    def _use_plan(self, request: UsePlan) -> Task:
-        view = yield from self._look(request, number=request.number)
+    def _start_plan(self, request: StartPlan) -> Task:
+        view = yield from self._look(request, plan_id=request.plan_id)
         facts = yield from self._ask_brokers()
-        kept = [TopicPartitionId(*held) for held in sorted(view.plan)]
-        asked = Facts(partitions=kept, log_starts={p.where: facts.log_starts[p.where] for p in kept}, ends={})
+        kept = [TopicIdPartition(*held) for held in sorted(view.plan)]
+        asked = Facts(
+            partitions=kept, log_starts={p.topic_partition: facts.log_starts[p.topic_partition] for p in kept}, ends={}
+        )
         return (
             yield from self._run(
-                request, transactions.use_plan(request, asked, gone=frozenset(), unsubscribed=frozenset())
+                request, transactions.start_plan(request, asked, gone=frozenset(), unsubscribed=frozenset())
             )
         )
 
@@ -181,7 +183,7 @@ class CoordinatorProcess(Process):
                     continue  # the next pass, or the next coordinator
 
     def _write_letters(self) -> Task:
-        """Letters are written, then filed; it may die or be stopped between the two."""
+        """DeadLetterBuilder are written, then filed; it may die or be stopped between the two."""
         backlog: Backlog | None = yield from self._own(group_backlog.look(group_backlog.BEGINNING, lambda index: True))
         if backlog is None or not backlog.due:
             return
@@ -196,18 +198,18 @@ class CoordinatorProcess(Process):
     def _produce_letters(self, letters: list[tuple[Due, int]]) -> None:
         self.broker.letters.update((log_of(*due.key), offset) for due, offset in letters)
 
-    # --- the shard
+    # --- the runtime
 
-    def _run(self, request: Any, script: Script[Any], *, claim: bool = False, peek: bool = False) -> Task:
+    def _run(self, request: Any, transaction: Transaction[Any], *, claim: bool = False, peek: bool = False) -> Task:
         answer = Pending()
-        submitted: Future[Any] = self.shard.submit(request.group_id, script, claim=claim, peek=peek)
+        submitted: Future[Any] = self.runtime.submit(request.group_id, transaction, claim=claim, peek=peek)
         submitted.add_done_callback(lambda done: self._hear(request, done, answer))
         return (yield from self._outcome(answer))
 
-    def _own(self, script: Script[Any]) -> Task:
-        """A script that nobody asked for."""
+    def _own(self, transaction: Transaction[Any]) -> Task:
+        """A transaction that nobody asked for."""
         answer = Pending()
-        submitted: Future[Any] = self.shard.submit(GROUP, script)
+        submitted: Future[Any] = self.runtime.submit(GROUP, transaction)
         submitted.add_done_callback(lambda done: self.world.after(0, lambda: answer.set(done)))
         return (yield from self._outcome(answer))
 
@@ -221,7 +223,7 @@ class CoordinatorProcess(Process):
 
     def _hear(self, request: Any, done: Future[Any], answer: Pending) -> None:
         outcome = done.exception() or done.result()
-        if not isinstance(outcome, View | SinkView | GoneTopicsArchived):  # those are the service's own
+        if not isinstance(outcome, View | SinkView | DeletedTopicsArchived):  # those are the service's own
             with contextlib.suppress(BrokenPromise):  # a future's callback: the world says it after this event
                 self.listener.answered(self, request, outcome)
         self.world.after(0, lambda: answer.set(done))
@@ -240,25 +242,25 @@ class CoordinatorProcess(Process):
         self._in_step = True
         self.decided_ms = self.world.now_ms
         try:
-            unheard_ms, self._unheard_ms = self._unheard_ms, 0
-            self.shard.step(self.now_ms(), unheard_ms)
+            stalled_ms, self._unheard_ms = self._unheard_ms, 0
+            self.runtime.step(self.now_ms(), stalled_ms)
         except Died:
             return
         finally:
             self._in_step = False
             self._hears_nobody(self.world.now_ms - self.decided_ms)
-        due_ms = self.shard.next_deadline_ms()
-        if self.shard.has_waiting:
+        due_ms = self.runtime.next_deadline_ms()
+        if self.runtime.has_waiting:
             self._wake(self.world.now_ms)
         elif due_ms is not None:
             self._wake(max(due_ms - self.skew_ms, self.world.now_ms + 10))
 
 
-def _fetch(request: AcquireRecords, facts: Facts) -> Script[Any]:
+def _fetch(request: AcquireRecords, facts: Facts) -> Transaction[Any]:
     """A ShareConsumer's fetch: it sees new partitions and moved logs as a query does."""
 
-    def script(group: ShareGroup) -> Steps[Any]:
-        yield from transactions.initialize(group, {p: facts.log_starts[p.where] for p in facts.partitions})
+    def transaction(group: ShareGroup) -> TransactionSteps[Any]:
+        yield from transactions.initialize(group, {p: facts.log_starts[p.topic_partition] for p in facts.partitions})
         yield from transactions.move_log_starts(facts.partitions, facts)
         return (
             yield AcquireRecords(
@@ -270,4 +272,4 @@ def _fetch(request: AcquireRecords, facts: Facts) -> Script[Any]:
             )
         )
 
-    return script
+    return transaction

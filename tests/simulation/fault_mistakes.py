@@ -12,7 +12,7 @@ from coordinator.core.records import Record, TopicRegistered
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import OpenSink
 from coordinator.service.brokers.partition_starts import Known
-from coordinator.service.runtime.runtime import Shard
+from coordinator.service.runtime.runtime import CoordinatorRuntime
 from tests.simulation.fiber import at_work_on
 from tests.simulation.service_mistakes import Patch, Switch
 from tests.simulation.service_process import _Engine
@@ -20,8 +20,8 @@ from tests.unit.rules.sink_mistakes import the_mode_of_the_group_at_completion_h
 
 
 def time_in_which_nobody_was_heard_is_silence(patch: Patch) -> None:
-    """A coordinator that stood still ends the sessions of those who spoke meanwhile."""
-    patch.setattr(Shard, "_give_time", lambda *a: None)
+    """A coordinator that stood still ends the sessions of members that sent requests meanwhile."""
+    patch.setattr(CoordinatorRuntime, "_extend_deadlines", lambda *a: None)
 
 
 def a_topic_that_came_later_begins_by_the_policy_of_whoever_joins_first(patch: Patch) -> None:
@@ -43,8 +43,8 @@ def a_sink_claims_the_group_for_its_configs(patch: Patch) -> None:
     """As if its query had just started, also where another host has the group by now."""
     right = _Engine.call
 
-    def call(self: _Engine, group_id: str, script: Any, *, claim: bool = False, peek: bool = False) -> Any:
-        return right(self, group_id, script, claim=claim or isinstance(at_work_on(), OpenSink), peek=peek)
+    def call(self: _Engine, group_id: str, transaction: Any, *, claim: bool = False, peek: bool = False) -> Any:
+        return right(self, group_id, transaction, claim=claim or isinstance(at_work_on(), OpenSink), peek=peek)
 
     patch.setattr(_Engine, "call", call)
 

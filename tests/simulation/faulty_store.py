@@ -14,9 +14,9 @@ from coordinator.service.stores.store import (
     NOTHING,
     Shown,
     SoleOwner,
-    StoreDoubtful,
     StoredRecord,
     StoreFenced,
+    StoreOutcomeUnknown,
     StoreRefused,
 )
 from coordinator.state_log.partition_log import KeyValue
@@ -145,7 +145,7 @@ class OwnedStore(SoleOwner):
             self.log.write_in_part(appends)
             self._die(fault)
         if fault in ("doubt", "doubt, late"):
-            raise StoreDoubtful(fault)
+            raise StoreOutcomeUnknown(fault)
         self.log.write(appends)
         for group_id in appends:
             self._known[group_id] = self.log.next_sequence(group_id)
@@ -156,7 +156,7 @@ class OwnedStore(SoleOwner):
         self._begin(fault)
         self._check_owner(group_id)
         if fault == "doubt":
-            raise StoreDoubtful(fault)
+            raise StoreOutcomeUnknown(fault)
         self.log.replace(group_id, records)
         self._known[group_id] = self.log.next_sequence(group_id)
         self._end(fault)
@@ -188,7 +188,7 @@ class OwnedStore(SoleOwner):
         if fault == "die after":
             self._die(fault)
         if fault == "doubt, written":
-            raise StoreDoubtful(fault)
+            raise StoreOutcomeUnknown(fault)
 
     def _be_slow(self, most_ms: int = 0) -> None:
         """The world goes on meanwhile; it may be that this owner is dead afterwards, or stopped until later."""

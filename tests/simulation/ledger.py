@@ -1,8 +1,8 @@
 """What is durable, offset by offset, as the log's own records say it, and what no record may ever do to an offset.
 
-It reads what was appended, knows nothing of runs, groups or scripts, and asks the members (:class:`Evidence`) whether
-they wanted what happened. One holder at a time; a count is handed out once; nothing terminal changes; nothing is
-accepted that nobody accepted; nothing is archived without a reason.
+It reads what was appended, knows nothing of runs, groups or transactions, and asks the members (:class:`Evidence`)
+whether they wanted what happened. One holder at a time; a count is handed out once; nothing terminal changes; nothing
+is accepted that nobody accepted; nothing is archived without a reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coordinator.core.records import (
     PlanAcquired,
     PlanCompleted,
     PlanStaged,
-    PlanTakenUp,
+    PlanStarted,
     RunsChanged,
     decode_record,
 )
@@ -70,11 +70,11 @@ class Evidence(Protocol):
 class KnownPlan:
     """An acquisition."""
 
-    number: int
+    plan_id: int
     member_id: str
     query: bool
     trial: bool
-    used: bool = False
+    started: bool = False
     explicit: bool = False
     """The acknowledgement mode of the last attempt at its batch; ``was_explicit``: of any."""
     was_explicit: bool = False
@@ -124,7 +124,7 @@ class Ledger:
     appends: int = 0
     joined_in: dict[str, int] = field(default_factory=dict)
     """Member to the append that raised its epoch."""
-    last_number: int = 0
+    last_plan_id: int = 0
     snapshots: int = 0
     logged_late: int = 0
     """How often a plan was taken up that had been given up."""
@@ -193,60 +193,62 @@ class Ledger:
             self.world.fail(f"log {log} does not begin at {record.log_start}")
 
     def _acquired(self, record: PlanAcquired) -> None:
-        if record.number <= self.last_number:
-            self.world.fail(f"plan {record.number} after plan {self.last_number}: numbers rise")
-        self.last_number = record.number
+        if record.plan_id <= self.last_plan_id:
+            self.world.fail(f"plan {record.plan_id} after plan {self.last_plan_id}: numbers rise")
+        self.last_plan_id = record.plan_id
         query = self.queries[record.member_id]
-        plan = KnownPlan(record.number, record.member_id, query, record.trial, explicit=self.explicit)
-        self.plans[record.number] = plan
+        plan = KnownPlan(record.plan_id, record.member_id, query, record.trial, explicit=self.explicit)
+        self.plans[record.plan_id] = plan
 
-    def _taken_up(self, record: PlanTakenUp) -> None:
-        self.taken_up.add((record.number, record.member_epoch))
-        self.plans[record.number].used = record.used
-        own = self.evidence.own_mode(record.number, record.member_epoch)
-        plan = self.plans[record.number]
+    def _taken_up(self, record: PlanStarted) -> None:
+        self.taken_up.add((record.plan_id, record.member_epoch))
+        self.plans[record.plan_id].started = record.started
+        own = self.evidence.own_mode(record.plan_id, record.member_epoch)
+        plan = self.plans[record.plan_id]
         if plan.epoch != record.member_epoch:
             plan.epoch, plan.replaces = record.member_epoch, None
         plan.explicit = own == "explicit" if own else self.explicit
         plan.was_explicit = plan.was_explicit or plan.explicit
-        if record.used or record.data_loss:
+        if record.started or record.data_loss:
             self._to_be_read(record)
         if record.member_epoch != self.epochs[record.member_id]:
-            self.world.fail(f"plan {record.number} was taken up in epoch {record.member_epoch}, which is fenced")
+            self.world.fail(f"plan {record.plan_id} was taken up in epoch {record.member_epoch}, which is fenced")
 
-    def _to_be_read(self, record: PlanTakenUp) -> None:
+    def _to_be_read(self, record: PlanStarted) -> None:
         """Plans are read in the order of their numbers; one that was given up for another one may still be the first of
         them to be read, and then nobody carries the other's number any more."""
         newest = self.newest_used.get(record.member_id, 0)
-        if record.number < newest:
-            self.world.fail(f"plan {record.number} was taken up, and {newest} was before it")
-        self.newest_used[record.member_id] = record.number
-        later = {p.number for p in self.plans.values() if p.member_id == record.member_id and p.number > record.number}
+        if record.plan_id < newest:
+            self.world.fail(f"plan {record.plan_id} was taken up, and {newest} was before it")
+        self.newest_used[record.member_id] = record.plan_id
+        later = {
+            p.plan_id for p in self.plans.values() if p.member_id == record.member_id and p.plan_id > record.plan_id
+        }
         if later:
             self.logged_late += 1
-            carried = {run.acquisition for run in self.runs.values()}
+            carried = {run.plan_id for run in self.runs.values()}
             if later & carried:
-                self.world.fail(f"plan {record.number} was taken up, and {sorted(later & carried)} are carried still")
+                self.world.fail(f"plan {record.plan_id} was taken up, and {sorted(later & carried)} are carried still")
 
     def _completed(self, record: PlanCompleted) -> None:
-        self.completed.add(record.number)
-        if not self.evidence.committed(record.member_id, record.number):
-            self.world.fail(f"plan {record.number} was completed, and its batch was not committed")
+        self.completed.add(record.plan_id)
+        if not self.evidence.committed(record.member_id, record.plan_id):
+            self.world.fail(f"plan {record.plan_id} was completed, and its batch was not committed")
 
     def _staged(self, record: PlanStaged) -> None:
-        if record.explicit and record.number in self.plans:  # so may a commit say that has no row of the plan: a guess
-            self.plans[record.number].was_explicit = True
-        if record.replaces is not None and record.number in self.plans:
-            self.plans[record.number].replaces = record.replaces
+        if record.explicit and record.plan_id in self.plans:  # so may a commit say that has no row of the plan: a guess
+            self.plans[record.plan_id].was_explicit = True
+        if record.replaces is not None and record.plan_id in self.plans:
+            self.plans[record.plan_id].replaces = record.replaces
         for topic_id, partition, runs in record.partitions:
             log = log_of(topic_id, partition)
             for first, last, verdict in runs:
                 for offset in range(first, last + 1):
-                    self._note_said(record.number, (log, offset), verdict)
+                    self._note_said(record.plan_id, (log, offset), verdict)
 
     def _note_said(self, number: int, key: Record, verdict: Verdict) -> None:
         run = self.runs.get(key, NEVER_ACQUIRED)
-        if run.acquisition != number or run.delivery_count != verdict.delivery_count:
+        if run.plan_id != number or run.delivery_count != verdict.delivery_count:
             self.world.fail(f"{key} is staged on plan {number} at count {verdict.delivery_count}: {_text(run)}")
         if not self.evidence.was_said(key, verdict.delivery_count, verdict.outcome):
             self.world.fail(f"{key} is staged at count {verdict.delivery_count}, and no sink said {verdict.outcome}")
@@ -257,13 +259,13 @@ class Ledger:
     def _outcome(self, key: Record, run: Run) -> int:
         """What is to become of a record when its plan completes: what all attempts said of it, of which the last one's
         silence is a part; released if they did not say the same. Of a target that replaces, the last one's alone."""
-        said = self.said.get((run.acquisition or 0, key), [])
-        alone = self.plans[run.acquisition or 0].replaces is True
+        said = self.said.get((run.plan_id or 0, key), [])
+        alone = self.plans[run.plan_id or 0].replaces is True
         if alone:
             said = [verdict for verdict in said if verdict.delivery_count == run.delivery_count]
         outcomes = {verdict.outcome for verdict in said}
         if not said or said[-1].delivery_count != run.delivery_count:
-            outcomes.add(RELEASE if self.plans[run.acquisition or 0].explicit else ACCEPT)
+            outcomes.add(RELEASE if self.plans[run.plan_id or 0].explicit else ACCEPT)
         if any(verdict.divided if alone else verdict.disagrees for verdict in said):
             outcomes.add(RELEASE)
         self.vetoed += len(outcomes) > 1
@@ -303,19 +305,19 @@ class Ledger:
         return wrong
 
     def _wrong_acquisition(self, key: Record, before: Run, after: Run) -> str:
-        number = after.acquisition
+        number = after.plan_id
         if number is None or number not in self.plans:
             return "is acquired under no known number"
         if after.delivery_count != before.delivery_count + 1:
             return "is acquired, and its count does not rise by one"
-        if before.set_aside_ms is None and (before.not_before_ms or 0) > self.world.now_ms + SKEW_MS:
+        if before.quarantined_ms is None and (before.not_before_ms or 0) > self.world.now_ms + SKEW_MS:
             return f"is delivered {(before.not_before_ms or 0) - self.world.now_ms} ms too early"
         receipt = (*key, after.delivery_count)
         if receipt in self.delivered:
             return "is delivered under a count that was handed out before"
-        if number not in (before.acquisition, self.last_number):
-            return f"carries {before.acquisition or 'no number'}, and plan {number} came back to it"
-        if before.state == Q and number != before.acquisition:
+        if number not in (before.plan_id, self.last_plan_id):
+            return f"carries {before.plan_id or 'no number'}, and plan {number} came back to it"
+        if before.state == Q and number != before.plan_id:
             return "has a holder, and is acquired by another one"
         if after.failures > before.failures + 1 or after.failures >= after.delivery_count:
             return "has more failures than deliveries"
@@ -326,10 +328,10 @@ class Ledger:
         if after.failures > before.failures + 1 or after.failures > after.delivery_count:
             return "has more failures than deliveries"
         if before.state != Q:
-            return "" if after.acquisition is None else "goes to a number, and nobody acquired it"
-        plan = self.plans[before.acquisition or 0]
-        kept, released = after.acquisition is not None, after.releases > before.releases
-        if kept and after.acquisition != before.acquisition:
+            return "" if after.plan_id is None else "goes to a number, and nobody acquired it"
+        plan = self.plans[before.plan_id or 0]
+        kept, released = after.plan_id is not None, after.releases > before.releases
+        if kept and after.plan_id != before.plan_id:
             return "returns under another number"
         if released and not plan.query and not self._was_released(plan, key, before.delivery_count):
             return "is released, and nobody released it"
@@ -339,16 +341,16 @@ class Ledger:
             if not self.evidence.may_lose(plan.member_id, key, before.delivery_count):
                 return "loses its lock too early"
             self._note_lost(key, before)
-        elif plan.query and after.set_aside_ms is not None:
+        elif plan.query and after.quarantined_ms is not None:
             self._note_lost(key, before)
         return ""
 
     def _wrong_release(self, plan: KnownPlan, key: Record, before: Run, after: Run) -> str:
-        if not self.evidence.committed(plan.member_id, plan.number):
-            return f"is released, and plan {plan.number}, whose batch it is in, was not committed"
+        if not self.evidence.committed(plan.member_id, plan.plan_id):
+            return f"is released, and plan {plan.plan_id}, whose batch it is in, was not committed"
         if not self._may_be_released(plan, key, before):
             return f"is released, and its sinks said {self._said(key, before)}"
-        said = self.said.get((plan.number, key), [])
+        said = self.said.get((plan.plan_id, key), [])
         counts = said and not (plan.replaces and said[-1].delivery_count != before.delivery_count)
         own = counts and said[-1].outcome == RELEASE and said[-1].not_before_ms is not None
         if own and after.not_before_ms != said[-1].not_before_ms:
@@ -361,17 +363,17 @@ class Ledger:
         return mixed or self._outcome(key, run) == RELEASE
 
     def _said(self, key: Record, run: Run) -> list[tuple[int, int]]:
-        return [(v.delivery_count, v.outcome) for v in self.said.get((run.acquisition or 0, key), [])]
+        return [(v.delivery_count, v.outcome) for v in self.said.get((run.plan_id or 0, key), [])]
 
     def _note_lost(self, key: Record, before: Run) -> None:
         self.lost.add((*key, before.delivery_count))
-        self.lost_numbers.add(before.acquisition or 0)
+        self.lost_numbers.add(before.plan_id or 0)
 
     def _was_released(self, plan: KnownPlan, key: Record, count: int) -> bool:
         return self.evidence.has_left(plan.member_id) or self.evidence.asked_for(key, count, RELEASE)
 
     def _wrong_accept(self, key: Record, before: Run) -> str:
-        number = before.acquisition
+        number = before.plan_id
         plan = self.plans.get(number or 0)
         if plan is None or number is None:
             return "is accepted, and nobody had it"
@@ -385,7 +387,7 @@ class Ledger:
         return ""
 
     def _wrong_archive(self, key: Record, before: Run, after: Run) -> str:
-        plan = self.plans.get(before.acquisition or 0)
+        plan = self.plans.get(before.plan_id or 0)
         at_once = self.dead_letters and after.state == ARCHIVED
         if after.state == ARCHIVED and (key[0] in self.broker.gone or key[1] < self.broker.starts[key[0]]):
             self.archived[key] = "the log's loss"
@@ -398,10 +400,10 @@ class Ledger:
         elif at_once and (plan.query or not self.evidence.asked_for(key, before.delivery_count, GAP)):
             return "is archived, and its letter is not written"
         elif plan.query:
-            if not (plan.trial and plan.used and before.set_aside_ms is not None):
+            if not (plan.trial and plan.started and before.quarantined_ms is not None):
                 return "is archived, and was not on trial"
             # A second trial that is lost is judged as it ends, whatever became of its batch (docs/guarantees.md).
-            broke_off = before.lost_trials > 0 or self.evidence.trial_broke_off(plan.number)
+            broke_off = before.trials_lost > 0 or self.evidence.trial_broke_off(plan.plan_id)
             if key not in self.broker.poison and not broke_off:
                 return "is archived, is no poison, and its trial was not broken off"
             self.archived[key] = "a failed trial"
@@ -415,7 +417,7 @@ class Ledger:
 
     def _given_up_by_sink(self, plan: KnownPlan, key: Record, before: Run) -> str:
         """Why, if it was so at its completion."""
-        if not self.evidence.committed(plan.member_id, plan.number):
+        if not self.evidence.committed(plan.member_id, plan.plan_id):
             return ""
         outcome = self._outcome(key, before)
         if outcome == REJECT:
@@ -425,7 +427,7 @@ class Ledger:
         return "its tries are used up" if used_up else ""
 
     def _sink_wrote_letter(self, plan: KnownPlan, key: Record) -> bool:
-        return self.broker.letters[key] > 0 and any(verdict.letter for verdict in self.said[plan.number, key])
+        return self.broker.letters[key] > 0 and any(verdict.letter for verdict in self.said[plan.plan_id, key])
 
     # --- looked at
 
@@ -471,7 +473,7 @@ class Ledger:
 
 
 def _text(run: Run) -> str:
-    number = "" if run.acquisition is None else f" number {run.acquisition}"
+    number = "" if run.plan_id is None else f" number {run.plan_id}"
     return f"{run.state.name} count {run.delivery_count} failures {run.failures}{number}"
 
 
@@ -485,7 +487,7 @@ _READ: dict[type[Any], Any] = {
     PartitionInitialized: Ledger._initialized,
     LogStartMoved: Ledger._log_start,
     PlanAcquired: Ledger._acquired,
-    PlanTakenUp: Ledger._taken_up,
+    PlanStarted: Ledger._taken_up,
     PlanCompleted: Ledger._completed,
     PlanStaged: Ledger._staged,
     RunsChanged: Ledger._changed,

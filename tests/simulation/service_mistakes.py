@@ -1,4 +1,4 @@
-"""Known mistakes, each a switch: what the engine or its store would be if a rule of the protocol were left out.
+"""Known mistakes, each a switch: what the runtime or its store would be if a rule of the protocol were left out.
 
 ``SWITCHES`` is the list; a run of the simulation has to find each of them within a bounded number of seeds.
 """
@@ -16,12 +16,12 @@ import pytest
 from sortedcontainers import SortedList
 
 from coordinator.core import decide
-from coordinator.core.commands import Expire, FileLetters, acquire_plan, complete_plan, membership
+from coordinator.core.commands import Expire, MarkDeadLettersWritten, acquire_plan, complete_plan, membership
 from coordinator.core.records import decode_record, encode_record
 from coordinator.core.runs import RunMap
 from coordinator.core.share_group import ShareGroup
 from coordinator.service.dead_letters import group_backlog
-from coordinator.service.runtime.runtime import Shard
+from coordinator.service.runtime.runtime import CoordinatorRuntime
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faulty_store import OwnedStore, StateLog
 from tests.simulation.world import Task
@@ -64,7 +64,7 @@ Patch = pytest.MonkeyPatch
 Switch = Callable[[Patch], None]
 
 
-# --- the store and the shard
+# --- the store and the runtime
 
 
 def skip_the_fence(patch: Patch) -> None:
@@ -73,9 +73,9 @@ def skip_the_fence(patch: Patch) -> None:
 
 
 def reply_before_the_append(patch: Patch) -> None:
-    right = Shard._commit
+    right = CoordinatorRuntime._commit
 
-    def step(self: Shard, now_ms: int, unheard_ms: int = 0) -> int:
+    def step(self: CoordinatorRuntime, now_ms: int, stalled_ms: int = 0) -> int:
         early: list[Any] = []
 
         def commit_later(round_: Any) -> dict[str, Exception]:
@@ -83,20 +83,20 @@ def reply_before_the_append(patch: Patch) -> None:
             return {}
 
         self._commit = commit_later  # type: ignore[method-assign]
-        answered = right_step(self, now_ms, unheard_ms)
+        answered = right_step(self, now_ms, stalled_ms)
         for round_ in early:
             right(self, round_)
         return answered
 
-    right_step = Shard.step
-    patch.setattr(Shard, "step", step)
+    right_step = CoordinatorRuntime.step
+    patch.setattr(CoordinatorRuntime, "step", step)
 
 
 def answer_at_once_what_appends_nothing(patch: Patch) -> None:
     """The answer tells of what others in the same round were given, which may never be written."""
-    right = Shard._run
+    right = CoordinatorRuntime._run
 
-    def run(self: Shard, round_: Any, submission: Any) -> None:
+    def run(self: CoordinatorRuntime, round_: Any, submission: Any) -> None:
         before = sum(map(len, round_.records.values()))
         right(self, round_, submission)
         _, outcome, error = round_.outcomes[-1]
@@ -104,7 +104,7 @@ def answer_at_once_what_appends_nothing(patch: Patch) -> None:
             submission.answer.set_result(outcome)
             round_.outcomes[-1] = (dataclasses.replace(submission, answer=Future()), outcome, None)
 
-    patch.setattr(Shard, "_run", run)
+    patch.setattr(CoordinatorRuntime, "_run", run)
 
 
 def answer_from_memory_without_a_proof(patch: Patch) -> None:
@@ -114,36 +114,36 @@ def answer_from_memory_without_a_proof(patch: Patch) -> None:
 
 def keep_memory_when_an_append_fails(patch: Patch) -> None:
     """The append is lost, and what it said is still believed."""
-    patch.setattr(Shard, "_drop", lambda *a: None)
+    patch.setattr(CoordinatorRuntime, "_drop", lambda *a: None)
 
 
 def believe_that_doubt_means_not_written(patch: Patch) -> None:
     """Memory goes back to what was before the append, and nobody looks into the log."""
     sure: dict[tuple[int, str], list[bytes]] = {}
-    right_read, right_append = Shard._read, Shard._append
+    right_read, right_append = CoordinatorRuntime._read, CoordinatorRuntime._append
 
-    def read(self: Shard, group_id: str, records: Any) -> Any:
+    def read(self: CoordinatorRuntime, group_id: str, records: Any) -> Any:
         records = list(records)
         sure[id(self), group_id] = [r.data for r in records]
         return right_read(self, group_id, records)
 
-    def append(self: Shard, round_: Any) -> dict[str, Exception]:
+    def append(self: CoordinatorRuntime, round_: Any) -> dict[str, Exception]:
         failed = right_append(self, round_)
         for group_id, records in round_.records.items():
             if group_id not in failed:
                 sure[id(self), group_id].extend(encode_record(record) for record in records)
         return failed
 
-    def drop(self: Shard, group_id: str, reload_ms: int) -> None:
+    def drop(self: CoordinatorRuntime, group_id: str, reload_ms: int) -> None:
         group = ShareGroup(group_id)
         for each in sure[id(self), group_id]:
             group.replay(decode_record(each))
         group.loaded(reload_ms)
         self.serve(group, reload_ms)
 
-    patch.setattr(Shard, "_read", read)
-    patch.setattr(Shard, "_append", append)
-    patch.setattr(Shard, "_drop", drop)
+    patch.setattr(CoordinatorRuntime, "_read", read)
+    patch.setattr(CoordinatorRuntime, "_append", append)
+    patch.setattr(CoordinatorRuntime, "_drop", drop)
 
 
 def tear_an_append(patch: Patch) -> None:
@@ -223,7 +223,7 @@ SWITCHES: list[Switch] = [
 
 
 def forget_at_a_restart_what_waits_for_its_letter(patch: Patch) -> None:
-    """Only what was given up under the office's eyes gets its letter."""
+    """Only what was given up under the dispatcher's eyes gets its letter."""
     right = ShareGroup.loaded
 
     def loaded(self: ShareGroup, now_ms: int) -> None:
@@ -256,13 +256,13 @@ def file_letters_before_they_are_written(patch: Patch) -> None:
 
 def file_a_letter_of_whatever_is_there(patch: Patch) -> None:
     """Not of the delivery that it is about alone."""
-    right = decide._DECIDERS[FileLetters]
+    right = decide._DECIDERS[MarkDeadLettersWritten]
 
-    def filed(group: ShareGroup, command: FileLetters, now_ms: int) -> Any:
+    def filed(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Any:
         letters = tuple(msgspec.structs.replace(each, last=each.last + 1) for each in command.letters)
-        return right(group, FileLetters(letters=letters), now_ms)
+        return right(group, MarkDeadLettersWritten(letters=letters), now_ms)
 
-    patch.setitem(decide._DECIDERS, FileLetters, filed)
+    patch.setitem(decide._DECIDERS, MarkDeadLettersWritten, filed)
 
 
 def forget_a_releases_delay(patch: Patch) -> None:

@@ -1,7 +1,7 @@
 """The coordinator's process with the real service in it: its handlers, its knowledge of the brokers, its gaps.
 
 What :mod:`tests.simulation.coordinator_process` retells, so that many seeds are quick, runs here as it is; every wait
-for the engine or a broker is a point at which time passes, others come first, or the process dies or is stopped.
+for the event_loop or a broker is a point at which time passes, others come first, or the process dies or is stopped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import msgspec
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import JoinGroup, NextPlan
 from coordinator.service import coordinator_service
-from coordinator.service.brokers import broker_watch, deleted_topics, log_gaps, undecided
+from coordinator.service.brokers import broker_watch, deleted_topics, log_gaps, undecided_gaps
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicInfo, Where
+from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicAndPartition, TopicInfo
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.runtime.runtime import Script
+from coordinator.service.runtime.runtime import Transaction
 from tests.simulation.broker import Broker, log_of
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faulty_store import HostsStore
@@ -31,7 +31,7 @@ from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.world import Task, World
 
 DEAD_LETTERS = "dlq"
-OLD_TIMES = (broker_watch, coordinator_service, log_gaps, deleted_topics, undecided)
+OLD_TIMES = (broker_watch, coordinator_service, log_gaps, deleted_topics, undecided_gaps)
 """Modules of the service that look at the clock."""
 
 
@@ -46,7 +46,7 @@ def simulated_time(world: World) -> Iterator[None]:
     with contextlib.ExitStack() as patched:
         for module in OLD_TIMES:
             patched.enter_context(mock.patch.object(module, "time", time))
-        patched.enter_context(mock.patch.object(undecided, "threading", SimpleNamespace(Lock=_Lock)))
+        patched.enter_context(mock.patch.object(undecided_gaps, "threading", SimpleNamespace(Lock=_Lock)))
         yield
 
 
@@ -92,7 +92,8 @@ class ServiceProcess(CoordinatorProcess):
         self.watch.close()
 
     def _resume(self, task: Task, answer: Any) -> None:
-        """Of a process that goes on the engine's thread may be the first, and those that hear requests come later."""
+        """Of a process that goes on the event_loop's thread may be the first, and those that hear requests come
+        later."""
         if self.alive and self.stopped:
             goes_on_ms = self.stopped_until_ms + self.world.between(0, 30)
             self.world.at(goes_on_ms, lambda: self._resume(task, answer))
@@ -106,19 +107,19 @@ class ServiceProcess(CoordinatorProcess):
 
 
 class _Engine:
-    """The service's way to the shard: :class:`coordinator.service.open_state.Engined`."""
+    """The service's way to the runtime: :class:`coordinator.service.open_state.RuntimeApi`."""
 
     def __init__(self, process: ServiceProcess) -> None:
         self.process = process
         self.clock = SimpleNamespace(now_ms=process.now_ms)
 
-    def call(self, group_id: str, script: Script[Any], *, claim: bool = False, peek: bool = False) -> Any:
+    def call(self, group_id: str, transaction: Transaction[Any], *, claim: bool = False, peek: bool = False) -> Any:
         request = at_work_on()
         store, starts = self.process.store, claim and isinstance(request, JoinGroup) and request.member_epoch is None
         assert isinstance(store, HostsStore)
         store.starting += starts
         try:
-            return wait_for(self.process._run(request, script, claim=claim, peek=peek))
+            return wait_for(self.process._run(request, transaction, claim=claim, peek=peek))
         finally:
             store.starting -= starts
 
@@ -153,12 +154,14 @@ class SimulatedCluster:
         wanted = list(names)
         return self._answer(lambda: {name: found for name in wanted if (found := self._topic(name)) is not None})
 
-    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+    def offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> dict[TopicAndPartition, int]:
         wanted = list(partitions)
         of = self.broker.starts if at == EARLIEST else self.broker.ends
         return self._answer(lambda: {where: of[log] for where in wanted if (log := self._log(where)) is not None})
 
-    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
+    def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         def find() -> Seen:
             log = self._existing_log(where)
             low, end = max(first, self.broker.starts[log]), min(last + 1, self.broker.ends[log])
@@ -168,7 +171,7 @@ class SimulatedCluster:
         return self._answer(find)
 
     def absent(
-        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+        self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
     ) -> tuple[list[int], int]:
         asked = offsets[: self.world.between(1, len(offsets))] if self.world.happens(0.1) else offsets
 
@@ -201,11 +204,11 @@ class SimulatedCluster:
             return TopicInfo(name, "D", 1) if name == DEAD_LETTERS else None
         return TopicInfo(name, topic.topic_id, topic.partitions)
 
-    def _log(self, where: Where) -> int | None:
+    def _log(self, where: TopicAndPartition) -> int | None:
         topic = self.broker.topics.get(where[0])
         return None if topic is None or where[1] >= topic.partitions else log_of(topic.topic_id, where[1])
 
-    def _existing_log(self, where: Where) -> int:
+    def _existing_log(self, where: TopicAndPartition) -> int:
         log = self._log(where)
         if log is None:
             wait_for(_pass(3_000))

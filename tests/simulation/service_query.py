@@ -18,7 +18,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     SinkOutdated,
 )
-from coordinator.protocol.messages import LatestOffsets, LeftOut, NextPlan, OpenSink, PlanReply, SinkOpened, UsePlan
+from coordinator.protocol.messages import LatestOffsets, LeftOut, NextPlan, OpenSink, PlanReply, SinkOpened, StartPlan
 from coordinator.protocol.values import OutcomeRun
 from tests.simulation.broker import TOPIC, Broker, Record
 from tests.simulation.faults import MODE, NO_FAULTS, Faults
@@ -148,12 +148,12 @@ class QueryProcess(Process):
         reply: PlanReply = yield from self.session.call(
             NextPlan, start=self.newest, max_records=self.options.max_records, until=self.until
         )
-        self.witness.received(self.name, reply.plan.number, reply.plan.partitions)
+        self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)
         if self.newest:
             self.witness.was_completed(self.read)
             self.read = ()
         self._step()
-        if not reply.plan.number:
+        if not reply.plan.plan_id:
             if self.options.available_now:
                 raise Gone("nothing left of what was there when it began")
             yield self.world.between(500, 5_000)
@@ -163,7 +163,7 @@ class QueryProcess(Process):
             yield 0
         if self.batch + 1 in self.mine.offsets:
             raise Gone("concurrent update of the offset log")
-        self.batch, self.newest = self.batch + 1, reply.plan.number
+        self.batch, self.newest = self.batch + 1, reply.plan.plan_id
         self.mine.offsets[self.batch] = (self.newest, self.session.member_id)
         self._step()
         yield self.world.between(0, 50)
@@ -172,12 +172,12 @@ class QueryProcess(Process):
     def _run_batch(self) -> Task:
         """partitions(end), the tasks, the sink, the commit."""
         reply: PlanReply = yield from self.session.call(
-            UsePlan,
-            number=self.newest,
+            StartPlan,
+            plan_id=self.newest,
             fail_on_data_loss=self.options.fail_on_data_loss,
             acknowledgement_mode=self.own_mode,
         )
-        self.witness.received(self.name, reply.plan.number, reply.plan.partitions)
+        self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)
         self.plan_topic_ids = {part.topic: part.topic_id for part in reply.plan.partitions}
         self.explicit = self.witness.ledger.plans[number_of(self.newest)].explicit
         self._lose(reply.data_loss)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.core.commands import AcquirePlan, CompletePlan, Expire, TakeUpPlan
+from coordinator.core.commands import AcquirePlan, CompletePlan, Expire, StartOrReclaimPlan
 from coordinator.core.decide import decide
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged, encode_record
@@ -128,7 +128,7 @@ class SparkQuery:
             return True
         start = self.offsets[-1] if self.offsets else ""
         if start:
-            self.call(lambda: CompletePlan(member_id=self.name, member_epoch=self.epoch, number=start))
+            self.call(lambda: CompletePlan(member_id=self.name, member_epoch=self.epoch, plan_id=start))
             self._may_die("completed")
         bounds = self.until if self.available_now else self.coordinator.bounds()
         reply = self.call(
@@ -140,18 +140,18 @@ class SparkQuery:
                 bounds=bounds,
             )
         )
-        if not reply.plan.number:
+        if not reply.plan.plan_id:
             return False
         self._may_die("acquired")
-        self.offsets.append(reply.plan.number)
+        self.offsets.append(reply.plan.plan_id)
         self._may_die("logged")
-        self._batch(reply.plan.number)
+        self._batch(reply.plan.plan_id)
         return True
 
     def _batch(self, number: str) -> None:
         bounds = self.coordinator.bounds()
         taken = self.call(
-            lambda: TakeUpPlan(member_id=self.name, member_epoch=self.epoch, number=number, bounds=bounds)
+            lambda: StartOrReclaimPlan(member_id=self.name, member_epoch=self.epoch, plan_id=number, bounds=bounds)
         )
         if not self.process(self, taken):
             raise ProcessDied("processing")

@@ -25,7 +25,7 @@ from coordinator.protocol.messages import (
     PartitionPlan,
     PlanReply,
     StageOutcomes,
-    UsePlan,
+    StartPlan,
 )
 from tests.simulation.broker import Record, log_of
 from tests.simulation.coordinator_process import CoordinatorProcess
@@ -113,8 +113,8 @@ class Witness:
     def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
         if isinstance(request, Acknowledge):
             self.asked[request] += 1
-        if isinstance(request, UsePlan):
-            self.own_modes[number_of(request.number), request.member_epoch] = request.acknowledgement_mode
+        if isinstance(request, StartPlan):
+            self.own_modes[number_of(request.plan_id), request.member_epoch] = request.acknowledgement_mode
 
     def answered(self, coordinator: CoordinatorProcess, request: Any, answer: Any) -> None:
         name = type(answer).__name__
@@ -131,7 +131,7 @@ class Witness:
         elif isinstance(answer, PlanReply):
             self._planned(coordinator, request, answer)
         elif isinstance(answer, AcquiredReply):
-            self._durable(answer.number, answer.partitions)
+            self._durable(answer.plan_id, answer.partitions)
             for receipt in receipts(answer.partitions):
                 self.lock_until_ms[receipt] = coordinator.decided_ms + self.lock_ms
         elif isinstance(answer, AcknowledgeReply):
@@ -142,7 +142,7 @@ class Witness:
 
     def check_group(self, coordinator: CoordinatorProcess) -> None:
         """The owner's memory is the log, if nothing is under way."""
-        for group in coordinator.shard.groups.values():
+        for group in coordinator.runtime.groups.values():
             if self.ledger.starts and coordinator.is_idle and coordinator.knows_the_log:
                 self.ledger.check_group(group)
 
@@ -163,11 +163,11 @@ class Witness:
             self.session_until_ms[request.member_id] = coordinator.decided_ms + self.session_ms
 
     def _planned(self, coordinator: CoordinatorProcess, request: Any, answer: PlanReply) -> None:
-        self._durable(answer.plan.number, answer.plan.partitions)
-        number = number_of(answer.plan.number)
+        self._durable(answer.plan.plan_id, answer.plan.partitions)
+        number = number_of(answer.plan.plan_id)
         if isinstance(request, NextPlan) and request.start and number_of(request.start) not in self.ledger.completed:
             self.world.fail(f"{request.start} is said to be completed, and is not in the log")
-        if isinstance(request, UsePlan):
+        if isinstance(request, StartPlan):
             if (number, request.member_epoch) not in self.ledger.taken_up:
                 self.world.fail(f"plan {number} is said to be used in epoch {request.member_epoch}: not in the log")
             if coordinator.serves and not self.configs_change:
@@ -193,7 +193,7 @@ class Witness:
 
     def _check_slice(self, number: int, answer: PlanReply) -> None:
         held = [self.ledger.runs[p, offset] for p, offset, _ in receipts(answer.plan.partitions)]
-        held = [run for run in held if run.acquisition == number and run.state == RecordState.ACQUIRED]
+        held = [run for run in held if run.plan_id == number and run.state == RecordState.ACQUIRED]
         tries = {run.failures + 1 for run in held if isolation_class(run.failures, self.ledger.limit)}
         most = min((slice_size(c, self.ledger.limit, self.ledger.base) or 1 for c in tries), default=len(held))
         if len(held) > most:
@@ -278,10 +278,10 @@ def _text(message: Any) -> str:
         held = [(log_of(p.topic_id, p.partition), *map(tuple, p.ranges)) for p in message.plan.partitions]
         left = [(o.topic, o.partition, o.first, o.last, o.reason) for o in (*message.left_out, *message.data_loss)]
         trial = " on trial" if message.plan.trial else ""
-        return f"plan {number_of(message.plan.number)}{trial} {held}{f' without {left}' if left else ''}"
+        return f"plan {number_of(message.plan.plan_id)}{trial} {held}{f' without {left}' if left else ''}"
     if isinstance(message, AcquiredReply):
         held = [(log_of(p.topic_id, p.partition), *map(tuple, p.ranges)) for p in message.partitions]
-        return f"acquired {number_of(message.number)} {held}"
+        return f"acquired {number_of(message.plan_id)} {held}"
     if isinstance(message, AcknowledgeReply):
         return f"acknowledged, errors {message.errors}"
     if isinstance(message, StageOutcomes):

@@ -18,7 +18,7 @@ _INCARNATION = re.compile(r"\b[0-9a-f]{8}\.(?=\d)")
 
 
 class BrokenPromise(AssertionError):
-    """Something that the engine promises is not so."""
+    """Something that the core promises is not so."""
 
 
 class Gone(Exception):

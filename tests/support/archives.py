@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import FileSystemHandler, LocalFileSystem, PyFileSystem
 
 from share_sink.archive.batches import ArchiveWriter, finish_batch
-from share_sink.archive.location import Place
+from share_sink.archive.location import ArchiveLocation
 
 QUERY = {"group_id": "billing", "query_id": "q-1"}
 
@@ -137,5 +137,5 @@ class Stopped(Mortal):
 
 
 def mortal_place(mortal: Mortal):
-    """What `place_of` answers in a process that is killed."""
-    return lambda path: Place(path, PyFileSystem(mortal), str(path))
+    """What `archive_location` answers in a process that is killed."""
+    return lambda path: ArchiveLocation(path, PyFileSystem(mortal), str(path))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicInfo, Where
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicAndPartition, TopicInfo
 
 
 class FakeCluster:
@@ -16,14 +16,14 @@ class FakeCluster:
     def __init__(self, *, topic_ids: bool = True) -> None:
         self.topic_ids = topic_ids
         self.found: dict[str, TopicInfo] = {}
-        self.logs: dict[Where, list[int]] = {}
-        self.stable: dict[Where, int] = {}
-        self.timestamps: dict[Where, dict[int, int]] = {}
+        self.logs: dict[TopicAndPartition, list[int]] = {}
+        self.stable: dict[TopicAndPartition, int] = {}
+        self.timestamps: dict[TopicAndPartition, dict[int, int]] = {}
         self.asked = 0
         self.gaps: set[int] = set()
-        self.read: list[tuple[Where, int, int]] = []
+        self.read: list[tuple[TopicAndPartition, int, int]] = []
         self.unreachable = False
-        self.unreadable: set[Where] = set()
+        self.unreadable: set[TopicAndPartition] = set()
         self.read_only: set[str] = set()
         self._ids = (f"id-{number}" for number in count(1))
 
@@ -56,12 +56,14 @@ class FakeCluster:
         self._answer()
         return {name: self.found[name] for name in names if name in self.found}
 
-    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+    def offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> dict[TopicAndPartition, int]:
         self._answer()
         self.asked += 1
         return {where: self._offset(where, at, read_committed) for where in partitions if where in self.logs}
 
-    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
+    def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         self._answer()
         self.read.append((where, first, last))
         if where not in self.logs or where in self.unreadable:  # librdkafka gets no answer for it
@@ -76,7 +78,7 @@ class FakeCluster:
         )
 
     def absent(
-        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+        self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
     ) -> tuple[list[int], int]:
         self._answer()
         return [offset for offset in offsets if offset in self.gaps], len(offsets)
@@ -90,7 +92,7 @@ class FakeCluster:
         if name not in self.found:
             self.add(name)
 
-    def _offset(self, where: Where, at: int, read_committed: bool) -> int:
+    def _offset(self, where: TopicAndPartition, at: int, read_committed: bool) -> int:
         start, end = self.logs[where]
         if at == EARLIEST:
             return start

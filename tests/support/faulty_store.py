@@ -5,7 +5,7 @@ from typing import Literal
 
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
-from coordinator.service.stores.store import NOTHING, Shown, Store, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.stores.store import NOTHING, Shown, Store, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
 Fault = Literal["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
@@ -69,12 +69,12 @@ class FaultyStore:
         if fault == "refuse":
             raise StoreRefused("append was refused")
         if fault == "doubt, not written":
-            raise StoreDoubtful("append is in doubt")
+            raise StoreOutcomeUnknown("append is in doubt")
         if fault == "die before the append":
             raise Died
         self.inner.append(appends, shown)
         if fault == "doubt, written":
-            raise StoreDoubtful("append is in doubt")
+            raise StoreOutcomeUnknown("append is in doubt")
         if fault == "die after the append":
             raise Died
 

@@ -1,10 +1,10 @@
 """A coordinator's service in this process, on a fake cluster and a real state file whose faults a test may choose."""
 
-from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, UsePlan
+from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.runtime.event_loop import Engine
-from coordinator.service.runtime.runtime import Shard
+from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import FaultyStore
 
@@ -16,12 +16,12 @@ class Running:
         self.cluster = cluster
         self.store = FaultyStore(SqliteStore(path))
         self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=lambda: self.service.tell_news())
-        self.engine = Engine(Shard(self.store, on_change=lambda groups: self.service.tell_news()))
-        self.service = CoordinatorService(self.engine, self.watch)
+        self.event_loop = EventLoop(CoordinatorRuntime(self.store, on_change=lambda groups: self.service.tell_news()))
+        self.service = CoordinatorService(self.event_loop, self.watch)
         self.epochs = {}
 
     def close(self):
-        self.engine.close()
+        self.event_loop.close()
         self.watch.close()
         self.store.close()
 
@@ -42,7 +42,7 @@ class Running:
         return self.ask(NextPlan, member, start=start, wait_ms=wait_ms, **fields).plan
 
     def use(self, number, member="m1", **fields):
-        return self.ask(UsePlan, member, number=number, **fields)
+        return self.ask(StartPlan, member, plan_id=number, **fields)
 
     def partitions(self):
         description = self.service.handle(DescribeGroup(group_id="billing"))

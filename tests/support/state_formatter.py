@@ -61,7 +61,7 @@ def states(printed_records: list[dict[str, Any]], group_id: str) -> dict[tuple[s
 
 
 def advanced(start_offset: int | None, batches: tuple[StateBatch, ...]) -> Outcome:
-    """The start offset over what is terminal at the front: that each engine moves it at its own time is no
+    """The start offset over what is terminal at the front: that each event_loop moves it at its own time is no
     difference."""
     at = start_offset or 0
     left = list(batches)

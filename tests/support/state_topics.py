@@ -29,7 +29,7 @@ def state_topic(
 
 
 def owner(host: str = "here") -> Owner:
-    return Owner(place=host, process=uuid.uuid4().hex, host=host, pid=1)
+    return Owner(installation_id=host, process=uuid.uuid4().hex, host=host, pid=1)
 
 
 class Hosts:

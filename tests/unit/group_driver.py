@@ -13,14 +13,14 @@ from coordinator.core.commands import (
     AlterConfigs,
     CompletePlan,
     CreateGroup,
+    DeadLettersWritten,
     Expire,
-    FileLetters,
     InitializePartitions,
-    LettersFiled,
+    MarkDeadLettersWritten,
     MoveLogStarts,
     PartitionStart,
     PlanDone,
-    TakeUpPlan,
+    StartOrReclaimPlan,
     TopicPartitions,
 )
 from coordinator.core.decide import decide
@@ -35,7 +35,7 @@ from coordinator.protocol.messages import (
     PlanReply,
     StageOutcomes,
 )
-from coordinator.protocol.values import OutcomeRun, TopicIdPartition
+from coordinator.protocol.values import OutcomeRun, SharePartitionKey
 
 TOPIC_ID = "T"
 SESSION_MS = 45_000
@@ -140,7 +140,7 @@ class GroupDriver:
 
     def complete(self, number: str, member: str = "m1", **fields: Any) -> PlanDone:
         epoch = self.epochs[member]
-        done = self.run(CompletePlan(member_id=member, member_epoch=epoch, number=number, **fields))
+        done = self.run(CompletePlan(member_id=member, member_epoch=epoch, plan_id=number, **fields))
         assert isinstance(done, PlanDone)
         return done
 
@@ -166,8 +166,8 @@ class GroupDriver:
     def use(self, number: str, member: str = "m1", **fields: Any) -> PlanReply:
         """partitions(end)."""
         reply = self.run(
-            TakeUpPlan(
-                member_id=member, member_epoch=self.epochs[member], number=number, bounds=self.bounds(), **fields
+            StartOrReclaimPlan(
+                member_id=member, member_epoch=self.epochs[member], plan_id=number, bounds=self.bounds(), **fields
             )
         )
         assert isinstance(reply, PlanReply)
@@ -189,10 +189,10 @@ class GroupDriver:
 
     def file(self, first: int, last: int, count: int = 1, partition: int = 0) -> None:
         """The dead letters of these records are written."""
-        letters = LettersFiled(
+        letters = DeadLettersWritten(
             topic_id=self.topic_id, partition=partition, first=first, last=last, delivery_count=count
         )
-        self.run(FileLetters(letters=(letters,)))
+        self.run(MarkDeadLettersWritten(letters=(letters,)))
 
     def move_log_start(self, offset: int, partition: int = 0) -> None:
         self.log_starts[partition] = offset
@@ -202,12 +202,12 @@ class GroupDriver:
     # --- what a test looks at
 
     def partition(self, partition: int = 0) -> SharePartition:
-        return self.group.partitions[TopicIdPartition(self.topic_id, partition)]
+        return self.group.partitions[SharePartitionKey(self.topic_id, partition)]
 
     def dump(self, partition: int = 0) -> list[str]:
         """``[first..last] STATE count failures number``, as in the walkthrough."""
         return [
-            f"[{first}..{last}] {run.state.name} {run.delivery_count} {run.failures} {run.acquisition or '-'}"
+            f"[{first}..{last}] {run.state.name} {run.delivery_count} {run.failures} {run.plan_id or '-'}"
             for first, last, run in self.partition(partition).runs
         ]
 

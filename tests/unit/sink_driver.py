@@ -24,7 +24,7 @@ def batch(records: int = 10, **configs: str) -> tuple[GroupDriver, str]:
     """m1 reads all records in a batch."""
     group = GroupDriver(records=records, **configs)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     return group, plan
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from coordinator.service.stores.store import Store, StoreDoubtful, StorePartlyFailed, StoreRefused
+from coordinator.service.stores.store import Store, StoreOutcomeUnknown, StorePartlyFailed, StoreRefused
 
 Reopen = Callable[[], Store]
 Fault = Literal["refused", "doubtful, not written", "doubtful, written"]
@@ -161,7 +161,7 @@ class StoreContract:
         store = self.own(reopen(), "billing", "shipping")
         store.append({"billing": [b"a"], "shipping": [b"x"]})
         break_next(store, how)
-        with pytest.raises((StoreRefused, StoreDoubtful, StorePartlyFailed)) as raised:
+        with pytest.raises((StoreRefused, StoreOutcomeUnknown, StorePartlyFailed)) as raised:
             store.append({"billing": [b"b", b"c"], "shipping": [b"y", b"z"]})
         partly = isinstance(raised.value, StorePartlyFailed)
         failed = raised.value.failed if partly else dict.fromkeys(("billing", "shipping"), raised.value)
@@ -182,4 +182,4 @@ class StoreContract:
 
 
 def failure(how: Fault) -> type[Exception]:
-    return StoreRefused if how == "refused" else StoreDoubtful
+    return StoreRefused if how == "refused" else StoreOutcomeUnknown

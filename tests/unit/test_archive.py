@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
-from coordinator.protocol.errors import BatchTakenUp
+from coordinator.protocol.errors import BatchReclaimed
 from share_sink.archive import batches
 from share_sink.archive.batches import ArchiveWriter, archive_dataset, check_archive, discard_batch, finish_batch
-from share_sink.archive.location import Place, place_of
+from share_sink.archive.location import ArchiveLocation, archive_location
 from share_sink.archive.parquet import SCHEMA
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
 from share_sink.options import SinkOptions
@@ -220,7 +220,7 @@ def test_a_driver_killed_at_any_step_leaves_no_half_and_its_replay_no_doubles(tm
     files = [file for task, table in second for file in attempt(tmp_path, 1, task, table)]
     mortal = Mortal(lives)
     with monkeypatch.context() as patch:
-        patch.setattr(batches, "place_of", mortal_place(mortal))
+        patch.setattr(batches, "archive_location", mortal_place(mortal))
         with contextlib.suppress(Killed):
             finish_batch(str(tmp_path), files, **QUERY, batch_id=1, attempt=0)
     seen = Counter(read(tmp_path))
@@ -236,7 +236,7 @@ def test_the_driver_can_be_killed_at_each_of_its_steps(tmp_path, monkeypatch):
     mortal = Mortal(1_000)
     batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
     files = [file for task in (0, 1) for file in attempt(tmp_path, 1, task, rejected("a", task))]
-    monkeypatch.setattr(batches, "place_of", mortal_place(mortal))
+    monkeypatch.setattr(batches, "archive_location", mortal_place(mortal))
     finish_batch(str(tmp_path), files + attempt(tmp_path, 1, 2, rejected("c", 4)), **QUERY, batch_id=1, attempt=0)
     assert 6 <= 1_000 - mortal.lives < 12
 
@@ -248,7 +248,7 @@ def test_a_driver_whose_successor_has_archived_the_batch_deletes_nothing_of_it_a
     """It was stopped between the staging and the archive."""
     late = attempt(tmp_path, 7, 0, rejected("a", 1))
     batch(tmp_path, 7, rejected("a", 5), attempt_number=1, run_id="its successor")
-    with pytest.raises(BatchTakenUp, match=r"batch 7.*billing"):
+    with pytest.raises(BatchReclaimed, match=r"batch 7.*billing"):
         finish_batch(str(tmp_path), late, **QUERY, batch_id=7, attempt=0)
     assert read(tmp_path) == [("a", 5)]
 
@@ -260,11 +260,11 @@ def test_a_driver_that_is_stopped_at_any_step_deletes_nothing_of_its_successor(t
 
     def successor():
         with monkeypatch.context() as patch:
-            patch.setattr(batches, "place_of", place_of)
+            patch.setattr(batches, "archive_location", archive_location)
             batch(tmp_path, 7, rejected("a", 5), attempt_number=2, run_id="its successor")
 
     with monkeypatch.context() as patch:
-        patch.setattr(batches, "place_of", mortal_place(Stopped(step, successor)))
+        patch.setattr(batches, "archive_location", mortal_place(Stopped(step, successor)))
         with contextlib.suppress(ArchiveNotWritable, ArchiveRowsMissing):
             finish_batch(str(tmp_path), files, **QUERY, batch_id=7, attempt=1, run_id="stopped")
     assert ("a", 5) in read(tmp_path)
@@ -309,8 +309,8 @@ def test_options_show_no_secret_of_the_archive():
 
 
 def test_a_place_shows_no_secret(tmp_path):
-    assert "geheim" not in repr(Place("s3://AKIA:geheim@b/p", LocalFileSystem(), str(tmp_path)))
-    assert place_of(str(tmp_path)).root == str(tmp_path)
+    assert "geheim" not in repr(ArchiveLocation("s3://AKIA:geheim@b/p", LocalFileSystem(), str(tmp_path)))
+    assert archive_location(str(tmp_path)).root == str(tmp_path)
 
 
 def test_a_task_that_wrote_to_another_hosts_disk_is_named(tmp_path):

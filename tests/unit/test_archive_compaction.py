@@ -78,7 +78,7 @@ def test_an_archive_without_files_has_nothing_to_compact(tmp_path):
 @pytest.mark.parametrize("lives", range(22))
 def test_killed_at_any_step_no_row_is_there_twice_and_the_next_call_has_all(old, monkeypatch, lives):
     with monkeypatch.context() as patch:
-        patch.setattr(compaction, "place_of", mortal_place(Mortal(lives)))
+        patch.setattr(compaction, "archive_location", mortal_place(Mortal(lives)))
         with contextlib.suppress(Killed):
             compact(str(old))
     seen = Counter(read(old))
@@ -90,6 +90,6 @@ def test_killed_at_any_step_no_row_is_there_twice_and_the_next_call_has_all(old,
 
 def test_so_many_lives_are_enough_for_all_steps(old, monkeypatch):
     mortal = Mortal(1_000)
-    monkeypatch.setattr(compaction, "place_of", mortal_place(mortal))
+    monkeypatch.setattr(compaction, "archive_location", mortal_place(mortal))
     compact(str(old))
     assert 18 <= 1_000 - mortal.lives < 22

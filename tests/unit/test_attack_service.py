@@ -29,7 +29,7 @@ from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 from coordinator.service.on_demand import keep_endpoint
-from coordinator.service.runtime.runtime import Shard, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime, one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreRefused
 from tests.support.fake_cluster import FakeCluster
@@ -103,7 +103,7 @@ def test_log_starts_that_were_asked_for_before_a_topic_was_made_anew_are_not_whe
 def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, cluster, monkeypatch, stale):
     monkeypatch.setattr(deleted_topics, "PAUSES_S", (0.0, 0.0))
     running.join(starting_offsets="earliest")
-    number = running.next(max_records=100).number
+    number = running.next(max_records=100).plan_id
     answers = [stale, stale, dict(cluster.found)]
     monkeypatch.setattr(cluster, "topics", lambda names: answers.pop(0) if answers else dict(cluster.found))
     taken_up = running.use(number)
@@ -113,7 +113,7 @@ def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, clust
 def test_a_plan_is_read_at_the_isolation_level_that_the_group_has_now(running):
     running.join(starting_offsets="earliest")
     running.join("m2", configs={"share.isolation.level": "read_committed"})
-    assert running.use(running.next(max_records=10).number).isolation_level == "read_committed"
+    assert running.use(running.next(max_records=10).plan_id).isolation_level == "read_committed"
 
 
 def test_a_cluster_that_elects_its_controller_is_not_one_without_topic_ids(monkeypatch):
@@ -160,36 +160,36 @@ def test_what_another_owner_wrote_meanwhile_refuses_an_append_until_it_is_loaded
 
 
 def test_a_group_that_cannot_be_loaded_again_whatever_it_is_stops_no_other(tmp_path, monkeypatch):
-    shard = Shard(SqliteStore(tmp_path / "state.db"))
+    runtime = CoordinatorRuntime(SqliteStore(tmp_path / "state.db"))
     created = CreateGroup(incarnation="i", topic_ids=True)
-    shard.submit("billing", one(created))
-    shard.step(NOW_MS)
-    load = shard.store.load
+    runtime.submit("billing", one(created))
+    runtime.step(NOW_MS)
+    load = runtime.store.load
 
     def fails(group_id):
         if group_id == "billing":
             raise TypeError("a bytes-like object is required")
         return load(group_id)
 
-    monkeypatch.setattr(shard.store, "load", fails)
-    monkeypatch.setattr(shard.store, "append", lambda appends: load(1 / 0))
-    shard.submit("billing", one(AlterConfigs(configs={"share.delivery.count.limit": "7"})))
-    shard.step(NOW_MS)
+    monkeypatch.setattr(runtime.store, "load", fails)
+    monkeypatch.setattr(runtime.store, "append", lambda appends: load(1 / 0))
+    runtime.submit("billing", one(AlterConfigs(configs={"share.delivery.count.limit": "7"})))
+    runtime.step(NOW_MS)
     monkeypatch.undo()
-    monkeypatch.setattr(shard.store, "load", fails)
-    answer = shard.submit("shipping", one(created))
-    shard.step(NOW_MS + 1)
+    monkeypatch.setattr(runtime.store, "load", fails)
+    answer = runtime.submit("shipping", one(created))
+    runtime.step(NOW_MS + 1)
     assert answer.result(0) == Done()
-    shard.store.close()
+    runtime.store.close()
 
 
 def test_two_owners_give_no_record_to_two_members(two_owners):
-    shards = [Shard(store) for store in two_owners]
+    runtimes = [CoordinatorRuntime(store) for store in two_owners]
 
     def ask(owner, command):
         while True:
-            answer = shards[owner].submit("billing", one(command))
-            shards[owner].step(NOW_MS)
+            answer = runtimes[owner].submit("billing", one(command))
+            runtimes[owner].step(NOW_MS)
             try:
                 return answer.result(0)
             except CoordinatorNotAvailable:
@@ -321,7 +321,7 @@ def test_a_clock_that_went_back_does_not_make_a_record_wait_for_what_it_was_ahea
     topics = (TopicPartitions(topic="orders", topic_id="T", partitions=1),)
     ask(InitializePartitions(topics=topics, starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),)))
     ask(JoinGroup(group_id="billing", member_id="m1", process_id="p1"))
-    aside = Run(RecordState.AVAILABLE, 5, 5, set_aside_ms=1, last_tried_ms=NOW_MS, not_before_ms=NOW_MS + 86_400_000)
+    aside = Run(RecordState.AVAILABLE, 5, 5, quarantined_ms=1, last_tried_ms=NOW_MS, not_before_ms=NOW_MS + 86_400_000)
     group.replay(RunsChanged(topic_id="T", partition=0, runs=((0, 0, aside),)))
     bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1),)
     assert held(ask(AcquirePlan(member_id="m1", member_epoch=1, bounds=bounds)).plan) == {("orders", 0): [(0, 0)]}

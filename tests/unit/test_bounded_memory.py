@@ -12,7 +12,7 @@ from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.service import coordinator_service
 from coordinator.service.process import rate_limited_log
-from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 
@@ -28,7 +28,7 @@ def test_kinds_of_log_lines_that_name_groups_are_forgotten(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(rate_limited_log, "MOST_KINDS", 3)
-    log = SeldomLog(logging.getLogger("bounded"), lambda: 0.0)
+    log = RateLimitedLog(logging.getLogger("bounded"), lambda: 0.0)
     for n in range(10):
         log.say(f"group {n}", "a line")
     log.say("group 9", "a line")
@@ -41,7 +41,7 @@ def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: py
     number = ""
     for end in (10, 20, 30, 40):
         running.cluster.logs["orders", 0] = (0, end)
-        number = running.next(number).number
+        number = running.next(number).plan_id
         running.use(number)
         running.cluster.logs["orders", 0] = (0, end - 5)
         running.next(number)
@@ -52,7 +52,7 @@ def test_whether_a_coordinator_may_rest_does_not_take_a_look_at_each_record(monk
     group = GroupDriver(records=4_000)
     delayed = tuple((n, n, Run(RecordState.AVAILABLE, 1, not_before_ms=group.now_ms + n % 7)) for n in range(1_000))
     aside = tuple(
-        (n, n, Run(RecordState.AVAILABLE, 5, failures=5, set_aside_ms=1, last_tried_ms=n, not_before_ms=n + 1))
+        (n, n, Run(RecordState.AVAILABLE, 5, failures=5, quarantined_ms=1, last_tried_ms=n, not_before_ms=n + 1))
         for n in range(1_000, 2_000)
     )
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=(*delayed, *aside))])

@@ -15,7 +15,7 @@ from coordinator.protocol.errors import (
     UnknownConfig,
 )
 
-NUMBER = ConfigKey(name="a.number", default=7, low=0, high=100, doc="A number.")
+NUMBER = ConfigKey(name="a.plan_id", default=7, low=0, high=100, doc="A number.")
 
 
 def test_a_value_is_shown_as_it_is_written() -> None:
@@ -38,14 +38,14 @@ def test_what_is_not_built_says_what_was_asked_for_and_what_holds(
 def test_a_whole_number_is_digits_and_not_too_many(text: str) -> None:
     with pytest.raises(ConfigTypeMismatch) as refused:
         NUMBER.parse(text)
-    assert refused.value.fields == {"key": "a.number", "value": text, "expected": "a whole number"}
+    assert refused.value.fields == {"key": "a.plan_id", "value": text, "expected": "a whole number"}
 
 
 @pytest.mark.parametrize("text", ["9" * 20, "-1", "101"])
 def test_a_whole_number_that_is_out_of_bounds_is_said_to_be(text: str) -> None:
     with pytest.raises(ConfigOutOfBounds) as refused:
         NUMBER.parse(text)
-    assert refused.value.fields == {"key": "a.number", "value": int(text), "bounds": "between 0 and 100"}
+    assert refused.value.fields == {"key": "a.plan_id", "value": int(text), "bounds": "between 0 and 100"}
 
 
 def test_an_unknown_key_is_said_to_be_whose() -> None:

@@ -63,7 +63,7 @@ def test_a_new_group_begins_where_it_is_told_to(running, fields, starts):
 
 
 def test_by_duration_begins_at_the_first_record_after_that_time_or_at_the_end(running, cluster):
-    now_ms = running.engine.clock.now_ms()
+    now_ms = running.event_loop.clock.now_ms()
     cluster.timestamps = {("orders", 0): {now_ms - 7_200_000: 20, now_ms - 1_800_000: 70}, ("orders", 1): {}}
     running.join(configs={"share.auto.offset.reset": "by_duration:PT1H"})
     assert running.start_offsets() == {("orders", 0): 70, ("orders", 1): 100}
@@ -191,7 +191,7 @@ def test_configs_of_a_join_are_the_group_s_from_then_on(running):
 
 def test_completing_and_acquiring_are_one_store_transaction(running):
     running.join(starting_offsets="earliest")
-    number = running.next(max_records=60).number
+    number = running.next(max_records=60).plan_id
     running.use(number)
     appends = running.store.appends
     assert held(running.next(number, max_records=60)) == {("orders", 0): [(40, 69)], ("orders", 1): [(40, 69)]}
@@ -200,11 +200,11 @@ def test_completing_and_acquiring_are_one_store_transaction(running):
 
 def test_known_ends_are_enough_when_they_fill_the_request(running, cluster):
     running.join(starting_offsets="earliest")
-    number = running.next(max_records=10).number
+    number = running.next(max_records=10).plan_id
     running.use(number)
     running.watch.topics = lambda subscription: cluster.found  # no refresh, which asks for log starts
     asked = cluster.asked
-    number = running.next(number, max_records=10).number
+    number = running.next(number, max_records=10).plan_id
     assert (number != "", cluster.asked) == (True, asked)
     running.use(number)
     asked = cluster.asked
@@ -243,7 +243,7 @@ def test_a_waiting_member_is_woken_by_records_that_another_gave_back(running):
 
 def test_nobody_is_asked_while_nobody_waits(running, cluster):
     running.join()
-    assert running.next(wait_ms=60).number == ""
+    assert running.next(wait_ms=60).plan_id == ""
     wait_until(lambda: not running.watch._waited_for, what="nobody waits")
     asks = threading.Thread(target=running.watch._wanted, args=(0.0,), daemon=True)
     asks.start()
@@ -261,8 +261,8 @@ def test_available_now_ends_at_its_bounds_and_does_not_wait(running, cluster):
     cluster.move("orders", 500, start=10)
     plan = running.next(until=until)
     assert held(plan) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
-    running.use(plan.number)
-    assert running.next(plan.number, until=until, wait_ms=30_000).number == ""
+    running.use(plan.plan_id)
+    assert running.next(plan.plan_id, until=until, wait_ms=30_000).plan_id == ""
 
 
 def test_read_committed_goes_up_to_the_last_stable_offset(running, cluster):
@@ -276,10 +276,10 @@ def test_a_log_that_ends_below_what_was_acquired_is_said_once_and_gives_nothing(
     running.join(starting_offsets="earliest")
     plan = running.next()
     reached = plan.partitions[0].ranges[-1].last + 1
-    running.use(plan.number)
+    running.use(plan.plan_id)
     cluster.move("orders", reached - 5)
     for _ in range(2):
-        assert running.next(plan.number).number == ""
+        assert running.next(plan.plan_id).plan_id == ""
     told = [record.getMessage() for record in caplog.records if "log shrunk" in record.getMessage()]
     assert len(told) == 1 and f"orders-0 ends at {reached - 5} now" in told[0]
 
@@ -315,7 +315,7 @@ def test_what_the_log_lost_of_a_plan_is_told_when_it_is_taken_up(running, cluste
     running.join(starting_offsets="earliest")
     plan = running.next()
     cluster.move("orders", 100, start=50)
-    lost = running.use(plan.number).data_loss
+    lost = running.use(plan.plan_id).data_loss
     assert [(left.partition, left.first, left.last) for left in lost] == [(0, 10, 49)]
 
 
@@ -324,9 +324,9 @@ def test_a_topic_made_anew_begins_at_its_earliest_and_the_old_one_s_ranges_are_l
     plan = running.next()
     cluster.delete("orders")
     cluster.add("orders", 2, end=5)
-    lost = running.use(plan.number, fail_on_data_loss=False).data_loss
+    lost = running.use(plan.plan_id, fail_on_data_loss=False).data_loss
     assert sorted((left.partition, left.first, left.last) for left in lost) == [(0, 10, 99), (1, 10, 99)]
-    assert held(running.next(plan.number)) == {("orders", 0): [(0, 4)], ("orders", 1): [(0, 4)]}
+    assert held(running.next(plan.plan_id)) == {("orders", 0): [(0, 4)], ("orders", 1): [(0, 4)]}
 
 
 def test_a_topic_that_is_gone_loses_its_ranges_and_the_query_goes_on(running, cluster):
@@ -334,19 +334,19 @@ def test_a_topic_that_is_gone_loses_its_ranges_and_the_query_goes_on(running, cl
     running.join(topics=("orders", "payments"), starting_offsets="earliest")
     plan = running.next()
     cluster.delete("payments")
-    reply = running.use(plan.number, fail_on_data_loss=False)
+    reply = running.use(plan.plan_id, fail_on_data_loss=False)
     assert [left.topic for left in reply.data_loss] == ["payments"]
     assert set(held(reply.plan)) == {("orders", 0), ("orders", 1)}
-    assert running.next(plan.number).number == ""
+    assert running.next(plan.plan_id).plan_id == ""
 
 
 def test_a_topic_no_longer_subscribed_gives_its_ranges_back(running, cluster):
     cluster.add("payments", end=5)
     running.join(topics=("orders", "payments"), starting_offsets="earliest")
     plan = running.next()
-    running.use(plan.number)
+    running.use(plan.plan_id)
     running.join(topics=("orders",), process="another")
-    reply = running.use(plan.number)
+    reply = running.use(plan.plan_id)
     assert [(left.topic, left.reason) for left in reply.left_out] == [("payments", "unsubscribed")]
     assert set(held(reply.plan)) == {("orders", 0), ("orders", 1)}
 
@@ -361,10 +361,10 @@ def test_a_cluster_without_ids_has_them_derived_from_the_names(tmp_path):
     running.join(starting_offsets="earliest")
     plan = running.next()
     assert len(plan.partitions[0].topic_id) == 22
-    assert running.use(plan.number).data_loss == ()
+    assert running.use(plan.plan_id).data_loss == ()
     cluster.topic_ids = True
     cluster.add("orders", end=5)
-    assert running.next(plan.number).number == ""  # the group goes on by the names
+    assert running.next(plan.plan_id).plan_id == ""  # the group goes on by the names
     running.close()
 
 

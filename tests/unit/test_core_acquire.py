@@ -90,7 +90,7 @@ def test_plans_take_turns_at_the_partitions() -> None:
     for _ in range(3):
         taken = group.next(plan, limit=10)
         first.append(taken.plan.partitions[0].partition)
-        plan = taken.plan.number
+        plan = taken.plan.plan_id
         group.use(plan)
     assert sorted(first) == [0, 1, 2]
 
@@ -164,7 +164,7 @@ def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver
 
 def test_a_consumer_gets_a_record_that_was_set_aside_when_nothing_else_is_there_and_its_backoff_is_over() -> None:
     group, plan = aside(records=2, limit=2)
-    alone = group.next(plan).plan.number
+    alone = group.next(plan).plan.plan_id
     group.use(alone)
     group.restart(alone)
     group.join("c1", query=False)
@@ -190,7 +190,7 @@ def test_a_record_that_was_set_aside_needs_room_as_any_other(held: int, taken: i
 @pytest.mark.parametrize(("waited_ms", "taken"), [(999, 0), (1_000, 1)])
 def test_a_backoff_is_over_when_its_time_has_come(waited_ms: int, taken: int) -> None:
     group, plan = aside()
-    alone = group.next(plan).plan.number
+    alone = group.next(plan).plan.plan_id
     group.use(alone)
     group.restart(alone)
     group.pass_time(waited_ms)
@@ -200,14 +200,14 @@ def test_a_backoff_is_over_when_its_time_has_come(waited_ms: int, taken: int) ->
 def test_of_several_partitions_the_least_recently_tried_is_the_next() -> None:
     group = GroupDriver(records=1, partitions=3, **{"share.delivery.count.limit": "2"})
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     for _ in range(2):
         group.restart(plan)
     tried = []
     for _ in range(6):
         alone = group.next(plan)
-        plan = alone.plan.number
+        plan = alone.plan.plan_id
         tried.append(alone.plan.partitions[0].partition)
         group.use(plan)
         group.restart(plan)
@@ -229,7 +229,7 @@ def test_where_a_dead_letter_queue_keeps_it_a_record_goes_on_trial_without_evide
 ) -> None:
     group, plan = aside()
     group.group.config = replace(group.group.config, **DEAD_LETTERS)
-    assert group.partition().runs.first().run.set_aside_ms == group.now_ms  # type: ignore[union-attr]
+    assert group.partition().runs.first().run.quarantined_ms == group.now_ms  # type: ignore[union-attr]
     group.now_ms += waited_ms
     assert not group.group.members["m1"].evidence
     group.join()
@@ -249,7 +249,7 @@ def test_the_least_recently_tried_is_the_next() -> None:
     tried = []
     for _ in range(3):
         alone = group.next(plan)
-        plan = alone.plan.number
+        plan = alone.plan.plan_id
         tried.append(ranges(alone)[0][0])
         group.use(plan)
         group.restart(plan)
@@ -259,17 +259,17 @@ def test_the_least_recently_tried_is_the_next() -> None:
 
 def test_a_clock_that_went_back_makes_nobody_wait_longer_than_the_longest_backoff() -> None:
     group, plan = aside()
-    alone = group.next(plan).plan.number
+    alone = group.next(plan).plan.plan_id
     group.use(alone)
     group.restart(alone)
     waits_ms = group.partition().runs.first().run.not_before_ms  # type: ignore[union-attr]
     assert waits_ms is not None
     group.now_ms = waits_ms - 30_000
     group.join()
-    assert not group.next(alone).plan.number
+    assert not group.next(alone).plan.plan_id
     group.now_ms = waits_ms - 30_001
     group.join()
-    assert group.next(alone).plan.number
+    assert group.next(alone).plan.plan_id
 
 
 def test_a_record_was_last_tried_when_it_failed_not_when_it_was_acquired() -> None:
@@ -277,35 +277,35 @@ def test_a_record_was_last_tried_when_it_failed_not_when_it_was_acquired() -> No
     group, plan = aside(records=2, limit=2)
     group.join("m2")
     first = group.next(plan)
-    group.use(first.plan.number)
+    group.use(first.plan.plan_id)
     group.now_ms += 10
     second = group.acquire(member="m2")
-    group.use(second.plan.number, "m2")
+    group.use(second.plan.plan_id, "m2")
     assert (ranges(first)[0][0], ranges(second)[0][0]) == (0, 1)
-    for number, member in ((second.plan.number, "m2"), (first.plan.number, "m1")):
+    for number, member in ((second.plan.plan_id, "m2"), (first.plan.plan_id, "m1")):
         group.now_ms += 10
         group.restart(number, member)
     group.now_ms += 10_000
-    assert ranges(group.next(first.plan.number))[0][0] == 1
+    assert ranges(group.next(first.plan.plan_id))[0][0] == 1
 
 
 def test_a_later_process_is_told_that_the_plan_it_comes_back_to_is_a_trial() -> None:
     group, plan = aside()
     group.ends[0] = 10
     other = group.next(plan)
-    group.use(other.plan.number)
-    trial = group.next(other.plan.number)
+    group.use(other.plan.plan_id)
+    trial = group.next(other.plan.plan_id)
     assert trial.plan.trial
     group.join()
-    again = group.acquire(other.plan.number)
-    assert (again.plan.number, again.plan.trial) == (trial.plan.number, True)
-    assert group.use(trial.plan.number).plan.trial
+    again = group.acquire(other.plan.plan_id)
+    assert (again.plan.plan_id, again.plan.trial) == (trial.plan.plan_id, True)
+    assert group.use(trial.plan.plan_id).plan.trial
 
 
 def test_a_process_whose_session_lapsed_before_it_read_its_plan_acquires_what_is_left_of_it_again() -> None:
     group = GroupDriver(records=10, **{"share.acquire.mode": "record_limit"})
     group.join(process="p")
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     assert ranges(group.acquire(member="m2", limit=4)) == [(0, 3, 2)]
@@ -326,7 +326,7 @@ def test_what_a_plan_still_holds_is_kept_as_few_ranges() -> None:
     group.join()
     taken = group.next()
     assert ranges(taken) == [(0, 3, 2), (4, 9, 1)]
-    group.restart(taken.plan.number)
+    group.restart(taken.plan.plan_id)
     assert group.group.plans[2].ranges == ((TOPIC_ID, 0, ((0, 9),)),)
 
 

@@ -11,7 +11,7 @@ from coordinator.protocol.messages import (
     PartitionDescription,
     PartitionPlan,
 )
-from coordinator.protocol.values import AcquiredRange, TopicIdPartition
+from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 from tests.unit.rules.test_given_up_plans import successor_with_another_plan
 from tests.unit.rules.test_isolation import acknowledged, fetched
@@ -34,7 +34,7 @@ def test_a_description_says_all_of_a_group() -> None:
     acknowledged(group, 3, 3, 1, 3)
     group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", topics=("orders",)))
     group.epochs["m1"] = 1
-    plan = group.acquire(limit=1).plan.number
+    plan = group.acquire(limit=1).plan.plan_id
     assert plan == "i.2"
     said = described(group)
     assert (said.group_id, said.state, said.incarnation) == ("billing", "STABLE", "i")
@@ -64,7 +64,7 @@ def test_a_description_says_all_of_a_group() -> None:
 
 
 def run(first: int, last: int, state: str, count: int, **fields: object) -> dict[str, object]:
-    other = {"failures": 0, "releases": 0, "plan": "", "member": "", "set_aside": False, "not_before_ms": None}
+    other = {"failures": 0, "releases": 0, "plan": "", "member": "", "quarantined": False, "not_before_ms": None}
     other |= {"disposition": "", "reason": ""}
     return {"first": first, "last": last, "state": state, "delivery_count": count, **other, **fields}
 
@@ -72,14 +72,14 @@ def run(first: int, last: int, state: str, count: int, **fields: object) -> dict
 def test_a_record_that_backs_off_is_described_with_the_time_of_its_next_try() -> None:
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     for _ in range(2):
         group.restart(plan)
-    alone = group.next(plan).plan.number
+    alone = group.next(plan).plan.plan_id
     group.use(alone)
     group.restart(alone)
-    aside = run(0, 0, "AVAILABLE", 3, failures=3, set_aside=True, not_before_ms=group.now_ms + 1_000)
+    aside = run(0, 0, "AVAILABLE", 3, failures=3, quarantined=True, not_before_ms=group.now_ms + 1_000)
     assert described(group).partitions[0].runs == (aside,)
 
 
@@ -110,13 +110,13 @@ def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives
     group.ends[2] = 0
     group.join()
     taken = group.next().plan
-    plan = taken.number
+    plan = taken.plan_id
     held = (AcquiredRange(0, 9, 1),)
     assert taken.partitions == tuple(
         PartitionPlan(topic="orders", topic_id=TOPIC_ID, partition=p, ranges=held) for p in (0, 1)
     )
     member = group.group.members["m1"]
-    assert group.group.plan_topic_ids(member, plan) == {TopicIdPartition(TOPIC_ID, 0), TopicIdPartition(TOPIC_ID, 1)}
+    assert group.group.plan_topic_ids(member, plan) == {SharePartitionKey(TOPIC_ID, 0), SharePartitionKey(TOPIC_ID, 1)}
     group.complete(plan)
     assert group.group.plan_topic_ids(member, plan) == set()
     assert group.group.plan_topic_ids(member, "") == set()
@@ -124,4 +124,4 @@ def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives
 
 def test_a_plan_that_was_given_up_is_about_the_partitions_of_the_newest() -> None:
     group, logged, _ = successor_with_another_plan()
-    assert group.group.plan_topic_ids(group.group.members["m1"], logged) == {TopicIdPartition(TOPIC_ID, 0)}
+    assert group.group.plan_topic_ids(group.group.members["m1"], logged) == {SharePartitionKey(TOPIC_ID, 0)}

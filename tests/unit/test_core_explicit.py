@@ -56,7 +56,7 @@ def test_a_query_without_a_sink_never_burns_its_deliveries() -> None:
     for _ in range(20):
         assert group.complete(plan).undecided
         group.join()
-        plan = group.acquire(plan).plan.number
+        plan = group.acquire(plan).plan.plan_id
         group.use(plan)
     assert group.dump() == [f"[0..9] ACQUIRED 21 0 {plan.removeprefix('i.')}"]
 
@@ -88,7 +88,7 @@ def test_a_sink_all_of_whose_rows_are_stale_is_a_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
-    group.use(group.acquire(member="m2", limit=10).plan.number, "m2")
+    group.use(group.acquire(member="m2", limit=10).plan.plan_id, "m2")
     assert group.stage(said(0, 9, ACCEPT)).stale == 10
     group.join()
     assert not group.complete(plan).undecided
@@ -106,7 +106,7 @@ def test_once_a_sink_has_decided_its_silence_counts() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.stage(said(0, 9, ACCEPT))
     group.ends[0] = 20
-    plan = group.next(plan).plan.number
+    plan = group.next(plan).plan.plan_id
     group.use(plan)
     assert not group.complete(plan).undecided
     assert run_at(group, 10).releases == 1
@@ -118,7 +118,7 @@ def test_in_explicit_mode_silence_gives_a_record_up_at_the_limit() -> None:
         group.stage()
         group.complete(plan)
         if run_at(group, 0).state == RecordState.AVAILABLE:
-            plan = group.acquire(plan).plan.number
+            plan = group.acquire(plan).plan.plan_id
             group.use(plan)
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.UNDECIDED)
 
@@ -166,7 +166,7 @@ def test_the_window_outlives_a_crash_and_a_snapshot() -> None:
 def test_the_window_forgets() -> None:
     group = GroupDriver(records=100_000, **HALF)
     group.join()
-    plan = group.next(limit=None).plan.number
+    plan = group.next(limit=None).plan.plan_id
     group.use(plan)
     group.stage(said(0, 39_999, ACCEPT))
     assert group.group.decided <= 10_000
@@ -181,7 +181,7 @@ def test_the_window_forgets() -> None:
 def test_the_window_is_halved_when_it_is_full() -> None:
     group = GroupDriver(records=10_001, **DLQ)
     group.join()
-    group.use(group.next(limit=None).plan.number)
+    group.use(group.next(limit=None).plan.plan_id)
     group.stage(said(0, 5_999, ACCEPT), said(6_000, 9_999, REJECT))
     assert (group.group.decided, group.group.rejected) == (10_000, 4_000)
     group.stage(said(10_000, 10_000, REJECT))
@@ -225,7 +225,7 @@ def test_a_completion_says_how_many_records_it_decided() -> None:
 def test_a_completion_without_a_sink_says_how_many_records_it_accepted() -> None:
     group = GroupDriver(records=5, partitions=2)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     group.complete(plan)
     assert decided_at_last(group) == 10

@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 
 from coordinator.core import share_group
-from coordinator.core.commands import ArchiveGoneTopics, Expire, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands import (
+    ArchiveDeletedTopics,
+    Expire,
+    InitializePartitions,
+    PartitionStart,
+    TopicPartitions,
+)
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.records import decode_record, encode_records
 from coordinator.protocol.errors import MemberForgotten, StalePlan
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 
 DAY_MS = 86_400_000
@@ -28,7 +34,7 @@ def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def batch(group: GroupDriver, member: str, start: str = "") -> str:
     """The member joins, and completes a batch of ten records."""
     group.join(member)
-    number = group.acquire(start, member, 10).plan.number
+    number = group.acquire(start, member, 10).plan.plan_id
     group.use(number, member)
     group.complete(number, member)
     return number
@@ -103,7 +109,7 @@ def test_a_member_that_sends_heartbeats_is_not_forgotten_and_seldom_written_down
 def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
     group = GroupDriver(records=1_000)
     group.join("held")
-    number = group.acquire("", "held", 10).plan.number
+    number = group.acquire("", "held", 10).plan.plan_id
     group.use(number, "held")
     group.pass_time(SESSION_MS + 1)
     group.join("x", query=False)  # who takes nothing
@@ -133,11 +139,11 @@ def test_epochs_and_numbers_of_those_that_were_forgotten_are_never_given_again()
     group.join("m0")
     group.join("m0")
     gone(group, "m0")
-    last = group.group.last_number
+    last = group.group.last_plan_id
     group.pass_time(LONGEST_MS)
     assert "m0" not in known(group)
     assert group.join("m0", "new") == 4, "the process of epoch 3 may only have been stopped"
-    assert group.acquire("", "m0", 10).plan.number == f"i.{last + 1}"
+    assert group.acquire("", "m0", 10).plan.plan_id == f"i.{last + 1}"
     group.crash()
     assert group.join("another") == 4
 
@@ -161,7 +167,7 @@ def test_a_loss_that_a_forgotten_query_was_to_be_told_is_told_to_another() -> No
     group.pass_time(LONGEST_MS)
     assert "held" not in known(group)
     group.join("m9")
-    told = group.use(group.acquire("", "m9", 10).plan.number, "m9")
+    told = group.use(group.acquire("", "m9", 10).plan.plan_id, "m9")
     assert [(out.first, out.last) for out in told.data_loss] == [(0, 9)]
 
 
@@ -177,7 +183,7 @@ def test_very_many_are_forgotten_in_several_steps(monkeypatch: pytest.MonkeyPatc
 def test_a_completed_plan_is_kept_as_its_number_alone() -> None:
     group = of_several(1)
     plan = group.group.members["m0"].newest
-    assert plan is not None and (plan.number, plan.ranges, plan.left_out, plan.gave_up) == (1, (), (), ())
+    assert plan is not None and (plan.plan_id, plan.ranges, plan.left_out, plan.superseded_plans) == (1, (), (), ())
 
 
 # --- topics that are no more
@@ -199,7 +205,7 @@ def partitions(group: GroupDriver) -> list[str]:
 def test_the_partitions_of_a_topic_that_was_made_anew_are_forgotten_once_nothing_is_left_of_them() -> None:
     group = GroupDriver(records=100)
     group.join("m1")
-    number = group.acquire("", "m1", 10).plan.number
+    number = group.acquire("", "m1", 10).plan.plan_id
     group.use(number, "m1")
     made_anew(group, "new")
     group.pass_time(3 * SWEEP_MS)
@@ -208,7 +214,7 @@ def test_the_partitions_of_a_topic_that_was_made_anew_are_forgotten_once_nothing
     group.complete(number, "m1")
     group.pass_time(3 * SWEEP_MS)
     assert partitions(group) == [TOPIC_ID, "new"], "what it had unread is not counted yet"
-    group.run(ArchiveGoneTopics(topic_ids=(TOPIC_ID,)))
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
     group.pass_time(SWEEP_MS + 1)
     group.pass_time(SWEEP_MS + 1)
     assert partitions(group) == ["new"]
@@ -220,7 +226,7 @@ def test_the_partitions_of_a_topic_that_was_made_anew_are_forgotten_once_nothing
 def test_a_topic_that_was_just_made_anew_is_not_forgotten_while_requests_may_know_its_old_id() -> None:
     group = GroupDriver(records=100)
     made_anew(group, "new")
-    group.run(ArchiveGoneTopics(topic_ids=(TOPIC_ID,)))
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
     group.run(Expire())
     group.pass_time(SWEEP_MS // 2)
     assert partitions(group) == [TOPIC_ID, "new"]
@@ -240,4 +246,4 @@ def test_a_snapshot_knows_the_names_of_topics_that_are_no_more() -> None:
     assert again.topics == {"orders": "new"}
     assert again.topic_names == group.group.topic_names
     assert again.old_topics == {TOPIC_ID}
-    assert TopicIdPartition(TOPIC_ID, 0) in again.partitions
+    assert SharePartitionKey(TOPIC_ID, 0) in again.partitions

@@ -43,17 +43,17 @@ def test_a_record_that_never_failed_is_not_set_aside_however_low_the_limit_becom
     group.next()
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[0..0] AVAILABLE 4 0 4"], "nobody read the plan: no failure, so it keeps its number"
-    assert group.partition().runs.set_aside == []
+    assert group.partition().runs.quarantined == []
 
 
 def test_releases_count_among_the_tries_of_a_record_that_fails() -> None:
     group = released_often(3)
     alter(group, 4)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     back = group.restart(plan)
-    assert (ranges(back), [out.reason for out in back.left_out]) == ([], ["set_aside"])
+    assert (ranges(back), [out.reason for out in back.left_out]) == ([], ["quarantined"])
     assert group.dump() == ["[0..0] AVAILABLE 4 1 -"], "three releases and a failure: set aside"
 
 
@@ -61,40 +61,40 @@ def test_a_lost_lock_at_the_limit_sets_aside_too() -> None:
     group = released_often(3)
     alter(group, 4)
     group.join()
-    group.use(group.next().plan.number)
+    group.use(group.next().plan.plan_id)
     group.pass_time(SESSION_MS + 1)
-    assert len(group.partition().runs.set_aside) == 1
+    assert len(group.partition().runs.quarantined) == 1
     assert group.partition().archived_total == 0
 
 
 def test_failing_alone_again_is_no_news() -> None:
     """Only the first time makes evidence old; an outage can begin no more than once for a record."""
     group, plan = single()
-    since_ms = group.partition().runs.first().run.set_aside_ms  # type: ignore[union-attr]
+    since_ms = group.partition().runs.first().run.quarantined_ms  # type: ignore[union-attr]
     for _ in range(2):
-        alone = group.next(plan).plan.number
+        alone = group.next(plan).plan.plan_id
         group.use(alone)
         group.ends[0] += 3
         group.join("m2")
-        good = group.acquire(group_start(group), "m2").plan.number
+        good = group.acquire(group_start(group), "m2").plan.plan_id
         group.use(good, "m2")
         group.restart(alone)
         group.complete(good, "m2")
         assert group.group.members["m2"].evidence, "it still stands"
-        assert group.partition().runs.first().run.set_aside_ms == since_ms  # type: ignore[union-attr]
+        assert group.partition().runs.first().run.quarantined_ms == since_ms  # type: ignore[union-attr]
         plan = alone
         group.pass_time(31_000)
 
 
 def group_start(group: GroupDriver) -> str:
-    return group.group.number_text(group.group.members["m2"].completed)
+    return group.group.plan_id_text(group.group.members["m2"].completed)
 
 
 def test_the_backoff_doubles_with_each_failure_alone() -> None:
     group, plan = single()
     waits = []
     for _ in range(7):
-        plan = group.next(plan).plan.number
+        plan = group.next(plan).plan.plan_id
         group.use(plan)
         group.restart(plan)
         waits.append(group.partition().runs.first().run.not_before_ms - group.now_ms)  # type: ignore[union-attr, operator]
@@ -108,20 +108,20 @@ def test_a_query_that_leaves_in_a_trial_is_no_judgement() -> None:
     on_trial(group, plan)
     group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
     assert group.partition().archived_total == 0
-    assert group.partition().runs.first().run.lost_trials == 1  # type: ignore[union-attr]
+    assert group.partition().runs.first().run.trials_lost == 1  # type: ignore[union-attr]
 
 
 def test_a_trial_that_nobody_began_to_read_is_none() -> None:
     group, plan = single(records=10)
     other = group.next(plan)
-    group.use(other.plan.number)
-    trial = group.next(other.plan.number)
+    group.use(other.plan.plan_id)
+    trial = group.next(other.plan.plan_id)
     assert trial.plan.trial
     group.pass_time(SESSION_MS + 1)
     first = group.partition().runs.first()
     assert first is not None
-    assert (first.run.failures, first.run.lost_trials) == (5, 0)
-    assert group.restart(trial.plan.number).left_out == ()
+    assert (first.run.failures, first.run.trials_lost) == (5, 0)
+    assert group.restart(trial.plan.plan_id).left_out == ()
     assert group.partition().archived_total == 0
 
 
@@ -131,9 +131,9 @@ def test_a_second_lost_trial_takes_its_querys_evidence_alone() -> None:
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     group.ends[0] = 12
-    good = group.acquire(member="m2").plan.number
+    good = group.acquire(member="m2").plan.plan_id
     group.use(good, "m2")
-    trial = group.next(good, "m2").plan.number
+    trial = group.next(good, "m2").plan.plan_id
     group.use(trial, "m2")
     group.run(Expire())
     assert group.group.members["m1"].evidence
@@ -145,31 +145,31 @@ def test_a_second_lost_trial_takes_its_querys_evidence_alone() -> None:
 def test_one_record_of_many_that_is_set_aside_makes_all_evidence_old(ends: str) -> None:
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join("m3")
-    good = group.acquire(member="m3").plan.number
+    good = group.acquire(member="m3").plan.plan_id
     group.use(good, "m3")
     group.complete(good, "m3")
     assert group.group.members["m3"].evidence
     group.join()
     group.ends[0] = 2
-    group.use(group.next().plan.number)
+    group.use(group.next().plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     group.ends[0] = 10
     mixed = group.acquire(member="m2")
     assert ranges(mixed) == [(1, 1, 2), (2, 9, 1)], "one that failed once, and fresh ones"
-    group.use(mixed.plan.number, "m2")
+    group.use(mixed.plan.plan_id, "m2")
     if ends == "session":
         group.pass_time(SESSION_MS + 1)
     else:
-        group.restart(mixed.plan.number, "m2")
-    assert len(group.partition().runs.set_aside) == 1
+        group.restart(mixed.plan.plan_id, "m2")
+    assert len(group.partition().runs.quarantined) == 1
     assert not group.group.members["m3"].evidence
 
 
 def test_a_batch_of_no_record_is_no_evidence() -> None:
     group = GroupDriver(records=5)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
@@ -179,7 +179,7 @@ def test_a_batch_of_no_record_is_no_evidence() -> None:
     group.use(plan)
     group.complete(plan)
     assert not group.group.members["m1"].evidence
-    group.complete(taken.plan.number, "m2")
+    group.complete(taken.plan.plan_id, "m2")
     assert not group.group.members["m2"].evidence, "nobody read it"
 
 
@@ -203,7 +203,7 @@ def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, fi
 def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(leaves: bool) -> None:
     """As a replay would say it: aside still, with its first backoff, and no trial is lost."""
     group, plan = single()
-    group.use(group.next(plan).plan.number)
+    group.use(group.next(plan).plan.plan_id)
     if leaves:
         group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
     else:
@@ -211,7 +211,7 @@ def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(lea
     alone = group.partition().runs.first()
     assert alone is not None
     run = alone.run
-    assert (run.state, run.failures, run.acquisition, run.lost_trials) == (RecordState.AVAILABLE, 6, None, 0)
+    assert (run.state, run.failures, run.plan_id, run.trials_lost) == (RecordState.AVAILABLE, 6, None, 0)
     assert (run.last_tried_ms, run.not_before_ms) == (group.now_ms, group.now_ms + 1_000)
     assert not group.group.may_rest(group.now_ms), "its backoff is to be waited for"
     assert group.group.may_rest(group.now_ms + 1_000)
@@ -221,15 +221,15 @@ def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
     group, plan = single(records=10)
     group.join("m2")
     group.ends[0] = 20
-    good = group.acquire(member="m2", limit=10).plan.number
+    good = group.acquire(member="m2", limit=10).plan.plan_id
     group.use(good, "m2")
-    other = group.next(plan).plan.number
+    other = group.next(plan).plan.plan_id
     group.use(other)
     group.complete(good, "m2")
     trial = group.next(other)
     assert trial.plan.trial
-    group.use(trial.plan.number)
-    group.restart(trial.plan.number)
+    group.use(trial.plan.plan_id)
+    group.restart(trial.plan.plan_id)
     assert group.partition().archived_total == 1
     assert (group.group.members["m1"].evidence, group.group.members["m2"].evidence) == (False, True)
 
@@ -250,7 +250,7 @@ def test_reasons_make_stored_records_shorter(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(records, "MOST_BYTES", 1_000)
     for length, fewest in ((1, 1), (100, 2), (900, 10)):
         runs = tuple((n, n, Verdict(1, AcknowledgeType.REJECT, reason="x" * length)) for n in range(10))
-        whole = records.PlanStaged(number=1, member_id="m1", partitions=((TOPIC_ID, 0, runs),))
+        whole = records.PlanStaged(plan_id=1, member_id="m1", partitions=((TOPIC_ID, 0, runs),))
         parts = stored(whole)
         assert fewest <= len(parts) <= 2 * fewest
         assert tuple(run for part in parts for run in part.partitions[0][2]) == runs
@@ -261,15 +261,15 @@ def test_the_window_and_the_attempt_of_a_staging_in_parts_count_once(monkeypatch
     runs = tuple((n, n, Verdict(1, AcknowledgeType.ACCEPT)) for n in range(3))
     partitions = ((TOPIC_ID, 0, runs), (TOPIC_ID, 1, runs[:1]))
     whole = records.PlanStaged(
-        number=7, member_id="m1", partitions=partitions, decided=4, rejected=3, attempt=2, query_id="q"
+        plan_id=7, member_id="m1", partitions=partitions, decided=4, rejected=3, attempt=2, query_id="q"
     )
-    said = [(part.number, part.decided, part.rejected, part.attempt, part.query_id) for part in stored(whole)]
+    said = [(part.plan_id, part.decided, part.rejected, part.attempt, part.query_id) for part in stored(whole)]
     assert said == [(7, 4, 3, 2, "q"), (7, 0, 0, 2, "q")]
     assert [part.partitions for part in stored(whole)] == [
         ((TOPIC_ID, 0, runs[:2]),),
         ((TOPIC_ID, 0, runs[2:]), (TOPIC_ID, 1, runs[:1])),
     ]
-    nothing = records.PlanStaged(number=7, member_id="m1", attempt=2)
+    nothing = records.PlanStaged(plan_id=7, member_id="m1", attempt=2)
     assert stored(nothing) == [nothing]
 
 
@@ -289,8 +289,8 @@ def test_a_plan_of_very_many_ranges_is_stored_in_parts_and_comes_back_whole(monk
             for p in range(3)
         ]
     )
-    number = group.acquire(limit=None).plan.number
-    plan = group.group.plans[group.group.number(number)]
+    number = group.acquire(limit=None).plan.plan_id
+    plan = group.group.plans[group.group.plan_id(number)]
     group.append([])
     for said in (group.log, records.encode_records(group.group.snapshot())):
         again = ShareGroup("billing")
@@ -298,7 +298,7 @@ def test_a_plan_of_very_many_ranges_is_stored_in_parts_and_comes_back_whole(monk
         assert any(isinstance(records.decode_record(data), records.RangesAdded) for data in parts)
         for data in parts:
             again.replay(records.decode_record(data))
-        assert again.plans[plan.number].ranges == plan.ranges
+        assert again.plans[plan.plan_id].ranges == plan.ranges
         assert durable_state(again) == durable_state(group.group)
 
 

@@ -14,7 +14,7 @@ from coordinator.core.commands import (
 )
 from coordinator.core.records import DataLost, decode_record
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched
 from tests.unit.rules.test_plans import from_snapshot, used_plan
@@ -35,7 +35,7 @@ def in_words(lost: tuple[LeftOut, ...]) -> Told:
 def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
     """What the member is told when it begins to read its next plan."""
     plan = group.next(start, member)
-    return told(group.use(plan.plan.number, member))
+    return told(group.use(plan.plan.plan_id, member))
 
 
 def test_records_that_were_given_back_and_records_never_acquired_are_one_loss() -> None:
@@ -46,7 +46,7 @@ def test_records_that_were_given_back_and_records_never_acquired_are_one_loss() 
     group.join()
     group.move_log_start(40)
     group.move_log_start(70)
-    assert in_words(group.group.untold) == [("orders", 0, 0, 69)], "neighbours are one entry"
+    assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 69)], "neighbours are one entry"
     assert next_told(group) == [("orders", 0, 0, 69)]
 
 
@@ -56,7 +56,7 @@ def test_losses_of_several_partitions_are_told_apart() -> None:
     group.move_log_start(10, 1)
     group.move_log_start(10, 0)
     group.move_log_start(20, 1)
-    assert in_words(group.group.untold) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
+    assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
     assert next_told(group) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
 
 
@@ -70,7 +70,7 @@ def test_losses_with_records_between_them_are_two() -> None:
     acknowledged(group, 0, 9, 1, 2)
     acknowledged(group, 20, 29, 1, 2)
     group.move_log_start(30)
-    assert in_words(group.group.untold) == [("orders", 0, 0, 9), ("orders", 0, 20, 29)]
+    assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 9), ("orders", 0, 20, 29)]
 
 
 def test_only_a_query_that_asks_for_the_topic_is_told_of_its_losses() -> None:
@@ -87,9 +87,9 @@ def test_only_a_query_that_asks_for_the_topic_is_told_of_its_losses() -> None:
     group.run(MoveLogStarts(starts=(PartitionStart(topic_id="R", partition=0, start_offset=5),)))
     returns = (PartitionBounds(topic_id="R", partition=0, log_start=5, end=9),)
     reply = group.run(AcquirePlan(member_id="m2", member_epoch=1, max_records=10, bounds=returns))
-    assert told(group.use(reply.plan.number, "m2")) == [("returns", 0, 0, 4)]
+    assert told(group.use(reply.plan.plan_id, "m2")) == [("returns", 0, 0, 4)]
     assert next_told(group) == [("orders", 0, 0, 9)]
-    assert group.group.untold == ()
+    assert group.group.unreported_losses == ()
 
 
 def test_what_is_still_to_be_told_outlives_the_coordinator() -> None:
@@ -104,12 +104,12 @@ def test_what_is_still_to_be_told_outlives_the_coordinator() -> None:
 def test_a_plan_that_is_given_up_passes_its_losses_on() -> None:
     group = GroupDriver(records=100)
     group.join()
-    given_up = group.next().plan.number
+    given_up = group.next().plan.plan_id
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(100)
     group.ends[0] = 200
     group.join()
-    following = group.next().plan.number
+    following = group.next().plan.plan_id
     assert following != given_up
     assert told(group.use(following)) == [("orders", 0, 0, 99)]
 
@@ -117,7 +117,7 @@ def test_a_plan_that_is_given_up_passes_its_losses_on() -> None:
 def test_what_a_plan_lost_before_anybody_read_it_outlives_the_coordinator() -> None:
     group = GroupDriver(records=100)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(10)
     from_snapshot(group)
@@ -143,7 +143,7 @@ def test_a_reader_that_asks_again_is_told_again() -> None:
     first = group.use(plan, fail_on_data_loss=True)
     assert told(first) == [("orders", 0, 0, 29)]
     assert group.use(plan, fail_on_data_loss=True) == first, "it may not have heard"
-    assert not group.group.plans[1].used, "nobody reads it"
+    assert not group.group.plans[1].started, "nobody reads it"
     after = group.restart(plan, fail_on_data_loss=True)
     assert told(after) == [] and ranges(after) == [(30, 99, 3)]
 
@@ -152,7 +152,7 @@ def test_a_plan_that_goes_on_without_its_losses_is_used() -> None:
     group, plan = used_plan()
     group.move_log_start(30)
     group.restart(plan, fail_on_data_loss=False)
-    assert group.group.plans[1].used
+    assert group.group.plans[1].started
 
 
 def test_what_a_query_holds_when_its_session_ends_is_told_to_itself() -> None:
@@ -162,15 +162,15 @@ def test_what_a_query_holds_when_its_session_ends_is_told_to_itself() -> None:
     assert group.dump() == ["[30..99] AVAILABLE 1 1 1"]
     assert group.partition().archived_total == 30
     assert told(group.restart(plan)) == [("orders", 0, 0, 29)]
-    assert group.group.untold == ()
+    assert group.group.unreported_losses == ()
 
 
 def test_the_log_start_of_a_partition_that_is_not_the_groups_says_nothing() -> None:
     group = GroupDriver(records=10)
     group.join()
     group.run(MoveLogStarts(starts=(PartitionStart(topic_id=TOPIC_ID, partition=9, start_offset=5),)))
-    assert group.group.untold == ()
-    assert TopicIdPartition(TOPIC_ID, 9) not in group.group.partitions
+    assert group.group.unreported_losses == ()
+    assert SharePartitionKey(TOPIC_ID, 9) not in group.group.partitions
 
 
 def test_a_log_start_that_did_not_move_writes_nothing() -> None:
@@ -207,7 +207,7 @@ def test_what_is_no_longer_subscribed_is_released_and_said() -> None:
 def test_a_topic_that_is_gone_is_a_loss() -> None:
     group, plan = used_plan()
     group.join()
-    back = group.use(plan, gone_topic_ids=frozenset({TOPIC_ID}))
+    back = group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID}))
     assert told(back) == [("orders", 0, 0, 99)]
     assert (group.partition().archived_total, group.partition().start_offset) == (100, 100)
 
@@ -224,7 +224,7 @@ def test_a_plan_of_a_topic_that_was_made_anew_is_replayed_after_a_snapshot_too()
     assert group.group.topics == {"orders": "T2"}
     assert group.group.topic_names == {TOPIC_ID: "orders", "T2": "orders"}
     group.join()
-    assert told(group.use(plan, gone_topic_ids=frozenset({TOPIC_ID}))) == [("orders", 0, 0, 99)]
+    assert told(group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID}))) == [("orders", 0, 0, 99)]
 
 
 def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
@@ -241,13 +241,13 @@ def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
         "[5..9] ARCHIVED 1 0 -",
         "[10..19] ACQUIRED 1 0 2",
     ], "what is held is its holder's to decide; what was never acquired is not known yet"
-    assert group.group.untold == ()
+    assert group.group.unreported_losses == ()
     assert group.partition().archived_total == 5
 
 
 def test_a_batch_of_gaps_is_no_evidence() -> None:
     group, plan = used_plan()
-    group.run(CompletePlan(member_id="m1", member_epoch=1, number=plan, processed=False))
+    group.run(CompletePlan(member_id="m1", member_epoch=1, plan_id=plan, processed=False))
     assert group.partition().start_offset == 100
     assert not group.group.members["m1"].evidence
 
@@ -261,7 +261,7 @@ def test_the_log_starts_of_several_partitions_move_together_also_where_one_did_n
     )
     assert group.run(MoveLogStarts(starts=starts)) == Done()
     assert [group.partition(p).start_offset for p in range(4)] == [10, 0, 20, 0]
-    assert in_words(group.group.untold) == [("orders", 0, 0, 9), ("orders", 2, 0, 19)]
+    assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 9), ("orders", 2, 0, 19)]
 
 
 def test_what_nobody_held_is_written_as_nobodys_loss() -> None:
@@ -269,7 +269,7 @@ def test_what_nobody_held_is_written_as_nobodys_loss() -> None:
     group.join()
     group.move_log_start(10)
     for records in (map(decode_record, group.log), group.group.snapshot()):
-        assert [(lost.number, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(0, "")]
+        assert [(lost.plan_id, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(0, "")]
 
 
 def test_what_a_plan_lost_is_told_again_after_a_snapshot() -> None:

@@ -38,7 +38,7 @@ from coordinator.protocol.messages import (
     LeaveGroup,
     PartitionAcks,
 )
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 from coordinator.protocol.wire import (
     Endpoint,
     Health,
@@ -144,7 +144,7 @@ def test_a_number_of_another_incarnation_is_refused(number: str) -> None:
     group, _ = used_plan()
     with pytest.raises(ForeignPlan) as refused:
         group.use(number)
-    assert refused.value.fields == {"number": number, "group_id": "billing", "incarnation": "i"}
+    assert refused.value.fields == {"plan_id": number, "group_id": "billing", "incarnation": "i"}
 
 
 def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
@@ -167,7 +167,7 @@ def test_the_next_plan_is_refused_by_name_while_the_one_before_is_not_completed(
     group, plan = used_plan()
     group.ends[0] = 200
     group.complete(plan)
-    following = group.acquire(plan).plan.number
+    following = group.acquire(plan).plan.plan_id
     group.use(following)
     with pytest.raises(StalePlan, match=r"Plan i\.1 of member m1 .* plan i\.2 was delivered and not completed"):
         group.acquire(plan)
@@ -176,8 +176,8 @@ def test_the_next_plan_is_refused_by_name_while_the_one_before_is_not_completed(
 def test_an_incarnation_may_hold_dots() -> None:
     group = ShareGroup("billing")
     group.incarnation = "2026.1"
-    assert group.number(group.number_text(7)) == 7
-    assert (group.number(""), group.number_text(0)) == (0, "")
+    assert group.plan_id(group.plan_id_text(7)) == 7
+    assert (group.plan_id(""), group.plan_id_text(0)) == (0, "")
 
 
 def test_a_member_that_is_unknown_gone_or_of_another_epoch_is_told_apart() -> None:
@@ -260,7 +260,7 @@ def test_a_group_that_does_not_exist_is_dead_and_has_nothing_to_keep() -> None:
 
 @pytest.mark.parametrize(("first", "last", "state"), [(5, 4, RecordState.ACQUIRED), (2, 3, RecordState.AVAILABLE)])
 def test_damaged_state_is_never_served(first: int, last: int, state: RecordState) -> None:
-    partition = SharePartition(TopicIdPartition(TOPIC_ID, 0), 3)
+    partition = SharePartition(SharePartitionKey(TOPIC_ID, 0), 3)
     with pytest.raises(ValueError, match=f"can't hold {first}-{last} as {state.name}"):
         partition.apply([(first, last, Run(state))])
     assert len(partition.runs) == 0
@@ -317,7 +317,7 @@ def test_what_is_appended_is_in_offset_order_however_it_was_named() -> None:
 def test_a_completion_says_how_many_records_it_accepted() -> None:
     group, plan = used_plan()
     group.ends[0] = 130
-    group.complete(group.next(plan).plan.number)
+    group.complete(group.next(plan).plan.plan_id)
     completed = [record for record in map(decode_record, group.log) if isinstance(record, PlanCompleted)]
     assert [record.records for record in completed] == [100, 30]
 
@@ -326,7 +326,7 @@ def test_a_completion_counts_the_records_of_all_partitions() -> None:
     group = GroupDriver(partitions=3)
     group.ends = {0: 5, 1: 10, 2: 20}
     group.join()
-    group.complete(group.next().plan.number)
+    group.complete(group.next().plan.plan_id)
     completed = decode_record(group.log[-1])
     assert isinstance(completed, PlanCompleted)
     assert completed.records == 35
@@ -372,7 +372,7 @@ def test_partitions_are_acknowledged_in_one_request() -> None:
 
 def test_a_record_that_cannot_be_read_says_whose_and_why() -> None:
     with pytest.raises(UnreadableRecord) as unreadable:
-        decode_record(encode_record(PlanCompleted(number=1, member_id="m1", records=2))[:-1], "billing")
+        decode_record(encode_record(PlanCompleted(plan_id=1, member_id="m1", records=2))[:-1], "billing")
     assert unreadable.value.fields == {"group_id": "billing", "reason": "Input data was truncated"}
 
 
@@ -402,18 +402,24 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
             "client_host": "",
             "seen_ms": 0,
         },
-        "PlanAcquired": {"trial": False, "explicit": False, "ranges": (), "tells": ()},
-        "PlanTakenUp": {"explicit": False, "data_loss": (), "left_out": (), "untold": (), "tells": ()},
+        "PlanAcquired": {"trial": False, "explicit": False, "ranges": (), "reported_topic_ids": ()},
+        "PlanStarted": {
+            "explicit": False,
+            "data_loss": (),
+            "left_out": (),
+            "unreported_losses": (),
+            "reported_topic_ids": (),
+        },
         "EvidenceCleared": {"member_id": None},
         "PlanKept": {
             "data_loss": (),
-            "untold": (),
+            "unreported_losses": (),
             "left_out": (),
             "ranges": (),
             "reclaims": 0,
-            "gave_up": (),
+            "superseded_plans": (),
             "explicit": False,
-            "spoke": (),
+            "explicit_attempts": (),
             "replaces": None,
         },
         "ProgressKept": {
@@ -441,5 +447,5 @@ def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> N
         "SessionEnded",
         "LocksRenewed",
         "DeadlinesPassed",
-        "TimeGiven",
+        "DeadlinesExtended",
     ]

@@ -38,7 +38,7 @@ def test_a_released_record_comes_back_with_its_count_plus_one() -> None:
     group, plan = batch()
     group.stage(said(3, 4, RELEASE))
     group.complete(plan)
-    assert (run_at(group, 3).releases, run_at(group, 3).failures, run_at(group, 3).acquisition) == (1, 0, None)
+    assert (run_at(group, 3).releases, run_at(group, 3).failures, run_at(group, 3).plan_id) == (1, 0, None)
     assert ranges(group.acquire(plan)) == [(3, 4, 2)]
 
 
@@ -54,7 +54,7 @@ def test_completing_again_changes_nothing() -> None:
 def test_outcomes_of_several_partitions_are_staged_by_one_request() -> None:
     group = GroupDriver(records=5, partitions=2)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     both = tuple(
         PartitionOutcomes(topic="orders", partition=p, runs=(said(p, p, RELEASE), said(4, 4, REJECT))) for p in (0, 1)
@@ -73,10 +73,10 @@ def test_a_release_with_a_delay_is_available_only_then() -> None:
     group.stage(said(0, 0, RELEASE, delay_ms=60_000))
     group.pass_time(20_000)
     group.complete(plan)
-    assert group.acquire(plan).plan.number == "", "counted from its staging"
+    assert group.acquire(plan).plan.plan_id == "", "counted from its staging"
     group.pass_time(39_999)
     group.join(process="m1-process-1")
-    assert group.acquire(plan).plan.number == ""
+    assert group.acquire(plan).plan.plan_id == ""
     group.pass_time(1)
     assert ranges(group.acquire(plan)) == [(0, 0, 2)]
 
@@ -114,9 +114,9 @@ def test_the_groups_backoff_grows_with_each_release_within_its_jitter_and_up_to_
         assert waits_ms == release_delay_ms(group.group.config, release, lot_of(0, group.now_ms))
         assert 0.8 * middle_ms <= waits_ms <= min(1.2 * middle_ms, 5_000)
         group.pass_time(waits_ms - 1)
-        assert group.acquire(plan).plan.number == ""
+        assert group.acquire(plan).plan.plan_id == ""
         group.pass_time(1)
-        plan = group.acquire(plan).plan.number
+        plan = group.acquire(plan).plan.plan_id
         group.use(plan)
 
 
@@ -169,7 +169,7 @@ def test_releases_at_the_limit_give_the_record_up_with_its_disposition() -> None
     group, plan = batch(1, **DLQ, **{"share.delivery.count.limit": "2"})
     group.stage(said(0, 0, RELEASE))
     group.complete(plan)
-    plan = group.acquire(plan).plan.number
+    plan = group.acquire(plan).plan.plan_id
     group.use(plan)
     group.stage(said(0, 0, RELEASE, 2, delay_ms=60_000))
     group.complete(plan)
@@ -209,13 +209,13 @@ def test_the_start_offset_does_not_pass_what_waits_for_its_letter_and_others_flo
     group, plan = batch(10, **DLQ)
     group.ends[0] = 30
     group.stage(said(2, 3, REJECT))
-    following = group.next(plan).plan.number
+    following = group.next(plan).plan.plan_id
     group.use(following)
     group.complete(following)
     partition = group.partition()
     assert (partition.start_offset, partition.end_offset) == (2, 30)
     assert partition.lag(30) == 2, "they are not delivered to completion"
-    assert group.acquire(following).plan.number == "", "nobody is given them again"
+    assert group.acquire(following).plan.plan_id == "", "nobody is given them again"
     group.file(2, 2)
     assert (partition.start_offset, partition.lag(30)) == (3, 1)
     group.file(3, 3)
@@ -301,9 +301,9 @@ def test_what_the_log_took_before_it_could_come_back_is_told_with_the_next_plan(
     group.stage(said(0, 6, RELEASE))
     group.move_log_start(4)
     group.complete(plan)
-    told = group.use(group.acquire(plan).plan.number, fail_on_data_loss=False)
+    told = group.use(group.acquire(plan).plan.plan_id, fail_on_data_loss=False)
     assert [(o.first, o.last) for o in told.data_loss] == [(0, 3)]
-    assert group.group.untold == ()
+    assert group.group.unreported_losses == ()
 
 
 def test_what_explicit_mode_would_release_below_the_log_start_is_archived() -> None:

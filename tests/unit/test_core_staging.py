@@ -9,7 +9,7 @@ from coordinator.core.decide import decide
 from coordinator.core.records import MOST_BYTES, PlanStaged, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
-    BatchTakenUp,
+    BatchReclaimed,
     GroupIdNotFound,
     InvalidRequest,
     NoPlanToDecide,
@@ -141,10 +141,10 @@ def test_a_commit_without_rows_in_explicit_mode_is_appended_once_an_attempt() ->
     assert appended == [1, 0, 1, 0]
 
 
-def spoke(group: GroupDriver, member: str = "m1") -> tuple[int, ...]:
+def explicit_attempts(group: GroupDriver, member: str = "m1") -> tuple[int, ...]:
     plan = group.group.members[member].newest
     assert plan is not None
-    return plan.spoke
+    return plan.explicit_attempts
 
 
 def test_the_last_two_attempts_in_which_a_sink_spoke_are_kept() -> None:
@@ -154,7 +154,7 @@ def test_the_last_two_attempts_in_which_a_sink_spoke_are_kept() -> None:
         group.stage(said(0, 0, ACCEPT, count))
         if count < 3:
             group.restart(plan)
-    assert spoke(group) == (1, 2)
+    assert explicit_attempts(group) == (1, 2)
 
 
 @pytest.mark.parametrize(("before", "now"), [("", ""), ("", "q"), ("q", ""), ("q", "q")])
@@ -163,7 +163,7 @@ def test_a_commit_without_rows_is_heard_of_its_query_and_of_one_that_is_not_know
     group.stage(said(0, 0, ACCEPT), query_id=before)
     group.restart(plan)
     group.stage(query_id=now)
-    assert spoke(group) == (0, 1)
+    assert explicit_attempts(group) == (0, 1)
 
 
 def test_a_commit_without_rows_of_another_query_is_not_heard() -> None:
@@ -171,16 +171,16 @@ def test_a_commit_without_rows_of_another_query_is_not_heard() -> None:
     group.stage(said(0, 0, ACCEPT), query_id="q")
     group.restart(plan)
     group.stage(query_id="another")
-    assert spoke(group) == (0,)
+    assert explicit_attempts(group) == (0,)
 
 
 def test_rows_say_whose_they_are_and_nothing_of_other_queries() -> None:
     group, _ = batch(1, **EXPLICIT)
     group.join("m2")
     group.ends[0] = 2
-    group.use(group.acquire(member="m2").plan.number, "m2")
+    group.use(group.acquire(member="m2").plan.plan_id, "m2")
     group.stage(said(0, 0, ACCEPT), query_id="q")
-    assert (spoke(group), spoke(group, "m2")) == ((0,), ())
+    assert (explicit_attempts(group), explicit_attempts(group, "m2")) == ((0,), ())
 
 
 def test_whose_sink_it_is_is_written_when_it_is_news() -> None:
@@ -250,7 +250,7 @@ def test_what_another_member_took_is_stale() -> None:
     group, plan = batch()
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
-    other = group.acquire(member="m2", limit=10).plan.number
+    other = group.acquire(member="m2", limit=10).plan.plan_id
     group.use(other, "m2")
     staged = group.stage(said(0, 9, REJECT))
     assert (staged.staged, staged.stale) == (0, 10)
@@ -276,7 +276,7 @@ def test_a_late_attempt_of_a_replayed_batch_is_refused_whole() -> None:
     group.restart(plan)
     assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] AVAILABLE 1"]
     for rows in (said(0, 2, REJECT), said(0, 0, REJECT)):
-        with pytest.raises(BatchTakenUp, match=r"orders-0@0 \(1\).*group billing"):
+        with pytest.raises(BatchReclaimed, match=r"orders-0@0 \(1\).*group billing"):
             group.stage(rows)
     assert group.stage(said(1, 2, REJECT)).stale == 2, "nobody's any more"
     group.complete(plan)
@@ -287,7 +287,7 @@ def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[Gro
     """m1 has completed a batch of the first records, and is in the next one."""
     group, plan = batch(first, **configs)
     group.ends[0] = first + second
-    plan = group.next(plan, limit=second).plan.number
+    plan = group.next(plan, limit=second).plan.plan_id
     group.use(plan)
     return group, plan
 
@@ -343,10 +343,10 @@ def test_a_batch_of_which_no_row_is_held_since_its_locks_were_lost_is_stale(load
     group, _ = batch()
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
-    other = group.acquire(member="m2").plan.number
+    other = group.acquire(member="m2").plan.plan_id
     group.use(other, "m2")
     group.ends[0] = 20
-    other = group.next(other, "m2").plan.number
+    other = group.next(other, "m2").plan.plan_id
     group.use(other, "m2")
     if loaded:
         from_snapshot(group)
@@ -358,7 +358,7 @@ def test_nor_is_one_of_which_the_batch_lost_a_part_refused() -> None:
     group, plan = batch(10, **{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
-    other = group.acquire(member="m2", limit=4).plan.number
+    other = group.acquire(member="m2", limit=4).plan.plan_id
     group.use(other, "m2")
     group.restart(plan)
     assert group.stage(said(0, 0, REJECT)).stale == 1
@@ -370,7 +370,7 @@ def test_a_query_whose_batch_is_whole_is_refused_rows_of_none_whatever_others_lo
     group.stage(said(10, 10, ACCEPT), query_id="q")
     group.join("m2")
     group.ends[0] = 30
-    group.use(group.acquire(member="m2").plan.number, "m2")
+    group.use(group.acquire(member="m2").plan.plan_id, "m2")
     with pytest.raises(NoneHeld):
         group.stage(said(2, 5, REJECT), query_id="q")
 
@@ -380,7 +380,7 @@ def test_a_run_of_rows_is_matched_part_by_part() -> None:
     group, plan = batch(30, **{"share.delivery.count.limit": "10"})
     group.stage(said(10, 19, RELEASE))
     group.complete(plan)
-    plan = group.acquire(plan, limit=1).plan.number
+    plan = group.acquire(plan, limit=1).plan.plan_id
     group.use(plan)
     staged = group.stage(said(0, 9, REJECT), said(10, 19, REJECT, 2), said(20, 29, REJECT))
     assert (staged.staged, staged.stale) == (10, 20)
@@ -430,7 +430,7 @@ def test_two_queries_each_have_their_rows() -> None:
     group, plan = batch(5)
     group.ends[0] = 10
     group.join("m2")
-    other = group.acquire(member="m2").plan.number
+    other = group.acquire(member="m2").plan.plan_id
     group.use(other, "m2")
     assert group.stage(said(3, 6, RELEASE)) == OutcomesStaged(staged=4, attempt=0)
     assert (group.group.decided, group.group.rejected) == (4, 0), "counted once"
@@ -444,7 +444,7 @@ def test_rows_that_are_stale_for_one_query_stage_nothing_on_its_plan() -> None:
     group, _ = second_batch(5, 5)
     group.ends[0] = 15
     group.join("m2")
-    group.use(group.acquire(member="m2").plan.number, "m2")
+    group.use(group.acquire(member="m2").plan.plan_id, "m2")
     staged = group.stage(said(0, 9, ACCEPT))
     assert (staged.staged, staged.stale) == (5, 5)
     assert [member.decides for member in group.group.members.values()] == [True, False]
@@ -455,7 +455,7 @@ def test_a_sink_without_a_batch_is_refused() -> None:
     group.join()
     with pytest.raises(NoPlanToDecide):
         group.stage(said(0, 1, ACCEPT))
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     with pytest.raises(NoPlanToDecide):
         group.stage(said(0, 1, ACCEPT))
     group.use(plan)
@@ -548,7 +548,7 @@ def test_a_staging_in_many_parts_comes_to_the_same() -> None:
     """No stored record is of any size; what is stored is what was replayed."""
     group = GroupDriver(records=30_000)
     group.join()
-    plan = group.next(limit=None).plan.number
+    plan = group.next(limit=None).plan.plan_id
     group.use(plan)
     runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}" * 5) for n in range(30_000)]
     group.stage(*runs)

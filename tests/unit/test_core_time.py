@@ -8,7 +8,7 @@ from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
 from tests.unit.rules.test_isolation import acknowledged, fetched
 
@@ -25,7 +25,7 @@ def holding(**configs: str) -> GroupDriver:
 
 
 def partition(*runs: tuple[int, int, Run]) -> SharePartition:
-    made = SharePartition(TopicIdPartition(TOPIC_ID, 0), 0)
+    made = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
     made.apply(runs)
     return made
 
@@ -84,7 +84,7 @@ def test_due_is_what_has_a_deadline_before_now_however_many_locks_there_are() ->
         group.now_ms += 100
     for gone in range(11):
         now_ms = taken_ms[0] + LOCK_MS + gone * 100
-        assert group.group.due_numbers(now_ms) == set(range(1, gone + 1))
+        assert group.group.due_plan_ids(now_ms) == set(range(1, gone + 1))
 
 
 def test_a_lock_and_a_session_that_end_together_are_one_failure() -> None:
@@ -119,11 +119,13 @@ def test_a_record_that_is_delayed_waits_until_its_time() -> None:
     delayed = partition((0, 4, free), (5, 9, free._replace(not_before_ms=500)))
     assert delayed.waits(499)
     assert not delayed.waits(500)
-    aside = partition((0, 0, free._replace(set_aside_ms=0, not_before_ms=500)), (1, 1, free._replace(set_aside_ms=0)))
+    aside = partition(
+        (0, 0, free._replace(quarantined_ms=0, not_before_ms=500)), (1, 1, free._replace(quarantined_ms=0))
+    )
     assert aside.waits(499)
     assert not aside.waits(500)
     assert not partition((0, 9, free)).waits(0)
-    assert not partition((0, 0, free._replace(set_aside_ms=0))).waits(0), "set aside, and not yet tried alone"
+    assert not partition((0, 0, free._replace(quarantined_ms=0))).waits(0), "set aside, and not yet tried alone"
 
 
 def test_a_delayed_record_is_acquired_when_its_time_has_come_and_in_its_place() -> None:
@@ -203,9 +205,9 @@ def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
 def test_a_delay_does_not_outlive_its_plans_coming_back() -> None:
     group = GroupDriver(records=4)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.join()
-    delayed = Run(RecordState.AVAILABLE, 1, acquisition=1, not_before_ms=group.now_ms + 500)
+    delayed = Run(RecordState.AVAILABLE, 1, plan_id=1, not_before_ms=group.now_ms + 500)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 3, delayed),))])
     assert ranges(group.use(plan)) == [(0, 3, 2)]
     assert [run.not_before_ms for _, _, run in group.partition().runs] == [None]

@@ -5,8 +5,8 @@ import pytest
 from coordinator.dead_letters.record_format import (
     LONGEST_MESSAGE_BYTES,
     Origin,
+    dead_letter_partition,
     letter,
-    letter_partition,
     origin_of,
 )
 from coordinator.protocol.values import Disposition
@@ -98,7 +98,7 @@ def test_headers_only_keeps_the_place_and_the_reason():
 
 @pytest.mark.parametrize(("source", "partitions", "there"), [(0, 1, 0), (5, 1, 0), (5, 3, 2), (2, 3, 2), (3, 3, 0)])
 def test_the_partition_is_the_sources_modulo_the_queues(source, partitions, there):
-    assert letter_partition(source, partitions) == there
+    assert dead_letter_partition(source, partitions) == there
 
 
 def test_the_origin_is_read_from_the_headers():

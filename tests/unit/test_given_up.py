@@ -37,7 +37,7 @@ def second_delivery(**configs: str) -> tuple[GroupDriver, str]:
     group, plan = batch(10, **EXPLICIT, **LIMIT_OF_TWO, **configs)
     group.stage()
     group.complete(plan)
-    plan = group.acquire(plan).plan.number
+    plan = group.acquire(plan).plan.plan_id
     group.use(plan)
     group.stage()
     return group, plan
@@ -60,7 +60,7 @@ def test_a_completion_names_the_records_that_were_released_at_the_limit() -> Non
             (GivenUp(disposition="delivery_limit", count=2, sample=(("orders", 0, 3, 4),)),) if last else ()
         )
         if not last:
-            plan = group.acquire(plan).plan.number
+            plan = group.acquire(plan).plan.plan_id
             group.use(plan)
 
 
@@ -108,7 +108,7 @@ def twice_undecided(running: Running) -> str:
     running.join(starting_offsets="earliest", configs={**EXPLICIT, **LIMIT_OF_TWO})
     start = ""
     for _ in range(2):
-        start = running.next(start).number
+        start = running.next(start).plan_id
         running.use(start)
         running.service.handle(StageOutcomes(group_id="billing"))
     return start
@@ -117,7 +117,7 @@ def twice_undecided(running: Running) -> str:
 @pytest.mark.parametrize("wait_ms", [0, 50])
 def test_the_query_is_told_also_when_its_request_waits_for_records(running: Running, wait_ms: int) -> None:
     reply = running.ask(NextPlan, start=twice_undecided(running), wait_ms=wait_ms)
-    assert not reply.plan.number
+    assert not reply.plan.plan_id
     assert [(each.disposition, each.count) for each in reply.given_up] == [("undecided", 10)]
 
 

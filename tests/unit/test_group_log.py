@@ -16,7 +16,7 @@ from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import Acknowledge, PartitionAcks
-from coordinator.protocol.values import AcknowledgeType, TopicIdPartition
+from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log import group_log
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES, Entry, GroupLog
 from coordinator.state_log.owner import Owner, encode_owner
@@ -55,7 +55,7 @@ class Kept(ShareConsumers):
         self.end = 0
         self.updates_per_snapshot = updates_per_snapshot
         self.live = self.new_log()
-        self.kafkas: dict[TopicIdPartition, ShareSnapshotValue] = {}
+        self.kafkas: dict[SharePartitionKey, ShareSnapshotValue] = {}
         super().__init__(**fields)
 
     def new_log(self) -> GroupLog:
@@ -89,7 +89,7 @@ class Kept(ShareConsumers):
         for key, value in shown:
             known = decode_key(key)
             assert isinstance(known, (ShareSnapshotKey, ShareUpdateKey))
-            at = TopicIdPartition(known.topic_id, known.partition)
+            at = SharePartitionKey(known.topic_id, known.partition)
             self.kafkas[at] = state_after(self.kafkas.get(at), key, value)
         self.check_log()
 
@@ -300,18 +300,18 @@ def test_the_group_begins_at_its_first_record_or_its_newest_snapshot() -> None:
 
 # --- who owns it
 
-ME = Owner(place="here", process="p", host="host", pid=1, endpoint="c1:9394")
+ME = Owner(installation_id="here", process="p", host="host", pid=1, endpoint="c1:9394")
 OWNER = encode_owner(ME)
 
 
 def test_the_newest_owner_is_known_also_to_who_only_looks() -> None:
-    newer = encode_owner(Owner(place="there", process="q", host="host2", pid=2))
+    newer = encode_owner(Owner(installation_id="there", process="q", host="host2", pid=2))
     log, looking = (GroupLog(GROUP, updates_per_snapshot=500) for _ in range(2))
     key = encode_key(GroupOwnerKey(GROUP))
     for at, value in enumerate((OWNER, newer)):
         assert log.read(key, value, at) is None
         assert looking.look(key, value)
-    assert log.owner == looking.owner and log.owner is not None and log.owner.place == "there"
+    assert log.owner == looking.owner and log.owner is not None and log.owner.installation_id == "there"
     assert str(ME) == "the coordinator on host at c1:9394 (process 1)"
     assert looking.look(encode_key(GroupRecordKey(GROUP, 5)), b"x")
     assert not looking.look(encode_key(GroupOwnerKey(OTHERS)), OWNER)
@@ -427,7 +427,7 @@ def test_an_acquisition_says_nothing_to_kafka() -> None:
 def test_a_log_start_that_moves_is_told() -> None:
     group = mixed()
     group.move_log_start(7)
-    assert group.kafkas[TopicIdPartition(TOPIC_ID, 0)].start_offset == 7
+    assert group.kafkas[SharePartitionKey(TOPIC_ID, 0)].start_offset == 7
 
 
 def test_a_partition_s_snapshots_come_after_as_many_updates_as_are_configured() -> None:

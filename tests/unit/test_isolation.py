@@ -35,7 +35,7 @@ def test_backoff_doubles_up_to_thirty_seconds() -> None:
 def test_what_was_set_aside_is_delivered_in_a_stream_that_never_rests() -> None:
     group = GroupDriver(records=1_000_000, **{"share.delivery.count.limit": "2"})
     group.join()
-    plan = group.next(limit=3).plan.number
+    plan = group.next(limit=3).plan.plan_id
     group.use(plan)
     for _ in range(3):
         group.restart(plan)
@@ -43,7 +43,7 @@ def test_what_was_set_aside_is_delivered_in_a_stream_that_never_rests() -> None:
     alone = set()
     for _ in range(10):
         taken = group.next(plan, limit=100)
-        plan = taken.plan.number
+        plan = taken.plan.plan_id
         group.use(plan)
         if ranges(taken)[0][0] < 3:
             assert ranges(taken)[0][0] == ranges(taken)[0][1]

@@ -95,10 +95,10 @@ def test_a_log_that_loses_scattered_released_records_makes_small_records_and_is_
     runs = tuple((n, n, accepted if n % 2 else delayed) for n in range(2 * lost))
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
     group.move_log_start(2 * lost)
-    assert count(group.group.untold) == lost
+    assert count(group.group.unreported_losses) == lost
     plan = group.acquire()
-    assert group.group.untold == ()
-    told = group.use(plan.plan.number, fail_on_data_loss=True)
+    assert group.group.unreported_losses == ()
+    told = group.use(plan.plan.plan_id, fail_on_data_loss=True)
     assert count(told.data_loss) == lost
     assert len(told.data_loss) == FEW + 1 > NAMED
     assert all(len(data) < 10_000 for data in group.log[-4:]), "whatever tells of the loss"
@@ -110,7 +110,7 @@ def test_a_log_that_loses_scattered_released_records_makes_small_records_and_is_
 def test_a_replay_takes_what_is_summed_up_for_lost_by_the_log() -> None:
     group = GroupDriver(records=4_000)
     group.join()
-    number = group.acquire().plan.number
+    number = group.acquire().plan.plan_id
     group.use(number)
     group.pass_time(100_000)
     group.join("m2")

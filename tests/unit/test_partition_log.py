@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PartitionInitialized, RunsChanged, UnreadableRecord, decode_record
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.values import AcknowledgeType, TopicIdPartition
+from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole, cold_partitions, pieces
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
@@ -144,7 +144,7 @@ def test_whatever_was_written_is_read_back(limit: int, script: list[tuple[str, l
     assert [value.snapshot_epoch for value in values] == [*range(len(values))]
 
 
-# --- the engine
+# --- the event_loop
 
 
 class Told(ShareConsumers):
@@ -162,7 +162,7 @@ class Told(ShareConsumers):
         for one in runs:
             self.by_records = combine(self.by_records, project_runs(one), None)
         super().append(records)
-        if TopicIdPartition("T", 0) not in self.group.partitions:
+        if SharePartitionKey("T", 0) not in self.group.partitions:
             return
         partition, trail = self.partition(), self.trail
         before, self.projection = self.projection, project(partition)
@@ -204,7 +204,7 @@ def play(group: Told, newest: dict[str, str], what: str, who: int, first: int, s
         for at, last, run in list(group.partition().runs.between(first, first + size)):
             group.acknowledge(AcknowledgeType(who), at, last, count=run.delivery_count, member=consumer)
     elif what == "batch":
-        newest[query] = group.next(newest.get(query, ""), query, size).plan.number or newest.get(query, "")
+        newest[query] = group.next(newest.get(query, ""), query, size).plan.plan_id or newest.get(query, "")
     elif what == "use":
         group.use(newest.get(query, ""), query)
     elif what == "restart":

@@ -23,7 +23,7 @@ from tests.unit.sink_rows import REQUIRED, schema
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing"}
 PLAN = Plan(
-    number="i.2",
+    plan_id="i.2",
     partitions=(
         PartitionPlan(topic="orders", topic_id="T1", partition=0, ranges=(AcquiredRange(0, 9, 1),)),
         PartitionPlan(topic="orders", topic_id="T1", partition=3, ranges=(AcquiredRange(5, 5, 2),)),
@@ -83,7 +83,7 @@ def test_a_batch_is_of_the_groups_and_topics_that_sources_of_the_format_logged()
 
 
 def test_of_two_plans_that_have_a_topic_under_different_ids_neither_counts() -> None:
-    anew = Plan(number="i.3", partitions=(PartitionPlan(topic="orders", topic_id="T9", partition=0, ranges=()),))
+    anew = Plan(plan_id="i.3", partitions=(PartitionPlan(topic="orders", topic_id="T9", partition=0, ranges=()),))
     text = logged(plan_offset("billing", "m1", PLAN), plan_offset("billing", "m2", anew))
     assert parse_batch(text) == {"billing": {"refunds": "T2"}}
 

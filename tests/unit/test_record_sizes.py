@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 
 class Unchecked(GroupDriver):
-    """Looks at its recovery when it is asked to, and stores what a shard would."""
+    """Looks at its recovery when it is asked to, and stores what a runtime would."""
 
     topic_id = "T" * 22
 
@@ -61,13 +61,13 @@ def test_a_plan_of_ten_thousand_ranges_staged_record_by_record_and_given_up_is_s
     scattered(group, 0, MAX_RANGES)
     plan = group.acquire(limit=MAX_RANGES)
     assert len(ranges(plan)) == MAX_RANGES
-    group.use(plan.plan.number)
+    group.use(plan.plan.plan_id)
     reject = [
         OutcomeRun(n, n, 2, AcknowledgeType.REJECT, reason=f"row {n} " + LONG) for n in range(0, 2 * MAX_RANGES, 2)
     ]
     group.stage(*reject)
     assert max(map(len, encode_records(group.group.snapshot()))) <= MOST_BYTES
-    group.complete(plan.plan.number)
+    group.complete(plan.plan.plan_id)
     assert group.partition().archiving_count == MAX_RANGES
     group.check_sizes()
 
@@ -84,7 +84,7 @@ def test_a_plan_over_very_many_partitions_of_a_topic_with_a_long_name_is_stored_
     group.ends = dict.fromkeys(range(count), 10)
     group.log_starts = dict.fromkeys(range(count), 0)
     group.join()
-    number = group.acquire(limit=None).plan.number
+    number = group.acquire(limit=None).plan.plan_id
     group.use(number)
     group.pass_time(100_000)
     gone = range(0, count, 2)

@@ -13,9 +13,9 @@ runs = st.builds(
     Run,
     st.sampled_from([RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED]),
     delivery_count=st.integers(0, 1),
-    acquisition=st.sampled_from([None, 1, 2]),
+    plan_id=st.sampled_from([None, 1, 2]),
     not_before_ms=st.sampled_from([None, None, 5]),
-    set_aside_ms=st.sampled_from([None, None, 0]),
+    quarantined_ms=st.sampled_from([None, None, 0]),
     last_tried_ms=st.sampled_from([None, 3]),
 )
 offsets = st.integers(0, LAST)
@@ -37,13 +37,13 @@ def check(runs: RunMap, naive: dict[int, Run]) -> None:
     segments = naive_segments(naive)
     assert list(runs) == segments, "sorted, disjoint, merged"
     assert runs.counts == [sum(run.state == state for run in naive.values()) for state in RecordState]
-    numbers = [run.acquisition for run in naive.values() if run.acquisition is not None]
+    numbers = [run.plan_id for run in naive.values() if run.plan_id is not None]
     assert runs.carried == {number: numbers.count(number) for number in set(numbers)}
     assert runs.terminal_count() == sum(run.state in TERMINAL for run in naive.values())
     free = [s for s in segments if s.run.state == RecordState.AVAILABLE]
-    aside = [s for s in free if s.run.set_aside_ms is not None]
-    delayed = [s for s in free if s.run.set_aside_ms is None and s.run.not_before_ms is not None]
-    assert set(runs.set_aside) == {(s.run.last_tried_ms or 0, s.first) for s in aside}
+    aside = [s for s in free if s.run.quarantined_ms is not None]
+    delayed = [s for s in free if s.run.quarantined_ms is None and s.run.not_before_ms is not None]
+    assert set(runs.quarantined) == {(s.run.last_tried_ms or 0, s.first) for s in aside}
     assert set(runs.delayed) == {(s.run.not_before_ms, s.first) for s in delayed}
     assert set(runs.ready) == {s.first for s in free} - {s.first for s in aside} - {s.first for s in delayed}
     assert runs.first() == (segments[0] if segments else None)
@@ -77,6 +77,6 @@ def test_changed_numbers_are_those_that_came_or_went(puts: list[tuple[int, int, 
     runs = RunMap()
     for one, other, run in puts:
         before = set(runs.carried)
-        runs.changed_numbers.clear()
+        runs.changed_plan_ids.clear()
         runs.put(min(one, other), max(one, other), run)
-        assert before ^ set(runs.carried) <= runs.changed_numbers
+        assert before ^ set(runs.carried) <= runs.changed_plan_ids

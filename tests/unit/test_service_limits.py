@@ -20,10 +20,10 @@ from coordinator.protocol.errors import CoordinatorOverloaded, GroupMaxSizeReach
 from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGroup
 from coordinator.protocol.wire import Endpoint, FindCoordinator
 from coordinator.service.process.log_format import JsonLines, TextLines
-from coordinator.service.process.rate_limited_log import INTERVAL_S, SeldomLog
+from coordinator.service.process.rate_limited_log import INTERVAL_S, RateLimitedLog
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.flight_server import FlightServer
-from coordinator.service.server.unauthenticated_connections import Doorkeeper, _of_grpc
+from coordinator.service.server.unauthenticated_connections import UnauthenticatedConnections, _of_grpc
 from tests.support.imports import ROOT
 
 PATIENCE_S = 10.0
@@ -47,14 +47,14 @@ def clock():
 
 @pytest.fixture
 def said(caplog):
-    """What a SeldomLog of this name has logged."""
+    """What a RateLimitedLog of this name has logged."""
     caplog.set_level(logging.INFO, logger="seldom")
     return lambda: [record.getMessage() for record in caplog.records if record.name == "seldom"]
 
 
 @pytest.fixture
 def seldom(clock):
-    return SeldomLog(logging.getLogger("seldom"), clock)
+    return RateLimitedLog(logging.getLogger("seldom"), clock)
 
 
 # --- the log
@@ -85,9 +85,9 @@ def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
     program = (
         "import logging, os\n"
         "from coordinator.service.process.log_format import log_lines\n"
-        "from coordinator.service.process.stderr_capture import NativeLog\n"
-        "from coordinator.service.process.rate_limited_log import SeldomLog\n"
-        "native = NativeLog(SeldomLog(logging.getLogger('seldom')))\n"
+        "from coordinator.service.process.stderr_capture import StderrCapture\n"
+        "from coordinator.service.process.rate_limited_log import RateLimitedLog\n"
+        "native = StderrCapture(RateLimitedLog(logging.getLogger('seldom')))\n"
         "with log_lines(native.stream, 'json'):\n"
         "    for _ in range(100):\n"
         "        os.write(2, b'I0000 00:00:17.7    90 ssl_x.cc:21] Handshake failed with error 7\\n')\n"
@@ -111,7 +111,7 @@ def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
 def door(seldom, clock):
     """A doorkeeper that looks when it is told, on a server that only accepts; and the connections to it."""
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
-        keeper = Doorkeeper(
+        keeper = UnauthenticatedConnections(
             server.getsockname()[1], seldom, max_connections=3, patience_s=PATIENCE_S, clock=clock, look_s=3_600
         )
         stack.callback(keeper.close)
@@ -147,7 +147,7 @@ def is_open(client):
 def test_a_process_that_stood_still_cuts_nobody_who_wanted_to_show_the_token_meanwhile(seldom, clock):
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
         port = server.getsockname()[1]
-        keeper = Doorkeeper(port, seldom, max_connections=3, patience_s=10, clock=clock, look_s=5)
+        keeper = UnauthenticatedConnections(port, seldom, max_connections=3, patience_s=10, clock=clock, look_s=5)
         stack.callback(keeper.close)
         client = stack.enter_context(socket.create_connection(server.getsockname()))
         stack.enter_context(server.accept()[0])
@@ -286,9 +286,9 @@ def test_a_server_that_is_not_ready_says_so_and_still_finds():
 
 def join(limits, group, member_id):
     request = JoinGroup(group_id=group.group_id, member_id=member_id, process_id="p")
-    script = limits.within(request, lambda _: iter(()))(group)
+    transaction = limits.within(request, lambda _: iter(()))(group)
     with contextlib.suppress(StopIteration):
-        next(script)
+        next(transaction)
 
 
 class Member:

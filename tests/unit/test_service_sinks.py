@@ -22,8 +22,8 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged, PartitionOutcomes, StageOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from coordinator.service.runtime.event_loop import Engine
-from coordinator.service.runtime.runtime import Shard
+from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.query_batch import parse_batch
 from share_source.plan_offset import plan_offset
@@ -49,8 +49,8 @@ def begin(running, **configs):
     running.join(starting_offsets="earliest", configs=configs)
     plan = running.next()
     assert held(plan) == {("orders", 0): [(0, 9)]}
-    running.use(plan.number)
-    return plan.number
+    running.use(plan.plan_id)
+    return plan.plan_id
 
 
 def stage(running, *runs, **fields):
@@ -72,10 +72,12 @@ def states(running):
 
 def load_again(running, tmp_path):
     """Another process takes the state over: what was answered is there."""
-    running.engine.close()
+    running.event_loop.close()
     running.store = FaultyStore(SqliteStore(tmp_path / "state.db"))
-    running.engine = Engine(Shard(running.store, on_change=lambda groups: running.service.tell_news()))
-    running.service._engine = running.engine
+    running.event_loop = EventLoop(
+        CoordinatorRuntime(running.store, on_change=lambda groups: running.service.tell_news())
+    )
+    running.service._event_loop = running.event_loop
 
 
 def away(*args, **how):
@@ -115,8 +117,8 @@ def test_a_sink_of_a_group_that_is_not_there_is_refused_and_makes_none(running):
 def test_a_sink_asks_as_those_do_that_take_no_group(running, monkeypatch):
     begin(running)
     asked = []
-    right = running.engine.call
-    monkeypatch.setattr(running.engine, "call", lambda *what, **how: asked.append(how) or right(*what, **how))
+    right = running.event_loop.call
+    monkeypatch.setattr(running.event_loop, "call", lambda *what, **how: asked.append(how) or right(*what, **how))
     open_sink(running, **EXPLICIT)
     assert asked == [{}, {}], "neither claimed, nor looked at as another's"
 
@@ -193,7 +195,7 @@ def second_batch(running, cluster):
     """m1 has completed 0 to 9, and reads 10 to 19 in a batch; its plan's number."""
     number = begin(running)
     cluster.move("orders", 20)
-    number = running.next(number).number
+    number = running.next(number).plan_id
     running.use(number)
     return number
 
@@ -223,11 +225,11 @@ def test_rows_that_were_read_before_their_topic_was_made_anew_decide_nothing_of_
     running.join("m1", starting_offsets="earliest", configs=EXPLICIT)
     running.join("m2", starting_offsets="earliest", configs=EXPLICIT)
     old = running.next(member="m1")
-    running.use(old.number, "m1")
+    running.use(old.plan_id, "m1")
     cluster.delete("orders")
     cluster.add("orders", end=10)
     new = running.next(member="m2")
-    running.use(new.number, "m2")
+    running.use(new.plan_id, "m2")
     assert held(new) == {("orders", 0): [(0, 9)]}, "the new topic's"
     opened = open_sink(running)
     logged = parse_batch("v1\n{}\n" + json.dumps(plan_offset("billing", "m1", old)))["billing"]
@@ -235,7 +237,7 @@ def test_rows_that_were_read_before_their_topic_was_made_anew_decide_nothing_of_
     with pytest.raises(SinkOutdated, match="the topic orders was deleted and created anew"):
         stage(running, (0, 9, 1, ACCEPT), query_id="q1", topic_ids={**opened.topic_ids, **logged})
     stage(running, (0, 4, 1, ACCEPT), query_id="q2", topic_ids=opened.topic_ids)
-    assert held(running.next(new.number, "m2")) == {("orders", 0): [(5, 9)]}, "what m2's sink passed over comes again"
+    assert held(running.next(new.plan_id, "m2")) == {("orders", 0): [(5, 9)]}, "what m2's sink passed over comes again"
 
 
 # --- explicit mode
@@ -291,7 +293,7 @@ def test_a_batch_that_no_sink_decided_is_given_back_durably_and_then_fails_by_na
         running.join(starting_offsets="earliest", process=f"restart {count}")
         plan = running.next(number)
         assert [(r.first, r.last, r.delivery_count) for r in plan.partitions[0].ranges] == [(0, 9, count)]
-        number = plan.number
+        number = plan.plan_id
         running.use(number)
 
 
@@ -310,8 +312,8 @@ def test_what_a_batch_passed_over_in_explicit_mode_comes_again_though_the_mode_w
     running.join("m1", process="last")
     again = running.next(number)
     assert held(again) == {("orders", 0): [(5, 9)]}
-    running.use(again.number)
-    assert held(running.next(again.number)) == {}, "this batch began in implicit mode: it is accepted"
+    running.use(again.plan_id)
+    assert held(running.next(again.plan_id)) == {}, "this batch began in implicit mode: it is accepted"
 
 
 def test_the_log_is_asked_for_what_a_batch_in_explicit_mode_passed_over_though_the_mode_was_changed_since(
@@ -367,7 +369,7 @@ def test_the_same_question_again_goes_on_after_the_plan_was_given_back(running):
 def test_a_batch_in_which_the_log_has_nothing_is_completed(running, cluster):
     cluster.gaps = set(range(10))
     number = begin(running, **EXPLICIT)
-    assert running.next(number).number == ""
+    assert running.next(number).plan_id == ""
     assert running.start_offsets() == {("orders", 0): 10}
 
 

@@ -6,7 +6,7 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, InvalidTopicPat
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, PartitionOutcomes, StageOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import Subscription, TopicPartitionId
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from tests.support.fake_cluster import FakeCluster
@@ -62,19 +62,19 @@ def test_where_it_begins_is_decided_by_who_has_joined_then_and_not_by_an_older_l
     late = JoinGroup(group_id="billing", member_id="m3", process_id="p3", topics=("orders-eu",))
     running.join("m2", topic_pattern="orders-.*")
     topic_id = cluster.add("orders-eu", end=100)
-    starts = {TopicPartitionId("orders-eu", topic_id, 0): Start(0, 100)}  # as looked up before m2 joined
-    running.engine.call("billing", transactions.join(late, topic_ids=True, starts=starts))
+    starts = {TopicIdPartition("orders-eu", topic_id, 0): Start(0, 100)}  # as looked up before m2 joined
+    running.event_loop.call("billing", transactions.join(late, topic_ids=True, starts=starts))
     assert running.start_offsets()["orders-eu", 0] == 0
 
 
 def test_a_join_whose_look_is_too_old_to_say_where_a_topic_begins_is_asked_again(running, cluster):
     running.join("m1", topics=("orders-us",))
     late = JoinGroup(group_id="billing", member_id="m2", process_id="p2", topics=("payments",))
-    starts = {TopicPartitionId("payments", "id-9", 0): Start(0, None)}
+    starts = {TopicIdPartition("payments", "id-9", 0): Start(0, None)}
     with pytest.raises(CoordinatorNotAvailable, match="payments") as raised:
-        running.engine.call("billing", transactions.join(late, topic_ids=True, starts=starts))
+        running.event_loop.call("billing", transactions.join(late, topic_ids=True, starts=starts))
     assert raised.value.retriable
-    assert {member.member_id for member in running.engine.shard.groups["billing"].members.values()} == {"m1"}
+    assert {member.member_id for member in running.event_loop.runtime.groups["billing"].members.values()} == {"m1"}
 
 
 # --- what may be asked for
@@ -97,7 +97,7 @@ def test_a_pattern_that_cannot_be_used_is_refused_before_anything_is_asked_and_n
     cluster.unreachable = True
     with pytest.raises(InvalidTopicPattern):
         running.join(topic_pattern=pattern)
-    assert not running.engine.shard.groups
+    assert not running.event_loop.runtime.groups
 
 
 def test_what_kafka_or_sharegroup_keeps_for_itself_is_in_no_pattern(running, cluster):
@@ -124,12 +124,12 @@ def released_and_unread(running, cluster):
     cluster.move("orders-us", 1000)
     running.join(starting_offsets="earliest", topic_pattern="orders-.*")
     plan = running.next(max_records=100)
-    running.use(plan.number)
+    running.use(plan.plan_id)
     runs = (OutcomeRun(0, 9, 1, AcknowledgeType.RELEASE, 10_000_000),)
     outcomes = (PartitionOutcomes(topic="orders-us", partition=0, runs=runs),)
     running.service.handle(StageOutcomes(group_id="billing", query_id="q", partitions=outcomes))
-    assert running.next(plan.number, max_records=1, until={}).number == ""
-    return plan.number
+    assert running.next(plan.plan_id, max_records=1, until={}).plan_id == ""
+    return plan.plan_id
 
 
 def go(cluster, how):
@@ -141,8 +141,8 @@ def go(cluster, how):
 def told(running, start="", **fields):
     """What the next plan tells, and the plan."""
     plan = running.next(start, max_records=100)
-    assert plan.number, "it is told now, and not when the next record comes"
-    reply = running.use(plan.number, **fields)
+    assert plan.plan_id, "it is told now, and not when the next record comes"
+    reply = running.use(plan.plan_id, **fields)
     return [(out.first, out.last, out.count) for out in reply.data_loss], reply.plan
 
 
@@ -153,9 +153,9 @@ def test_what_nobody_had_of_a_topic_that_went_is_archived_counted_and_told_once(
     lost, plan = told(running, start)
     assert lost == [(0, 9, 10), (100, 999, 900)]
     running.join(topic_pattern="orders-.*", process="another")  # with failOnDataLoss=true the query failed
-    assert running.use(plan.number).data_loss == ()
+    assert running.use(plan.plan_id).data_loss == ()
     assert held(plan) == ({("orders-us", 0): [(0, 4)]} if how == "made anew" else {})
-    assert running.next(plan.number).number == ""
+    assert running.next(plan.plan_id).plan_id == ""
     said = [record.getMessage() for record in caplog.records if "topic gone" in record.getMessage()]
     assert len(said) == 1
     assert "group=billing topic=orders-us id=id-1 was deleted; lost=910 (orders-us-0 offsets 0 to 9" in said[0]
@@ -166,10 +166,10 @@ def test_a_log_that_ends_earlier_than_it_did_has_topics_looked_at_anew(running, 
     running.watch.metadata_refresh_s = 3_600
     running.watch.topics(Subscription(pattern="orders-.*"))
     go(cluster, "made anew")
-    assert running.next(start).number == "", "the ends are asked for, and fell"
+    assert running.next(start).plan_id == "", "the ends are asked for, and fell"
     lost, _ = told(running, start)
     assert lost == [(0, 9, 10), (100, 999, 900)]
-    assert running.engine.shard.groups["billing"].topics == {"orders-us": "id-2"}
+    assert running.event_loop.runtime.groups["billing"].topics == {"orders-us": "id-2"}
 
 
 def test_all_of_a_topic_that_went_is_told_at_once_with_the_plan_that_had_some_of_it(running, cluster):
@@ -177,25 +177,25 @@ def test_all_of_a_topic_that_went_is_told_at_once_with_the_plan_that_had_some_of
     plan = running.next(start, max_records=100)
     assert held(plan) == {("orders-us", 0): [(100, 199)]}
     go(cluster, "deleted")
-    reply = running.use(plan.number)
+    reply = running.use(plan.plan_id)
     assert [(out.first, out.last) for out in reply.data_loss] == [(0, 9), (100, 999)]
     running.join(topic_pattern="orders-.*", process="another")
-    assert running.use(plan.number).data_loss == ()
-    assert running.next(plan.number).number == ""
+    assert running.use(plan.plan_id).data_loss == ()
+    assert running.next(plan.plan_id).plan_id == ""
 
 
 def test_what_its_holder_gives_back_of_a_topic_that_went_is_lost_too(running, cluster):
     start = released_and_unread(running, cluster)
     running.join("m2", topic_pattern="orders-.*")
     plan = running.next(member="m2", max_records=100)
-    running.use(plan.number, "m2")
+    running.use(plan.plan_id, "m2")
     go(cluster, "deleted")
     lost, mine = told(running, start, fail_on_data_loss=False)
     assert lost == [(0, 9, 10), (200, 999, 800)]
     running.ask(LeaveGroup, "m2")
     running.join("m2", topic_pattern="orders-.*", process="another")
-    assert [(out.first, out.last) for out in running.use(plan.number, "m2").data_loss] == [(100, 199)]
-    assert running.next(mine.number).number == ""
+    assert [(out.first, out.last) for out in running.use(plan.plan_id, "m2").data_loss] == [(100, 199)]
+    assert running.next(mine.plan_id).plan_id == ""
 
 
 def test_a_coordinator_that_was_away_while_a_topic_went_says_that_it_does_not_know_its_end(tmp_path, cluster, caplog):
@@ -206,13 +206,13 @@ def test_a_coordinator_that_was_away_while_a_topic_went_says_that_it_does_not_kn
     second = Running(tmp_path / "away.db", cluster)
     second.join(topic_pattern="orders-.*", process="another")
     plan = second.next(start, max_records=100)
-    reply = second.use(plan.number)
+    reply = second.use(plan.plan_id)
     assert [(out.first, out.count) for out in reply.data_loss] == [(0, 10), (100, 0)]
     assert "what it may have had from offset 100 on" in str(reply.data_loss[1])
     assert held(reply.plan) == {("orders-us", 0): [(0, 4)]}
     assert "lost=10 (orders-us-0 offsets 0 to 9, orders-us-0 what it may have had from offset 100 on)" in caplog.text
     second.join(topic_pattern="orders-.*", process="third")
-    assert second.use(plan.number).data_loss == ()
+    assert second.use(plan.plan_id).data_loss == ()
     second.close()
 
 
@@ -220,13 +220,13 @@ def test_what_is_told_of_a_topic_that_went_outlives_the_coordinator(tmp_path, cl
     first = Running(tmp_path / "away.db", cluster)
     start = released_and_unread(first, cluster)
     go(cluster, "deleted")
-    number = first.next(start).number
+    number = first.next(start).plan_id
     first.close()  # the answer may not have come
     second = Running(tmp_path / "away.db", cluster)
     second.join(topic_pattern="orders-.*", process="another")
     plan = second.next(start)
-    assert [(out.first, out.last) for out in second.use(plan.number).data_loss] == [(0, 9), (100, 999)]
-    assert plan.number != number, "nothing of it was left to read"
+    assert [(out.first, out.last) for out in second.use(plan.plan_id).data_loss] == [(0, 9), (100, 999)]
+    assert plan.plan_id != number, "nothing of it was left to read"
     second.close()
 
 
@@ -234,10 +234,10 @@ def test_one_answer_of_one_broker_is_not_enough_for_a_topic_to_be_gone(running, 
     start = released_and_unread(running, cluster)
     topics, answers = cluster.topics, iter([{}, {}])
     cluster.topics = lambda names: next(answers, topics(names))
-    assert running.next(start, max_records=5).number == "", "nothing is said of it"
+    assert running.next(start, max_records=5).plan_id == "", "nothing is said of it"
     plan = running.next(start, max_records=5)
     assert held(plan) == {("orders-us", 0): [(100, 104)]}
-    assert running.use(plan.number).data_loss == ()
+    assert running.use(plan.plan_id).data_loss == ()
 
 
 def test_a_query_is_not_told_of_topics_that_it_does_not_ask_for(running, cluster):
@@ -246,10 +246,10 @@ def test_a_query_is_not_told_of_topics_that_it_does_not_ask_for(running, cluster
     running.join("m2", topics=("payments",), starting_offsets="earliest")
     running.join("m3", topic_pattern="orders-us")
     go(cluster, "deleted")
-    assert running.next(member="m3").number
+    assert running.next(member="m3").plan_id
     plan = running.next(member="m2")
-    assert running.use(plan.number, "m2").data_loss == ()
-    assert running.next(start).number == "", "it was told to the other query"
+    assert running.use(plan.plan_id, "m2").data_loss == ()
+    assert running.next(start).plan_id == "", "it was told to the other query"
 
 
 def test_an_id_that_went_is_not_taken_for_a_topic_again_because_one_broker_still_names_it(running, cluster):
@@ -259,9 +259,9 @@ def test_an_id_that_went_is_not_taken_for_a_topic_again_because_one_broker_still
     _, plan = told(running, start, fail_on_data_loss=False)
     now, cluster.found = cluster.found, before
     cluster.move("orders-us", 2000)
-    assert held(running.next(plan.number)) == {}
+    assert held(running.next(plan.plan_id)) == {}
     cluster.found = now
-    group = running.engine.shard.groups["billing"]
+    group = running.event_loop.runtime.groups["billing"]
     assert (group.topics, group.gone) == ({"orders-us": "id-2"}, {"id-1"})
 
 
@@ -273,5 +273,5 @@ def test_a_topic_that_was_only_hidden_goes_on_when_a_query_is_started_again(runn
     cluster.found["orders-us"] = hidden
     cluster.move("orders-us", 1003)
     running.join(topic_pattern="orders-.*", process="another")
-    running.use(plan.number)
-    assert held(running.next(plan.number)) == {("orders-us", 0): [(1000, 1002)]}
+    running.use(plan.plan_id)
+    assert held(running.next(plan.plan_id)) == {("orders-us", 0): [(1000, 1002)]}

@@ -79,12 +79,12 @@ def test_names_are_taken_in_any_case_and_others_are_left_alone() -> None:
 def test_a_column_that_is_there_twice_is_refused_unless_one_is_spelled_right() -> None:
     with pytest.raises(WrongColumn, match="there twice"):
         Columns.of(StructType([*schema(TYPES), StructField("topic", StringType())]))
-    assert Columns.of(StructType([StructField("Topic", BinaryType()), *schema(TYPES)])).places["topic"] == 1
+    assert Columns.of(StructType([StructField("Topic", BinaryType()), *schema(TYPES)])).column_indexes["topic"] == 1
 
 
 def test_small_integers_and_the_records_time_are_taken() -> None:
     taken = Columns.of(schema({**TYPES, "partition": ShortType(), "timestamp": TimestampType()}))
-    assert taken.places["timestamp"] == len(TYPES)
+    assert taken.column_indexes["timestamp"] == len(TYPES)
 
 
 # --- rows

@@ -16,13 +16,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from coordinator.dead_letters.producer import Fate, Written
-from coordinator.dead_letters.record_format import Letter
-from coordinator.dead_letters.source_records import Absent, Original, Why
-from coordinator.protocol.errors import BatchTakenUp, BrokerNotReachable
+from coordinator.dead_letters.producer import WriteResult, WriteStatus
+from coordinator.dead_letters.record_format import DeadLetterRecord
+from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
+from coordinator.protocol.errors import BatchReclaimed, BrokerNotReachable
 from coordinator.protocol.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered
-from share_sink import letters, rejected, sink, writer
+from share_sink import rejected_row_writer, rejected_rows, sink, writer
 from share_sink.archive.batches import archive_dataset
 from share_sink.columns import Columns
 from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefused, UnknownOutcome
@@ -36,7 +36,7 @@ PLAIN = SinkOpened(incarnation="i1", topic_ids={"orders": "T"})
 WITH_LETTERS = SinkOpened(
     incarnation="i1", topic_ids={"orders": "T"}, dead_letter_topic="dlq", dead_letter_partitions=2
 )
-BARE = Columns({name: COLUMNS.places[name] for name in (*REQUIRED, "reason")})
+BARE = Columns({name: COLUMNS.column_indexes[name] for name in (*REQUIRED, "reason")})
 """Without key, value and headers of their own."""
 
 
@@ -62,29 +62,29 @@ class DeadLetters:
     """The dead letter topic, and the log of the originals."""
 
     def __init__(self) -> None:
-        self.written: list[Letter] = []
+        self.written: list[DeadLetterRecord] = []
         self.refused: list[list[int]] = []
         self.asked: list[list[int]] = []
-        self.fate = Written(Fate.WRITTEN)
+        self.fate = WriteResult(WriteStatus.WRITTEN)
         self.broken: Exception | None = None
 
-    def write(self, topic: str, partitions: int, wanted: Sequence[Letter]) -> list[Written]:
+    def write(self, topic: str, partitions: int, wanted: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         assert (topic, partitions) == ("dlq", 2)
-        if self.fate.fate is Fate.WRITTEN:
+        if self.fate.fate is WriteStatus.WRITTEN:
             self.written += wanted
         else:
             self.refused.append([each.origin.offset for each in wanted])
         return [self.fate] * len(wanted)
 
-    def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[Original | Absent]:
+    def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[SourceRecord | Absent]:
         if self.broken:
             raise self.broken
         self.asked.append(list(offsets))
         for offset in offsets:
             if offset == 404:
-                yield Absent(offset, Why.GONE)
+                yield Absent(offset, AbsenceReason.GONE)
             else:
-                yield Original(offset, b"key", b"value %d" % offset, (("trace", None),), 1_500)
+                yield SourceRecord(offset, b"key", b"value %d" % offset, (("trace", None),), 1_500)
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
 @pytest.fixture
 def dead_letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
     found = DeadLetters()
-    monkeypatch.setattr(letters, "_writer", lambda *_: found)
-    monkeypatch.setattr(letters, "_originals", lambda *_: found)
+    monkeypatch.setattr(rejected_row_writer, "_writer", lambda *_: found)
+    monkeypatch.setattr(rejected_row_writer, "_originals", lambda *_: found)
     return found
 
 
@@ -177,13 +177,13 @@ def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
 
 
 def test_a_letter_that_cant_be_written_is_left_to_the_coordinator_with_its_reason(dead_letters: DeadLetters) -> None:
-    dead_letters.fate = Written(Fate.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")
+    dead_letters.fate = WriteResult(WriteStatus.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")
     found = task(opened(WITH_LETTERS), row(0, "reject", reason="x" * 600), row(1, "reject"))
     assert runs_of(found) == [(0, 0, 3, False, "x" * 500), (1, 1, 3, False, None)]
 
 
 def test_a_row_that_replaces_nothing_loses_nothing_with_its_letter(dead_letters: DeadLetters) -> None:
-    dead_letters.fate = Written(Fate.PASSING, "_TIMED_OUT")
+    dead_letters.fate = WriteResult(WriteStatus.PASSING, "_TIMED_OUT")
     same = {"key": b"key", "headers": [{"key": "trace", "value": None}]}
     said = [row(7, "reject", value="value 7", **same), row(8, "reject", value="mine", **same), row(9)]
     assert task(opened(WITH_LETTERS), *said).lost_replacements == 1
@@ -195,8 +195,8 @@ def test_a_row_that_replaces_nothing_loses_nothing_with_its_letter(dead_letters:
 def test_while_the_queue_is_down_a_task_waits_for_it_once(
     dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rejected, "SLICE_ROWS", 2)
-    dead_letters.fate = Written(Fate.PASSING, "_TIMED_OUT")
+    monkeypatch.setattr(rejected_rows, "SLICE_ROWS", 2)
+    dead_letters.fate = WriteResult(WriteStatus.PASSING, "_TIMED_OUT")
     found = task(opened(WITH_LETTERS), *(row(offset, "reject") for offset in range(6)))
     assert dead_letters.refused == [[0, 1]]
     assert runs_of(found) == [(0, 5, 3, False, None)]
@@ -386,10 +386,10 @@ def test_a_driver_that_is_refused_leaves_its_successors_archive_as_it_is(
     commit_batch(of, [task(of, row(5, "reject", deliveryCount=2))], 7)
 
     def refuse(*_: Any) -> OutcomesStaged:
-        raise BatchTakenUp(group_id="billing", row="orders-0@5 (1)")
+        raise BatchReclaimed(group_id="billing", row="orders-0@5 (1)")
 
     monkeypatch.setattr(coordinator, "call_with_rows", refuse)
-    with pytest.raises(BatchTakenUp):
+    with pytest.raises(BatchReclaimed):
         commit_batch(of, [late], 7)
     abort_batch(of, [late])
     assert archive_dataset(str(tmp_path)).to_table()["offset"].to_pylist() == [5]
@@ -447,7 +447,7 @@ def test_a_sink_is_opened_with_its_groups_configs(coordinator: Coordinator, tmp_
     found = open_sink(given, schema(TYPES), overwrite=False)
     assert coordinator.opened == [OpenSink(group_id="billing", configs={"share.delivery.count.limit": "3"})]
     assert (found.opened, found.archive) == (PLAIN, str(tmp_path / "archive"))
-    assert set(found.columns.places) == set(ARROW)
+    assert set(found.columns.column_indexes) == set(ARROW)
 
 
 def test_what_is_wrong_with_rows_or_mode_is_found_before_anybody_is_asked(coordinator: Coordinator) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.protocol.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
 from coordinator.service.stores.sqlite_store import SqliteStore
-from coordinator.service.stores.store import StoreDoubtful, StoreRefused
+from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from tests.unit.store_contract import StoreContract
 
 
@@ -168,7 +168,7 @@ def test_a_commit_that_fails_is_in_doubt_and_the_next_load_settles_it(reopen, mo
         raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr(store, "_commit", failing_commit)
-    with pytest.raises(StoreDoubtful, match="disk I/O error"):
+    with pytest.raises(StoreOutcomeUnknown, match="disk I/O error"):
         store.append({"billing": [b"b"]})
     monkeypatch.undo()
     before = [data for _, data in store.load("billing")]
@@ -187,7 +187,7 @@ ON_A_FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from coordinator.service.stores.sqlite_store import SqliteStore
-from coordinator.service.stores.store import StoreDoubtful, StoreRefused
+from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 
 store, answered, refused = SqliteStore(Path(sys.argv[1])), [], 0
 list(store.load("billing"))
@@ -200,7 +200,7 @@ for number in range(100):
     try:
         store.append({"billing": [record]})
         answered.append(record)
-    except (StoreDoubtful, StoreRefused):
+    except (StoreOutcomeUnknown, StoreRefused):
         refused += 1
         found = [data for _, data in store.load("billing")]
         assert found[: len(answered)] == answered, "what was answered is there"

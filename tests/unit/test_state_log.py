@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.combiner import apply_update, combine
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_values import (
@@ -77,15 +77,15 @@ small_runs = st.builds(
     st.sampled_from([RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED]),
     delivery_count=st.integers(1, 3),
     failures=st.integers(0, 1),
-    acquisition=st.sampled_from([None, 1, 2]),
-    set_aside_ms=st.sampled_from([None, None, 0]),
+    plan_id=st.sampled_from([None, 1, 2]),
+    quarantined_ms=st.sampled_from([None, None, 0]),
 )
 pieces = st.lists(st.tuples(small, small, small_runs), max_size=10)
 
 
 def partition_of(changes: list[tuple[int, int, Run]], start_offset: int) -> SharePartition:
     """A share partition, its window from ``start_offset`` on, whose runs were changed one after the other."""
-    partition = SharePartition(TopicIdPartition(TOPIC_ID, 0), start_offset)
+    partition = SharePartition(SharePartitionKey(TOPIC_ID, 0), start_offset)
     for one, other, run in changes:
         first, last = sorted((one, other))
         if first >= partition.start_offset:
@@ -111,7 +111,7 @@ def test_it_counts_as_complete_what_the_partition_does(changes: Any, start_offse
 
 
 def test_runs_that_differ_only_in_what_kafka_does_not_keep_are_one_batch() -> None:
-    held = Run(RecordState.ACQUIRED, 3, acquisition=7)
+    held = Run(RecordState.ACQUIRED, 3, plan_id=7)
     came_back = Run(RecordState.AVAILABLE, 2, failures=1)
     assert project_runs([(0, 4, held), (5, 9, came_back), (11, 12, held)], 2) == (
         StateBatch(2, 9, RecordState.AVAILABLE, 2),
@@ -121,9 +121,9 @@ def test_runs_that_differ_only_in_what_kafka_does_not_keep_are_one_batch() -> No
 
 def test_a_change_says_what_became_of_records_that_the_start_offset_moved_over() -> None:
     """The reader drops them by the start offset; who reads the trail sees how each of them ended."""
-    partition = SharePartition(TopicIdPartition(TOPIC_ID, 0), 0)
+    partition = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
     runs = [(0, 4, Run(RecordState.ACKNOWLEDGED, 2)), (6, 9, Run(RecordState.ARCHIVED, 1))]
-    partition.apply([(0, 9, Run(RecordState.ACQUIRED, 1, acquisition=1))])
+    partition.apply([(0, 9, Run(RecordState.ACQUIRED, 1, plan_id=1))])
     partition.apply(runs)
     assert changed(partition, runs) == Change(
         5, (StateBatch(0, 4, RecordState.ACKNOWLEDGED, 2), StateBatch(6, 9, RecordState.ARCHIVED, 1)), 4
@@ -131,7 +131,7 @@ def test_a_change_says_what_became_of_records_that_the_start_offset_moved_over()
 
 
 def test_what_was_never_delivered_before_is_in_no_batch() -> None:
-    assert project_runs([(0, 4, Run(RecordState.ACQUIRED, 1, acquisition=1)), (5, 9, FRESH)]) == ()
+    assert project_runs([(0, 4, Run(RecordState.ACQUIRED, 1, plan_id=1)), (5, 9, FRESH)]) == ()
 
 
 def test_what_is_gone_before_it_was_ever_delivered_is_told() -> None:
@@ -143,7 +143,7 @@ def test_what_is_gone_before_it_was_ever_delivered_is_told() -> None:
 def test_a_window_behind_a_stuck_record_is_complete_up_to_what_its_field_can_say() -> None:
     done = StateBatch(1, 3 * INT32_MAX, RecordState.ACKNOWLEDGED, 1)
     assert Projection(0, (done,)).delivery_complete_count == INT32_MAX
-    partition = SharePartition(TopicIdPartition(TOPIC_ID, 0), 0)
+    partition = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
     runs = [(1, 3 * INT32_MAX, Run(RecordState.ACKNOWLEDGED, 1))]
     partition.apply(runs)
     assert changed(partition, runs) == Change(0, (done,), INT32_MAX)

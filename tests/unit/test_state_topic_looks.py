@@ -7,7 +7,7 @@ import pytest
 from coordinator.protocol.errors import StateTopicMissing, StateTopicNotAuthorized
 from coordinator.service import open_state
 from coordinator.service.open_state import KafkaState
-from coordinator.service.runtime.partitioned_runtime import Engines
+from coordinator.service.runtime.partitioned_runtime import PartitionedRuntime
 
 
 @dataclass
@@ -39,7 +39,7 @@ def served():
     made._topic = made._wanted = Topic("old")
     made._is_gone = False
     made._stores = {3: Store(made._topic)}
-    made._engines = Engines(50, lambda number: None)
+    made._event_loops = PartitionedRuntime(50, lambda number: None)
     return made
 
 
@@ -53,7 +53,7 @@ def test_a_topic_that_is_gone_is_given_up_and_all_begins_anew_in_a_new_one(serve
     monkeypatch.setattr(open_state, "prepared", lambda wanted: Topic("new", 3))
     served._look_at_topic()
     assert isinstance(before.error, StateTopicMissing)
-    assert (served._topic.topic_id, served._engines.partitions, served._stores) == ("new", 3, {})
+    assert (served._topic.topic_id, served._event_loops.partitions, served._stores) == ("new", 3, {})
 
 
 def test_why_it_cannot_be_made_anew_is_what_members_are_told(served, monkeypatch):

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
 from coordinator.protocol.values import AcknowledgeType
-from coordinator.service.brokers import undecided
-from coordinator.service.brokers.undecided import PLANS_KEPT, UndecidedLook, UndecidedLooks
-from coordinator.service.runtime.transactions import Held
+from coordinator.service.brokers import undecided_gaps
+from coordinator.service.brokers.undecided_gaps import PLANS_KEPT, UndecidedLook, UndecidedLooks
+from coordinator.service.runtime.transactions import LogRange
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader
 from tests.support.fake_cluster import FakeCluster
@@ -39,8 +39,8 @@ class SlowCluster(FakeCluster):
         return super().absent(where, answered, **how)
 
 
-def at(first: int, last: int, partition: int = 0) -> Held:
-    return Held("orders", "id", partition, first, last)
+def at(first: int, last: int, partition: int = 0) -> LogRange:
+    return LogRange("orders", "id", partition, first, last)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -48,7 +48,7 @@ def test_each_offset_is_read_once_and_the_gaps_are_all_of_them_however_it_is_cut
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(undecided, "AT_ONCE", chance.choice([1, 2, 7, 100]))
+    monkeypatch.setattr(undecided_gaps, "AT_ONCE", chance.choice([1, 2, 7, 100]))
     ranges, offset = [], 0
     for partition in range(3):
         offset = 0
@@ -74,7 +74,7 @@ def test_each_offset_is_read_once_and_the_gaps_are_all_of_them_however_it_is_cut
 def test_a_wide_range_is_no_list_of_offsets() -> None:
     class Wide(FakeCluster):
         def absent(self, where: Any, offsets: Any, **how: Any) -> tuple[list[int], int]:
-            assert len(offsets) <= undecided.AT_ONCE and isinstance(offsets, range)
+            assert len(offsets) <= undecided_gaps.AT_ONCE and isinstance(offsets, range)
             return [], len(offsets)
 
     look = UndecidedLook((at(0, 10_000_000 - 1),), read_committed=False)
@@ -164,7 +164,7 @@ def test_a_batch_that_takes_long_to_read_is_completed_by_several_requests_that_g
     running.ask(Heartbeat)
     running.join(process="the query is started again")
     reply = asked(running, number)
-    assert (reply.undecided_left, bool(reply.plan.number)) == (0, True)
+    assert (reply.undecided_left, bool(reply.plan.plan_id)) == (0, True)
     assert [offset for _, _, offset in cluster.asked_for] == list(range(1, 10))
     assert [line for line in states(running) if "ARCHIVED" in line] == ["4-4 ARCHIVED 1", "9-9 ARCHIVED 1"]
 
@@ -187,8 +187,8 @@ def test_the_reader_asks_until_the_batch_is_completed_and_says_how_much_is_left(
 
     reader = ShareGroupStreamReader(SourceOptions.parse(OPTIONS))
     monkeypatch.setattr(reader, "_joined_as", lambda member_id: Session())
-    start = {"group": "billing", "member": "m1", "number": number}
+    start = {"group": "billing", "member": "m1", "plan_id": number}
     end = reader.latestOffset(start, ReadMaxRows(10))
-    assert end["number"] != number
+    assert end["plan_id"] != number
     said = [record.getMessage() for record in caplog.records if "offset(s) left" in record.getMessage()]
     assert [line.rpartition(": ")[2] for line in said] == ["6 offset(s) left", "3 offset(s) left"]

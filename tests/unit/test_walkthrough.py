@@ -15,17 +15,17 @@ def one_batch_done() -> tuple[GroupDriver, str]:
     group = GroupDriver()
     group.join()
     first = group.next()
-    group.use(first.plan.number)
-    second = group.next(first.plan.number)
-    group.use(second.plan.number)
-    return group, second.plan.number
+    group.use(first.plan.plan_id)
+    second = group.next(first.plan.plan_id)
+    group.use(second.plan.plan_id)
+    return group, second.plan.plan_id
 
 
 def test_one_micro_batch() -> None:
     group = GroupDriver()
     assert group.join() == 1
     first = group.next()
-    assert first.plan.number == "i.1"
+    assert first.plan.plan_id == "i.1"
     assert ranges(first) == [(0, 3999, 1)]
     assert group.dump() == ["[0..3999] ACQUIRED 1 0 1"]
     assert group.next() == first, "a plan not yet used comes back unchanged to the same process"
@@ -88,7 +88,7 @@ def test_a_plan_acquired_but_not_logged_is_reclaimed_without_failure() -> None:
     lost = group.next(plan)
     group.join()
     again = group.next(plan)
-    assert again.plan.number == lost.plan.number
+    assert again.plan.plan_id == lost.plan.plan_id
     assert ranges(again) == [(8000, 9999, 2)]
     assert group.dump() == ["[8000..9999] ACQUIRED 2 0 3"]
 
@@ -116,7 +116,7 @@ def test_poison_story() -> None:
     fourth = group.restart(plan)
     assert ranges(fourth) == [(4000, 4045, 4)], "the slice of c = 4"
     assert "[4046..6153] AVAILABLE 3 3 -" in group.dump()
-    plan = group.next(plan).plan.number
+    plan = group.next(plan).plan.plan_id
     assert group.dump()[0] == "[4046..4091] ACQUIRED 4 3 3", "slices of 46, oldest first, and nothing else with them"
     assert group.partition().end_offset == 8000
     group.use(plan)
@@ -131,9 +131,9 @@ def drain(group: GroupDriver, start: str, poison: int, limit: int = 500) -> tupl
     """Go on as a job scheduler would until nothing is left; what was archived."""
     for _ in range(limit):
         plan = group.next(start)
-        if not plan.plan.number:
+        if not plan.plan.plan_id:
             break
-        start = plan.plan.number
+        start = plan.plan.plan_id
         taken = group.use(start)
         tries = 0
         while any(first <= poison <= last for first, last, _ in ranges(taken)):
@@ -157,7 +157,7 @@ def a_sink_decides() -> tuple[GroupDriver, str, tuple[OutcomeRun, ...]]:
     group.join()
     plan = ""
     for _ in range(3):
-        plan = group.next(plan).plan.number
+        plan = group.next(plan).plan.plan_id
         group.use(plan)
     assert group.dump() == ["[8000..9999] ACQUIRED 1 0 3"]
     rows = (
@@ -173,7 +173,7 @@ def a_sink_decides() -> tuple[GroupDriver, str, tuple[OutcomeRun, ...]]:
 
 def test_a_sink_decides_and_the_plan_completes() -> None:
     group, plan, _ = a_sink_decides()
-    assert group.next(plan).plan.number == ""
+    assert group.next(plan).plan.plan_id == ""
     assert group.dump() == [
         "[8001..8001] AVAILABLE 1 0 -",
         "[8002..8002] ARCHIVED 1 0 -",
@@ -200,7 +200,7 @@ def test_a_late_acknowledgement_is_refused() -> None:
     group.complete(plan)
     group.pass_time(60_000)
     group.join(process="m1-process-1")
-    group.use(group.acquire(plan).plan.number)
+    group.use(group.acquire(plan).plan.plan_id)
     with pytest.raises(StaleReceipts):
         group.stage(rows[1], fail_on_stale=True)
     with pytest.raises(NoneHeld):

@@ -1,6 +1,6 @@
 """A job that is started each minute, for a long time: what a group keeps stays below a budget, whatever its age.
 
-Time is simulated. The group's log is cut as a shard would: a snapshot takes its place after 500 records.
+Time is simulated. The group's log is cut as a runtime would: a snapshot takes its place after 500 records.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(group: LongLived, member: str, start: str, *, records: int) -> str:
     group.join(member)
     for partition in group.ends:
         group.ends[partition] += records
-    number = group.acquire(start, member, 1_000).plan.number
+    number = group.acquire(start, member, 1_000).plan.plan_id
     if number:
         group.use(number, member)
         first = group.ends[0] - records

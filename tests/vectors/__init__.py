@@ -1,1 +1,1 @@
-"""What Kafka's own engine does, recorded, and tests that hold ours to it."""
+"""What Kafka's own core does, recorded, and tests that hold ours to it."""

@@ -103,7 +103,7 @@ class Scenario:
         try:
             stored = RunsChanged(topic_id=TOPIC_ID, partition=0, runs=tuple(sorted(runs, key=lambda r: r[0])))
             self._replay([partition, stored])
-        except ValueError:  # the shard refuses to load it
+        except ValueError:  # the runtime refuses to load it
             self.served = False
             return {"error": StateRecordUnreadable.kafka_error}
         return {"error": "NONE"}
@@ -175,7 +175,7 @@ class Scenario:
         """Whether an acquire with records in the log would get any (nothing of it stays)."""
         bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=FAR)
         probe = AcquireRecords(**self._who("prober"), max_records=1, bounds=(bounds,))
-        return {"value": bool(self._undone(probe).reply.number)}  # type: ignore[attr-defined]
+        return {"value": bool(self._undone(probe).reply.plan_id)}  # type: ignore[attr-defined]
 
     # --- the shell
 
@@ -320,8 +320,8 @@ class Scenario:
     def _ours(self, group: ShareGroup) -> dict[int, tuple[str, int, str]]:
         found = {}
         for first, last, run in next(iter(group.partitions.values())).runs:
-            held = run.state == RecordState.ACQUIRED and run.acquisition is not None
-            holder = group.plans[run.acquisition].member_id if held and run.acquisition is not None else ""
+            held = run.state == RecordState.ACQUIRED and run.plan_id is not None
+            holder = group.plans[run.plan_id].member_id if held and run.plan_id is not None else ""
             for offset in range(first, last + 1):
                 found[offset] = (run.state.name, run.delivery_count, holder)
         return found

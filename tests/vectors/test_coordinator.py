@@ -60,8 +60,8 @@ Place = tuple[str, str, int]
 Records = list[tuple[bytes, bytes | None]]
 
 
-class Shard:
-    """Kafka's shard as far as the state log has it: a log for each share partition, and beside it the state that the
+class CoordinatorRuntime:
+    """Kafka's runtime as far as the state log has it: a log for each share partition, and beside it the state that the
     core would have."""
 
     def __init__(self, config: dict[str, int]) -> None:
@@ -71,7 +71,7 @@ class Shard:
         self.states: dict[Place, ShareSnapshotValue] = {}
 
     def __repr__(self) -> str:
-        return f"<Shard {self.logs}>"
+        return f"<CoordinatorRuntime {self.logs}>"
 
     def play(self, step: dict[str, Any]) -> tuple[Records, list[dict[str, Any]] | None]:
         """The records that a step comes to, and what it answers."""
@@ -186,7 +186,7 @@ def readable(record: tuple[bytes, bytes | None]) -> tuple[Any, Any]:
 
 
 def kafkas(expected: dict[str, Any]) -> dict[str, Any]:
-    """What Kafka showed after a step, in the words of :meth:`Shard.shown`."""
+    """What Kafka showed after a step, in the words of :meth:`CoordinatorRuntime.shown`."""
     states = {place(state["key"]): snapshot_of(state, start_ms=START_MS) for state in expected["state"]}
     return {
         "state": states,
@@ -213,20 +213,20 @@ def kafkas_answer(response: dict[str, Any]) -> dict[str, Any]:
 def differences(name: str) -> list[str]:
     """Plays a scenario: what Kafka showed and the partition logs do not."""
     scenario = SCENARIOS[name]
-    shard, found = Shard(scenario["config"]), []
+    runtime, found = CoordinatorRuntime(scenario["config"]), []
     for number, step in enumerate(scenario["steps"]):
         if "expected" not in step:
             continue
         expected = step["expected"]
         if number not in NOT_HERE.get(name, {}):
-            records, answers = shard.play(step)
+            records, answers = runtime.play(step)
             theirs = [recorded(record) for record in expected.get("records", ())]
             if records != theirs:
                 found.append(f"step {number}: {[*map(readable, records)]}, Kafka {[*map(readable, theirs)]}")
             response = [kafkas_answer(one) for one in expected.get("response", ())]
             if answers is not None and response[0]["error"] == "NONE" and answers != response:
                 found.append(f"step {number}: answers {answers}, Kafka {response}")
-        shown, kafka = shard.shown(), kafkas(expected)
+        shown, kafka = runtime.shown(), kafkas(expected)
         found += [
             f"step {number} {what}: {shown[what]}, Kafka {kafka[what]}" for what in kafka if shown[what] != kafka[what]
         ]

@@ -66,7 +66,7 @@ class CompletePlan(Message, frozen=True):
 
     member_id: str
     member_epoch: int
-    number: str
+    plan_id: str
     processed: bool = True
     gaps: tuple[Gap, ...] = ()
 
@@ -80,7 +80,7 @@ class PlanDone(Message, frozen=True):
 
 
 class AcquirePlan(Message, frozen=True):
-    """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the number
+    """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the plan_id
     in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused. ``topics``:
     more topics of the subscription, of which only losses are to be told; a plan may be no more than that."""
 
@@ -92,9 +92,9 @@ class AcquirePlan(Message, frozen=True):
     topics: tuple[str, ...] = ()
 
 
-class TakeUpPlan(Message, frozen=True):
-    """UsePlan, with what the log holds of the plan's partitions now (one bound per partition that still exists and is
-    subscribed, for its current topic id). ``gone_topic_ids``: deleted (or created anew) topics,
+class StartOrReclaimPlan(Message, frozen=True):
+    """StartPlan, with what the log holds of the plan's partitions now (one bound per partition that still exists and is
+    subscribed, for its current topic id). ``deleted_topic_ids``: deleted (or created anew) topics,
     ``unsubscribed_topic_ids``: no longer in the query's subscription; their ranges are archived, and released,
     respectively. With
     ``fail_on_data_loss`` a plan that lost offsets is not marked used: nobody will read it, so it is no delivery.
@@ -102,9 +102,9 @@ class TakeUpPlan(Message, frozen=True):
 
     member_id: str
     member_epoch: int
-    number: str
+    plan_id: str
     bounds: tuple[PartitionBounds, ...] = ()
-    gone_topic_ids: frozenset[str] = frozenset()
+    deleted_topic_ids: frozenset[str] = frozenset()
     unsubscribed_topic_ids: frozenset[str] = frozenset()
     fail_on_data_loss: bool = True
     acknowledgement_mode: str = ""
@@ -116,7 +116,7 @@ class MoveLogStarts(Message, frozen=True):
     starts: tuple[PartitionStart, ...]
 
 
-class ArchiveGoneTopics(Message, frozen=True):
+class ArchiveDeletedTopics(Message, frozen=True):
     """The cluster has no topics of these ids any more: they were deleted. ``ends``: where their logs ended, as far as
     that was seen. What the group has not told yet of one of them is archived, counted and told."""
 
@@ -124,13 +124,13 @@ class ArchiveGoneTopics(Message, frozen=True):
     ends: tuple[PartitionStart, ...] = ()
 
 
-class GoneTopicsArchived(Message, frozen=True):
-    """The answer to ArchiveGoneTopics: what nobody holds and nobody will have."""
+class DeletedTopicsArchived(Message, frozen=True):
+    """The answer to ArchiveDeletedTopics: what nobody holds and nobody will have."""
 
     lost: tuple[LeftOut, ...] = ()
 
 
-class LettersFiled(Message, frozen=True, tag=False):
+class DeadLettersWritten(Message, frozen=True, tag=False):
     """Offsets ``first..last``, given up at ``delivery_count``, whose dead letter is filed."""
 
     topic_id: str
@@ -140,10 +140,10 @@ class LettersFiled(Message, frozen=True, tag=False):
     delivery_count: int
 
 
-class FileLetters(Message, frozen=True):
+class MarkDeadLettersWritten(Message, frozen=True):
     """The dead letters of these records are written, or never will be: they are ARCHIVED."""
 
-    letters: tuple[LettersFiled, ...]
+    letters: tuple[DeadLettersWritten, ...]
 
 
 class ArchiveGaps(Message, frozen=True):
@@ -157,11 +157,11 @@ class Expire(Message, frozen=True):
     """Time has passed: end sessions and locks whose deadline is over."""
 
 
-class GiveTime(Message, frozen=True):
-    """For ``unheard_ms`` before now the coordinator heard nobody: that was nobody's silence. Sessions and locks go on
+class ExtendDeadlines(Message, frozen=True):
+    """For ``stalled_ms`` before now the coordinator heard nobody: that was nobody's silence. Sessions and locks go on
     as if it had not passed, and, unless that was given less than a session before, have a full session timeout."""
 
-    unheard_ms: int
+    stalled_ms: int
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.changes import Changes, Outcomes, archived, moved, split_at
+from coordinator.core.changes import Changes, MemoizedTransition, archived, moved, split_at
 from coordinator.core.commands import Decision
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import LocksRenewed, Record
@@ -23,7 +23,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import InvalidRecordState, InvalidRequest, ShareGroupError
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcknowledgeReply
-from coordinator.protocol.values import AcknowledgeType, Disposition, TopicIdPartition
+from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
 
 Piece = tuple[int, int, AcknowledgeType]
 _TYPES = {kind.value: kind for kind in AcknowledgeType}
@@ -34,9 +34,9 @@ def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decisio
     group.member(command.member_id, command.member_epoch)
     records: list[Record] = []
     errors: dict[str, str] = {}
-    batches: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
+    batches: dict[SharePartitionKey, tuple[AckBatch, ...]] = {}
     for acks in command.partitions:  # a partition that is named twice is one all the same
-        key = TopicIdPartition(acks.topic_id, acks.partition)
+        key = SharePartitionKey(acks.topic_id, acks.partition)
         batches[key] = (*batches.get(key, ()), *acks.batches)
     for key, of_partition in batches.items():
         try:
@@ -47,13 +47,13 @@ def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decisio
 
 
 def _partition_records(
-    group: ShareGroup, member_id: str, key: TopicIdPartition, batches: Iterable[AckBatch], now_ms: int
+    group: ShareGroup, member_id: str, key: SharePartitionKey, batches: Iterable[AckBatch], now_ms: int
 ) -> list[Record]:
     partition = group.partitions.get(key)
     if partition is None:
         raise InvalidRequest(what=f"partition {key.topic_id}:{key.partition} is not one of the group's")
     changes, renewals = Changes(), Changes()
-    outcomes: dict[AcknowledgeType, Outcomes] = {}
+    outcomes: dict[AcknowledgeType, MemoizedTransition] = {}
     named, window = _Named(), _Window(partition)
     for batch in batches:
         _check_range(window, batch)
@@ -61,7 +61,7 @@ def _partition_records(
             named.add(first, last)
             target = renewals if kind == AcknowledgeType.RENEW else changes
             if kind not in outcomes:
-                outcomes[kind] = Outcomes(partial(_outcome, group, kind, now_ms))
+                outcomes[kind] = MemoizedTransition(partial(_outcome, group, kind, now_ms))
             for part in window.parts(first, last):
                 if part.last < partition.start_offset:
                     if kind != AcknowledgeType.RENEW and _is_holder(group, member_id, part.run):
@@ -151,7 +151,7 @@ class _Window:
 
 
 def _is_holder(group: ShareGroup, member_id: str, run: Run) -> bool:
-    plan = group.plans.get(run.acquisition) if run.acquisition is not None else None
+    plan = group.plans.get(run.plan_id) if run.plan_id is not None else None
     return run.state == RecordState.ACQUIRED and plan is not None and plan.member_id == member_id
 
 
@@ -186,8 +186,8 @@ def _renewed(group: ShareGroup, run: Run, config: GroupConfig, now_ms: int) -> R
     """A new lock from now, but never beyond the cap counted from the acquisition (ours)."""
     if not config.share_renew_acknowledge_enable:
         raise InvalidRecordState(what="share.renew.acknowledge.enable is false")
-    assert run.acquisition is not None
-    plan = group.plans[run.acquisition]
+    assert run.plan_id is not None
+    plan = group.plans[run.plan_id]
     if plan.query:
         return run
     cap_ms = plan.acquired_ms + config.share_max_lock_extension_ms

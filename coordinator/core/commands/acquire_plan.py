@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coordinator.core.changes import Changes, Outcomes, acquired
+from coordinator.core.changes import Changes, MemoizedTransition, acquired
 from coordinator.core.commands import AcquirePlan, Decision
 from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
 from coordinator.core.left_out import bounded
 from coordinator.core.members import Member
-from coordinator.core.records import DataLost, PlanAcquired, PlanTakenUp, Record
+from coordinator.core.records import DataLost, PlanAcquired, PlanStarted, Record
 from coordinator.core.runs import FRESH, Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 MAX_RANGES = 10_000
 Log = tuple[SharePartition, int]
@@ -35,17 +35,21 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
     reclaims it (count + 1, no failure).
     """
     member = group.member(command.member_id, command.member_epoch)
-    start = group.number(command.start)
+    start = group.plan_id(command.start)
     pending = member.pending
-    if pending is not None and (pending.used or start == pending.number):
-        raise stale(group, member, start, f"plan {group.number_text(pending.number)} was delivered and not completed")
+    if pending is not None and (pending.started or start == pending.plan_id):
+        raise stale(group, member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
     if start != member.completed:
-        raise stale(group, member, start, f"the last completed plan is {group.number_text(member.completed) or 'none'}")
+        raise stale(
+            group, member, start, f"the last completed plan is {group.plan_id_text(member.completed) or 'none'}"
+        )
     if pending is not None and (again := _pending_again(group, member, now_ms)) is not None:
         return again
     settled = [] if pending is None else _settle(group, member, now_ms)
-    untold = pending is not None and bool(pending.untold or any(isinstance(record, DataLost) for record in settled))
-    acquisition = Acquisition(group, command, now_ms, must_tell=untold)
+    unreported_losses = pending is not None and bool(
+        pending.unreported_losses or any(isinstance(record, DataLost) for record in settled)
+    )
+    acquisition = Acquisition(group, command, now_ms, must_tell=unreported_losses)
     acquisition.choose(member)
     decision = acquisition.decision(member)
     return Decision((*settled, *decision.records), decision.reply)
@@ -59,7 +63,7 @@ def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
     records = reclaim.records()
     if reclaim.data_loss:
         lost = bounded(reclaim.data_loss)
-        records.append(DataLost(number=member.newest.number, member_id=member.member_id, lost=lost))
+        records.append(DataLost(plan_id=member.newest.plan_id, member_id=member.member_id, lost=lost))
     return records
 
 
@@ -69,24 +73,24 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision |
     reclaim = Reclaim(group, member, plan, now_ms)
     if not reclaim.later_process:
         # Also when nothing of it is left: this may be the second copy of a request whose answer Spark has logged.
-        return Decision((), _plan_reply(group, plan.number, plan_as_held(group, plan), plan.trial))
+        return Decision((), _plan_reply(group, plan.plan_id, plan_as_held(group, plan), plan.trial))
     reclaim.decide()
     if not reclaim.kept:
         return None
-    taken_up = PlanTakenUp(
-        number=plan.number,
+    taken_up = PlanStarted(
+        plan_id=plan.plan_id,
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        used=False,
+        started=False,
         explicit=group.config.is_explicit(),
-        untold=bounded((*plan.untold, *reclaim.data_loss)),
+        unreported_losses=bounded((*plan.unreported_losses, *reclaim.data_loss)),
     )
-    reply = _plan_reply(group, plan.number, reclaim.kept_plan(), plan.trial)
+    reply = _plan_reply(group, plan.plan_id, reclaim.kept_plan(), plan.trial)
     return Decision((*reclaim.records(), taken_up), reply)
 
 
-def _plan_reply(group: ShareGroup, number: int, partitions: tuple[PartitionPlan, ...], trial: bool) -> PlanReply:
-    return PlanReply(plan=Plan(number=group.number_text(number), partitions=partitions, trial=trial))
+def _plan_reply(group: ShareGroup, plan_id: int, partitions: tuple[PartitionPlan, ...], trial: bool) -> PlanReply:
+    return PlanReply(plan=Plan(plan_id=group.plan_id_text(plan_id), partitions=partitions, trial=trial))
 
 
 @dataclass(slots=True)
@@ -98,8 +102,8 @@ class Acquisition:
     command: AcquirePlan
     now_ms: int
     must_tell: bool = False
-    taken: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
-    counts: dict[TopicIdPartition, int] = field(default_factory=dict)
+    taken: dict[SharePartitionKey, list[Segment]] = field(default_factory=dict)
+    counts: dict[SharePartitionKey, int] = field(default_factory=dict)
     records: int = 0
     ranges: int = 0
     _isolating: bool = False
@@ -107,24 +111,24 @@ class Acquisition:
 
     def choose(self, member: Member) -> None:
         logs = self._rotated()
-        if member.evidence and self._take_set_aside(logs, on_trial=True):
+        if member.evidence and self._take_quarantined(logs, on_trial=True):
             return
-        if member.evidence and self.group.last_number % 2 and self._take_set_aside(logs, on_trial=False):
+        if member.evidence and self.group.last_plan_id % 2 and self._take_quarantined(logs, on_trial=False):
             return  # every other plan: in a stream that never rests "when nothing else is there" would never come
         self._take_returned(logs)
         if not self._isolating:
             self._take_fresh(logs)
         if not self.taken:
-            self._take_set_aside(logs, on_trial=False)
+            self._take_quarantined(logs, on_trial=False)
 
     def _rotated(self) -> list[Log]:
         """The partitions, beginning with another one for each plan, so that none is always last."""
         found = [
             (partition, bounds.end)
             for bounds in self.command.bounds
-            if (partition := self.group.partitions.get(TopicIdPartition(bounds.topic_id, bounds.partition)))
+            if (partition := self.group.partitions.get(SharePartitionKey(bounds.topic_id, bounds.partition)))
         ]
-        at = self.group.last_number % len(found) if found else 0
+        at = self.group.last_plan_id % len(found) if found else 0
         return found[at:] + found[:at] if at else found
 
     def _room(self, partition: SharePartition) -> int:
@@ -194,14 +198,14 @@ class Acquisition:
 
     # --- records that are delivered alone
 
-    def _take_set_aside(self, logs: list[Log], *, on_trial: bool) -> bool:
+    def _take_quarantined(self, logs: list[Log], *, on_trial: bool) -> bool:
         """The least recently tried record that was set aside, alone. Not on trial it waits for its backoff."""
         candidates = []
         for partition, end in logs:
-            for tried_ms, first in partition.runs.set_aside:
+            for tried_ms, first in partition.runs.quarantined:
                 segment = partition.runs.starting_at(first)
                 assert segment is not None
-                failed_alone, backoff_ms = bool(segment.run.set_aside_ms), segment.run.not_before_ms or 0
+                failed_alone, backoff_ms = bool(segment.run.quarantined_ms), segment.run.not_before_ms or 0
                 # A wait longer than any backoff is a clock's that went back.
                 waits = not failed_alone if on_trial else 0 < backoff_ms - self.now_ms <= SOLO_BACKOFF_MAX_MS
                 if not waits and first < end and self._room(partition) > 0:
@@ -216,9 +220,9 @@ class Acquisition:
 
     def _failed_alone_long_enough(self, run: Run) -> bool:
         """Without evidence a record goes on trial only where a dead letter queue keeps it."""
-        if not self.group.config.errors_deadletterqueue_topic_name or not run.set_aside_ms:
+        if not self.group.config.errors_deadletterqueue_topic_name or not run.quarantined_ms:
             return False
-        return self.now_ms - run.set_aside_ms >= self.group.config.share_poison_solo_timeout_ms
+        return self.now_ms - run.quarantined_ms >= self.group.config.share_poison_solo_timeout_ms
 
     # --- the outcome
 
@@ -235,16 +239,16 @@ class Acquisition:
         tells = self._tells()
         if not (self.taken or tells or self.must_tell):
             return Decision((), PlanReply())
-        number = self.group.last_number + 1
+        plan_id = self.group.last_plan_id + 1
         changes, held = Changes(), {}
-        acquired_run = Outcomes(lambda run: acquired(run, number, self.now_ms))
+        acquired_run = MemoizedTransition(lambda run: acquired(run, plan_id, self.now_ms))
         for key, segments in self.taken.items():
             segments.sort(key=lambda s: s.first)
             held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
             for first, last, run in held[key]:
                 changes.put(key, first, last, run)
         plan = PlanAcquired(
-            number=number,
+            plan_id=plan_id,
             member_id=member.member_id,
             member_epoch=member.member_epoch,
             acquired_ms=self.now_ms,
@@ -254,16 +258,18 @@ class Acquisition:
                 (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments))
                 for key, segments in held.items()
             ),
-            tells=tells,
+            reported_topic_ids=tells,
         )
-        reply = _plan_reply(self.group, number, plan_of(self.group, held.items()), self.trial)
+        reply = _plan_reply(self.group, plan_id, plan_of(self.group, held.items()), self.trial)
         return Decision((plan, *changes.records()), reply)
 
     def _tells(self) -> tuple[str, ...]:
         """The topics that this query asks for of which the group has losses to tell, by id (empty: not named any
         more)."""
-        if not self.group.untold:
+        if not self.group.unreported_losses:
             return ()
         known = self.group.topic_names
         names = {known[b.topic_id] for b in self.command.bounds if b.topic_id in known} | set(self.command.topics)
-        return tuple(sorted({lost.topic_id for lost in self.group.untold if lost.topic in names or not lost.topic}))
+        return tuple(
+            sorted({lost.topic_id for lost in self.group.unreported_losses if lost.topic in names or not lost.topic})
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.core.changes import Changes, Outcomes, acquired
+from coordinator.core.changes import Changes, MemoizedTransition, acquired
 from coordinator.core.commands import Decision
 from coordinator.core.commands.acquire_plan import MAX_RANGES
 from coordinator.core.commands.reclaim_plan import plan_of
@@ -18,17 +18,17 @@ from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AcquiredReply, AcquireRecords, PartitionBounds
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 
 def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> Decision:
     """Up to ``max_records`` records, each partition's returned ones first, under a lock of
     share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges."""
     member = group.member(command.member_id, command.member_epoch)
-    taken: dict[TopicIdPartition, list[Segment]] = {}
+    taken: dict[SharePartitionKey, list[Segment]] = {}
     left, ranges = command.max_records, MAX_RANGES
     for bounds in command.bounds:
-        partition = group.partitions.get(TopicIdPartition(bounds.topic_id, bounds.partition))
+        partition = group.partitions.get(SharePartitionKey(bounds.topic_id, bounds.partition))
         if partition is None or left <= 0 or ranges <= 0:
             continue
         fetch = PartitionFetch(group, partition, bounds, left, now_ms, ranges)
@@ -43,19 +43,19 @@ def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> 
 
 
 def acquired_decision(
-    group: ShareGroup, member_id: str, member_epoch: int, taken: dict[TopicIdPartition, list[Segment]], now_ms: int
+    group: ShareGroup, member_id: str, member_epoch: int, taken: dict[SharePartitionKey, list[Segment]], now_ms: int
 ) -> Decision:
-    """The member acquires these segments, under one number and one lock deadline."""
-    number = group.last_number + 1
+    """The member acquires these segments, under one plan_id and one lock deadline."""
+    plan_id = group.last_plan_id + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms
     changes, held = Changes(), {}
-    acquired_run = Outcomes(lambda run: acquired(run, number, now_ms, deadline_ms))
+    acquired_run = MemoizedTransition(lambda run: acquired(run, plan_id, now_ms, deadline_ms))
     for key, segments in taken.items():
         held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
         for first, last, run in held[key]:
             changes.put(key, first, last, run)
     plan = PlanAcquired(
-        number=number,
+        plan_id=plan_id,
         member_id=member_id,
         member_epoch=member_epoch,
         acquired_ms=now_ms,
@@ -63,7 +63,7 @@ def acquired_decision(
             (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments)) for key, segments in held.items()
         ),
     )
-    reply = AcquiredReply(number=group.number_text(number), partitions=plan_of(group, held.items()))
+    reply = AcquiredReply(plan_id=group.plan_id_text(plan_id), partitions=plan_of(group, held.items()))
     return Decision((plan, *changes.records()), reply)
 
 
@@ -89,7 +89,7 @@ class PartitionFetch:
         if self._take_returned():
             self._take_fresh()
         if not self.taken:
-            self._take_set_aside()
+            self._take_quarantined()
 
     def _take_returned(self) -> bool:
         """False when the fetch ends here: the limit is met, or a run was throttled."""
@@ -140,8 +140,8 @@ class PartitionFetch:
         if size > 0:
             self._take(Segment(first, first + size - 1, FRESH))
 
-    def _take_set_aside(self) -> None:
-        for _, first in self.partition.runs.set_aside:
+    def _take_quarantined(self) -> None:
+        for _, first in self.partition.runs.quarantined:
             segment = self.partition.runs.starting_at(first)
             assert segment is not None
             if (segment.run.not_before_ms or 0) <= self.now_ms and first < self.bounds.end and self._room > 0:

@@ -1,6 +1,6 @@
 """Complete a query's plan (design §4.5): Spark has committed the batch, and what sinks staged takes effect.
 
-Of what still carries the plan's number, the last attempt's outcomes count; of the rest implicit mode accepts, explicit
+Of what still carries the plan's plan_id, the last attempt's outcomes count; of the rest implicit mode accepts, explicit
 releases: the mode that the attempt began with, whatever the group's is by now. Attempts before it can veto that, unless
 its sinks said that their target replaces what those wrote. A sink's reject becomes ARCHIVING, or
 ARCHIVED where its dead letter is written already or none is wanted. What would be released below the log start is
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from coordinator.core.archived_records import given_up
 from coordinator.core.changes import Changes, archived, count_records, filed, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, Gap, PlanDone
 from coordinator.core.commands.reclaim_plan import newest_plan
-from coordinator.core.given_up import given_up
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
@@ -25,25 +25,25 @@ from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import GAP, StagedRun, Verdict, pieces, with_gaps
-from coordinator.protocol.values import AcknowledgeType, Disposition, TopicIdPartition
+from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
 
-Lost = tuple[TopicIdPartition, Segment]
+Lost = tuple[SharePartitionKey, Segment]
 
 
 def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
-    """Spark has committed the plan's batch: what still carries its number is decided, an hour later too. Twice is
+    """Spark has committed the plan's batch: what still carries its plan_id is decided, an hour later too. Twice is
     harmless. StalePlan for any other than the newest."""
     member = group.member(command.member_id, command.member_epoch)
-    number = group.number(command.number)
-    if number == member.completed:
+    plan_id = group.plan_id(command.plan_id)
+    if plan_id == member.completed:
         return Decision((), PlanDone())
-    plan = newest_plan(group, member, number)
+    plan = newest_plan(group, member, plan_id)
     if nobody_decides(member) and command.processed and any(group.carrying(plan)):
         return _given_back(group, plan)
     completion = _Completion(group, plan, command.gaps, now_ms)
     records = completion.records()
     done = PlanCompleted(
-        number=number, member_id=member.member_id, records=completion.decided if command.processed else 0
+        plan_id=plan_id, member_id=member.member_id, records=completion.decided if command.processed else 0
     )
     return Decision((*records, done), PlanDone(given_up=given_up(group, records)))
 
@@ -59,12 +59,12 @@ def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision:
     lost: list[Lost] = []
     for partition, segments in group.carrying(plan):
         for first, last, run in _cut_at_log_start(partition, segments):
-            after = moved(run, Event.CUT, acquisition=None)
+            after = moved(run, Event.CUT, plan_id=None)
             if last < partition.log_start:
                 after = moved(run, Event.LOG_START)
                 lost.append(_lost(partition, first, last, run))
             changes.put(partition.key, first, last, after)
-    done = PlanCompleted(number=plan.number, member_id=plan.member_id, records=0)
+    done = PlanCompleted(plan_id=plan.plan_id, member_id=plan.member_id, records=0)
     return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
 
 
@@ -74,7 +74,7 @@ def _cut_at_log_start(partition: SharePartition, segments: list[Segment]) -> lis
 
 def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
     """Offsets that the log took from a plan which gives them back: nobody holds them any more."""
-    return partition.key, Segment(first, last, run._replace(acquisition=None))
+    return partition.key, Segment(first, last, run._replace(plan_id=None))
 
 
 class _Completion:
@@ -85,9 +85,9 @@ class _Completion:
         self._plan = plan
         self._now_ms = now_ms
         self._replaces = plan.replaces is True
-        self._gaps: dict[TopicIdPartition, list[StagedRun]] = {}
+        self._gaps: dict[SharePartitionKey, list[StagedRun]] = {}
         for gap in gaps:
-            key = TopicIdPartition(gap.topic_id, gap.partition)
+            key = SharePartitionKey(gap.topic_id, gap.partition)
             self._gaps.setdefault(key, []).append((gap.first, gap.last, GAP))
         self._lost: list[Lost] = []
         self.decided = 0
@@ -96,7 +96,7 @@ class _Completion:
         changes = Changes()
         for partition, segments in self._group.carrying(self._plan):
             said = with_gaps(self._gaps.get(partition.key, []), self._plan.staged.get(partition.key, []))
-            if said or self._plan.explicit or self._plan.spoke:
+            if said or self._plan.explicit or self._plan.explicit_attempts:
                 self._put_decided(changes, partition, segments, said)
             else:
                 for first, last, run in segments:
@@ -156,7 +156,7 @@ class _Completion:
         before, whose output may be there, passed it over as well, in explicit mode, after it was last named."""
         plan = self._plan
         named = -1 if verdict is None else plan.reclaims - (run.delivery_count - verdict.delivery_count)
-        unheard = not self._replaces and named < max(plan.spoke, default=-1)
+        unheard = not self._replaces and named < max(plan.explicit_attempts, default=-1)
         return AcknowledgeType.RELEASE if plan.explicit or unheard else AcknowledgeType.ACCEPT
 
     def _backing_off(self, run: Run, disposition: Disposition, first: int) -> Run:

@@ -1,7 +1,7 @@
 """Forget what is gone: members that were away for too long, and share partitions of topics that are no more.
 
-A member is forgotten only if nothing carries a number of its plans: then its replay would be empty, and a start that
-names one of them would complete nothing. What outlives it is the group's last number and the highest epoch of those
+A member is forgotten only if nothing carries a plan_id of its plans: then its replay would be empty, and a start that
+names one of them would complete nothing. What outlives it is the group's last plan_id and the highest epoch of those
 forgotten, so that neither is ever given twice: a query that comes back after all is refused by name, and so is an
 older process of it. The members that were there last stay, whatever their age, so that the query of a small group may
 rest for as long as it likes.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from coordinator.core import share_group
 from coordinator.core.records import MembersForgotten, PartitionsForgotten, Record, Swept
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 SWEEP_MS = 600_000
 """From one look to the next: far longer than any request that knows an old topic's id is under way."""
@@ -47,14 +47,14 @@ def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:
 
 
 def _partitions(group: ShareGroup) -> list[Record]:
-    """Of topics that were replaced before the last look already, and whose losses were counted since (TopicGone), those
-    without runs that no plan is about which may be taken up."""
+    """Of topics that were replaced before the last look already, and whose losses were counted since (TopicDeleted),
+    those without runs that no plan is about which may be taken up."""
     old_topics = group.forgettable_topics & group.old_topics & group.gone
     if not old_topics:
         return []
     pending = [member.pending for member in group.members.values()]
     plans = [*group.plans.values(), *(plan for plan in pending if plan is not None)]
-    needed = {TopicIdPartition(topic_id, index) for plan in plans for topic_id, index, _ in plan.ranges}
+    needed = {SharePartitionKey(topic_id, index) for plan in plans for topic_id, index, _ in plan.ranges}
     found: dict[str, list[int]] = {}
     for key, partition in group.partitions.items():
         if key.topic_id in old_topics and not partition.runs and key not in needed:

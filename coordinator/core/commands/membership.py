@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.changes import Changes, Outcomes, moved, split_at
-from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, GiveTime
+from coordinator.core.changes import Changes, MemoizedTransition, moved, split_at
+from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import (
     MOST_BYTES,
     ConfigsAltered,
+    DeadlinesExtended,
     DeadlinesPassed,
     EvidenceCleared,
     GroupCreated,
@@ -20,7 +21,6 @@ from coordinator.core.records import (
     Record,
     SessionEnded,
     SessionRenewed,
-    TimeGiven,
     encode_record,
 )
 from coordinator.core.redelivery import consumer_lost_lock, data_lost, is_news, query_lost_lock, released
@@ -35,7 +35,7 @@ from coordinator.protocol.errors import (
     UnknownMemberId,
 )
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 FENCED_PROCESSES_KEPT = 16
 
@@ -153,11 +153,11 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
         if member.session_deadline_ms is not None and member.session_deadline_ms < now_ms:
             ended.add(member.member_id)
             records.extend(_end_session(group, member, now_ms, left=False))
-    due = group.due_numbers(now_ms)
+    due = group.due_plan_ids(now_ms)
     changes = Changes()
-    lost_lock = Outcomes(lambda run: consumer_lost_lock(run, group.config))
-    for number in sorted(due):
-        plan = group.plans.get(number)
+    lost_lock = MemoizedTransition(lambda run: consumer_lost_lock(run, group.config))
+    for plan_id in sorted(due):
+        plan = group.plans.get(plan_id)
         if plan is None or plan.query or plan.member_id in ended:
             continue
         for partition, (first, last, run) in _held(group, plan):
@@ -172,16 +172,16 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
     return Decision(tuple(records), Done())
 
 
-def give_time(group: ShareGroup, command: GiveTime, now_ms: int) -> Decision:
-    """See :class:`~coordinator.core.commands.GiveTime`. A full session's time is given once in a session's time, so
-    that those who are gone lose what they hold also where nobody is heard again and again."""
-    until_ms = group.time_given_until_ms + command.unheard_ms
+def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision:
+    """See :class:`~coordinator.core.commands.ExtendDeadlines`. A full session's time is given once in a session's time,
+    so that those who are gone lose what they hold also where nobody is heard again and again."""
+    until_ms = group.deadlines_extended_until_ms + command.stalled_ms
     full_ms = 0
     if now_ms >= until_ms:
         until_ms = full_ms = now_ms + group.config.share_session_timeout_ms
 
     def later_ms(deadline_ms: int) -> int:
-        return max(deadline_ms + command.unheard_ms, full_ms)
+        return max(deadline_ms + command.stalled_ms, full_ms)
 
     records: list[Record] = [
         SessionRenewed(member_id=member.member_id, deadline_ms=later_ms(member.session_deadline_ms))
@@ -194,12 +194,12 @@ def give_time(group: ShareGroup, command: GiveTime, now_ms: int) -> Decision:
             if run.deadline_ms is not None:
                 changes.put(partition.key, first, last, run._replace(deadline_ms=later_ms(run.deadline_ms)))
     records += [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in changes.records()]
-    return Decision((*records, TimeGiven(until_ms=until_ms)), Done())
+    return Decision((*records, DeadlinesExtended(until_ms=until_ms)), Done())
 
 
 def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
     changes = Changes()
-    lost: list[tuple[TopicIdPartition, Segment]] = []
+    lost: list[tuple[SharePartitionKey, Segment]] = []
     evidence_is_old = trial_failed = False
     for plan in [p for p in group.plans.values() if p.member_id == member.member_id]:
         for partition, (first, last, run) in _held(group, plan):

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from coordinator.core.changes import Changes, moved
 from coordinator.core.commands import (
+    ArchiveDeletedTopics,
     ArchiveGaps,
-    ArchiveGoneTopics,
     Decision,
-    GoneTopicsArchived,
+    DeletedTopicsArchived,
     InitializePartitions,
     MoveLogStarts,
 )
 from coordinator.core.left_out import bounded
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, TopicGone, TopicRegistered
+from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, TopicDeleted, TopicRegistered
 from coordinator.core.redelivery import data_lost, end_unknown, left_out_entry
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import Done, LeftOut
-from coordinator.protocol.values import TopicIdPartition
+from coordinator.protocol.values import SharePartitionKey
 
 
 def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision:
@@ -42,9 +42,9 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
     is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up; what
     nobody held, to the query that acquires next (a group without queries passes over it, as in Kafka)."""
     records: list[Record] = []
-    lost: list[tuple[TopicIdPartition, Segment]] = []
+    lost: list[tuple[SharePartitionKey, Segment]] = []
     for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
-        partition = group.partitions.get(TopicIdPartition(topic_id, index))
+        partition = group.partitions.get(SharePartitionKey(topic_id, index))
         if partition is None or log_start <= max(partition.start_offset, partition.log_start):
             continue
         changes, of_partition = _lost_below(partition, log_start)
@@ -54,13 +54,13 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
     return Decision((*records, *data_lost(group, lost)), Done())
 
 
-def archive_gone_topics(group: ShareGroup, command: ArchiveGoneTopics, now_ms: int) -> Decision:
+def archive_deleted_topics(group: ShareGroup, command: ArchiveDeletedTopics, now_ms: int) -> Decision:
     """As if the logs began where they ended: what is AVAILABLE, and what was never acquired, is archived, counted and
     told; ACQUIRED records are their holders' to decide, and are lost when these give them back. Once for each id."""
-    ends = {TopicIdPartition(end.topic_id, end.partition): end.start_offset for end in command.ends}
+    ends = {SharePartitionKey(end.topic_id, end.partition): end.start_offset for end in command.ends}
     gone = [i for i in command.topic_ids if i in group.topic_names and i not in group.gone]
     records: list[Record] = []
-    lost: list[tuple[TopicIdPartition, Segment]] = []
+    lost: list[tuple[SharePartitionKey, Segment]] = []
     unknown: list[LeftOut] = []
     for key, partition in group.partitions.items():
         if key.topic_id not in gone:
@@ -71,15 +71,15 @@ def archive_gone_topics(group: ShareGroup, command: ArchiveGoneTopics, now_ms: i
         unknown += [] if key in ends else [end_unknown(group, partition)]
         records += changes.records()
         records.append(LogStartMoved(topic_id=key.topic_id, partition=key.partition, log_start=log_end))
-    records += [*data_lost(group, lost, unknown), *(TopicGone(topic_id=topic_id) for topic_id in gone)]
+    records += [*data_lost(group, lost, unknown), *(TopicDeleted(topic_id=topic_id) for topic_id in gone)]
     named = (left_out_entry(group, key, first, last, "data_loss") for key, (first, last, _) in lost)
-    return Decision(tuple(records), GoneTopicsArchived(lost=bounded((*named, *unknown))))
+    return Decision(tuple(records), DeletedTopicsArchived(lost=bounded((*named, *unknown))))
 
 
-def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, list[tuple[TopicIdPartition, Segment]]]:
+def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, list[tuple[SharePartitionKey, Segment]]]:
     """What nobody holds below the log start, and the changes that archive it."""
     changes = Changes()
-    lost: list[tuple[TopicIdPartition, Segment]] = []
+    lost: list[tuple[SharePartitionKey, Segment]] = []
     for segment in partition.runs.between(partition.start_offset, log_start - 1):
         if segment.run.state == RecordState.AVAILABLE:
             lost.append((partition.key, segment))
@@ -93,7 +93,7 @@ def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decisi
     """What is AVAILABLE and not in the log is archived; what somebody holds is his to decide."""
     changes = Changes()
     for topic_id, index, first, last in ((g.topic_id, g.partition, g.first, g.last) for g in command.gaps):
-        partition = group.partitions.get(TopicIdPartition(topic_id, index))
+        partition = group.partitions.get(SharePartitionKey(topic_id, index))
         for segment in partition.runs.between(first, last) if partition is not None else ():
             if segment.run.state == RecordState.AVAILABLE:
                 assert partition is not None

@@ -1,6 +1,6 @@
 """A query's plan after it was acquired: take it up in ``partitions()``, reclaim it in a later process.
 
-Whoever comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its number (design §2); a plan
+Whoever comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its plan_id (design §2); a plan
 that is completed, or not the member's newest, is refused by name.
 """
 
@@ -10,75 +10,75 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, moved, split_at
-from coordinator.core.commands import Decision, TakeUpPlan
+from coordinator.core.commands import Decision, StartOrReclaimPlan
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.left_out import bounded
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import EvidenceCleared, PlanTakenUp, Record
-from coordinator.core.redelivery import at_limit, failed_alone, is_news, left_out_entry, set_aside, trial_failed
+from coordinator.core.records import EvidenceCleared, PlanStarted, Record
+from coordinator.core.redelivery import at_limit, failed_alone, is_news, left_out_entry, quarantined, trial_failed
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import StalePlan
 from coordinator.protocol.messages import LeftOut, PartitionPlan, Plan, PlanReply
-from coordinator.protocol.values import AcquiredRange, TopicIdPartition
+from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
 
-def newest_plan(group: ShareGroup, member: Member, number: int) -> AcquiredPlan:
-    """The member's newest plan, which must be ``number`` and not completed; else StalePlan."""
+def newest_plan(group: ShareGroup, member: Member, plan_id: int) -> AcquiredPlan:
+    """The member's newest plan, which must be ``plan_id`` and not completed; else StalePlan."""
     plan = member.newest
-    if plan is None or plan.number != number:
-        newest = group.number_text(plan.number) if plan is not None else "none"
-        raise stale(group, member, number, f"it is not this query's newest plan (that is {newest})")
-    if member.completed == number:
-        raise stale(group, member, number, "it is completed")
+    if plan is None or plan.plan_id != plan_id:
+        newest = group.plan_id_text(plan.plan_id) if plan is not None else "none"
+        raise stale(group, member, plan_id, f"it is not this query's newest plan (that is {newest})")
+    if member.completed == plan_id:
+        raise stale(group, member, plan_id, "it is completed")
     return plan
 
 
-def stale(group: ShareGroup, member: Member, number: int, reason: str) -> StalePlan:
+def stale(group: ShareGroup, member: Member, plan_id: int, reason: str) -> StalePlan:
     """The error that refuses this plan or start, by name."""
     if member.newest is None:
         reason += (
             ", since the group does not know this query (share.member.retention.ms: it may have been away for longer)"
         )
-    return StalePlan(number=group.number_text(number) or "(initial)", member_id=member.member_id, reason=reason)
+    return StalePlan(plan_id=group.plan_id_text(plan_id) or "(initial)", member_id=member.member_id, reason=reason)
 
 
-def take_up_plan(group: ShareGroup, command: TakeUpPlan, now_ms: int) -> Decision:
+def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms: int) -> Decision:
     """``partitions(end)``: durably mark the plan used before anyone reads it; reclaim it first if this process did not
     acquire it. Asked again in the same epoch it changes nothing. StalePlan for any other than the newest, or one that
     was given up for it and is in Spark's log none the less, if nobody used either."""
     member = group.member(command.member_id, command.member_epoch)
-    number = group.number(command.number)
-    if member.gave_up(number):
-        return _take_up_empty(group, command, member, number, now_ms)
-    plan = newest_plan(group, member, number)
-    if plan.used and plan.member_epoch == member.member_epoch:
+    plan_id = group.plan_id(command.plan_id)
+    if member.superseded_plans(plan_id):
+        return _start_empty(group, command, member, plan_id, now_ms)
+    plan = newest_plan(group, member, plan_id)
+    if plan.started and plan.member_epoch == member.member_epoch:
         return Decision((), _reply(group, plan, plan_as_held(group, plan), plan.left_out, plan.data_loss))
     reclaim = _reclaim(group, command, member, plan, now_ms)
     reclaim.unsubscribed = command.unsubscribed_topic_ids
     reclaim.decide()
     # Of a topic that is gone all is told at once, not only what the plan had of it.
-    of_gone = [lost for lost in group.untold if lost.topic_id in command.gone_topic_ids]
+    of_gone = [lost for lost in group.unreported_losses if lost.topic_id in command.deleted_topic_ids]
     told = plan.data_loss if _told_now(plan, member) else ()
-    data_loss = bounded((*told, *plan.untold, *reclaim.data_loss, *of_gone))
+    data_loss = bounded((*told, *plan.unreported_losses, *reclaim.data_loss, *of_gone))
     left_out = bounded(reclaim.left_out)
     failing = bool(data_loss) and command.fail_on_data_loss
-    taken_up = PlanTakenUp(
-        number=plan.number,
+    taken_up = PlanStarted(
+        plan_id=plan.plan_id,
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        used=not failing,
+        started=not failing,
         explicit=group.config.is_explicit(command.acknowledgement_mode),
         data_loss=data_loss,
         left_out=left_out,
-        tells=tuple(sorted({lost.topic_id for lost in of_gone})),
+        reported_topic_ids=tuple(sorted({lost.topic_id for lost in of_gone})),
     )
     records = (*reclaim.records(), taken_up)
     return Decision(records, _reply(group, plan, reclaim.kept_plan(), left_out, data_loss))
 
 
-def _take_up_empty(group: ShareGroup, command: TakeUpPlan, member: Member, number: int, now_ms: int) -> Decision:
+def _start_empty(group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan_id: int, now_ms: int) -> Decision:
     """A driver that had been stopped logged this plan after its successor had acquired the newest one, and Spark goes
     on from its log. Nothing of this plan is left, and nobody read the newest one: this one is the newest again, empty,
     and what the other one held goes back to the group, its count unchanged."""
@@ -86,25 +86,27 @@ def _take_up_empty(group: ShareGroup, command: TakeUpPlan, member: Member, numbe
     back = _reclaim(group, command, member, member.newest, now_ms)
     back.unsubscribed = frozenset(topic_id for topic_id, _, _ in member.newest.ranges)
     back.decide()
-    data_loss = bounded((*member.newest.untold, *back.data_loss))
-    taken_up = PlanTakenUp(
-        number=number,
+    data_loss = bounded((*member.newest.unreported_losses, *back.data_loss))
+    taken_up = PlanStarted(
+        plan_id=plan_id,
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        used=not (data_loss and command.fail_on_data_loss),
+        started=not (data_loss and command.fail_on_data_loss),
         data_loss=data_loss,
     )
-    reply = PlanReply(plan=Plan(number=command.number, partitions=()), data_loss=data_loss)
+    reply = PlanReply(plan=Plan(plan_id=command.plan_id, partitions=()), data_loss=data_loss)
     return Decision((*back.records(), taken_up), reply)
 
 
-def _reclaim(group: ShareGroup, command: TakeUpPlan, member: Member, plan: AcquiredPlan, now_ms: int) -> Reclaim:
-    log_starts = {TopicIdPartition(b.topic_id, b.partition): b.log_start for b in command.bounds}
-    return Reclaim(group, member, plan, now_ms, log_starts=log_starts, gone=command.gone_topic_ids)
+def _reclaim(
+    group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan: AcquiredPlan, now_ms: int
+) -> Reclaim:
+    log_starts = {SharePartitionKey(b.topic_id, b.partition): b.log_start for b in command.bounds}
+    return Reclaim(group, member, plan, now_ms, log_starts=log_starts, gone=command.deleted_topic_ids)
 
 
 def _told_now(plan: AcquiredPlan, member: Member) -> bool:
-    return plan.member_epoch == member.member_epoch and not plan.used
+    return plan.member_epoch == member.member_epoch and not plan.started
 
 
 def _reply(
@@ -114,16 +116,18 @@ def _reply(
     left_out: tuple[LeftOut, ...] = (),
     data_loss: tuple[LeftOut, ...] = (),
 ) -> PlanReply:
-    named = Plan(number=group.number_text(plan.number), partitions=partitions, trial=plan.trial)
+    named = Plan(plan_id=group.plan_id_text(plan.plan_id), partitions=partitions, trial=plan.trial)
     return PlanReply(plan=named, left_out=left_out, data_loss=data_loss)
 
 
 def plan_as_held(group: ShareGroup, plan: AcquiredPlan) -> tuple[PartitionPlan, ...]:
-    """The plan's ranges as they carry its number now, with their delivery counts."""
+    """The plan's ranges as they carry its plan_id now, with their delivery counts."""
     return plan_of(group, ((partition.key, segments) for partition, segments in group.carrying(plan)))
 
 
-def plan_of(group: ShareGroup, held: Iterable[tuple[TopicIdPartition, Iterable[Segment]]]) -> tuple[PartitionPlan, ...]:
+def plan_of(
+    group: ShareGroup, held: Iterable[tuple[SharePartitionKey, Iterable[Segment]]]
+) -> tuple[PartitionPlan, ...]:
     """Segments as what a plan says of its partitions; neighbours of equal count are one range."""
     return tuple(
         PartitionPlan(
@@ -151,19 +155,19 @@ class Reclaim:
     """One coming back to a plan: what is kept, and what its batch goes on without.
 
     In the process that acquired the plan nothing that it still holds changes. A later process acquires it again: count
-    + 1, and a failure if the delivery before had begun (``used``) and was not counted at a lost lock already.
+    + 1, and a failure if the delivery before had begun (``started``) and was not counted at a lost lock already.
     """
 
     group: ShareGroup
     member: Member
     plan: AcquiredPlan
     now_ms: int
-    log_starts: dict[TopicIdPartition, int] = field(default_factory=dict)
+    log_starts: dict[SharePartitionKey, int] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
     unsubscribed: frozenset[str] = frozenset()
     changes: Changes = field(default_factory=Changes)
-    candidates: list[tuple[TopicIdPartition, Segment]] = field(default_factory=list)
-    kept: dict[TopicIdPartition, list[Segment]] = field(default_factory=dict)
+    candidates: list[tuple[SharePartitionKey, Segment]] = field(default_factory=list)
+    kept: dict[SharePartitionKey, list[Segment]] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
     data_loss: list[LeftOut] = field(default_factory=list)
     evidence_is_old: bool = False
@@ -175,20 +179,20 @@ class Reclaim:
 
     def decide(self) -> None:
         for topic_id, index, ranges in self.plan.ranges:
-            key = TopicIdPartition(topic_id, index)
+            key = SharePartitionKey(topic_id, index)
             partition = self.group.partitions[key]
             log_start = max(partition.log_start, self.log_starts.get(key, 0))
-            segments = partition.carrying(self.plan.number, ranges)
+            segments = partition.carrying(self.plan.plan_id, ranges)
             self._say_lost(key, ranges, [(s.first, s.last) for s in segments])
             for segment in segments:
                 for part in split_at(segment, log_start):
                     self._sort_out(key, part, log_start)
         self._cut()
 
-    def _say_lost(self, key: TopicIdPartition, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
-        """Ranges that no longer carry the number: another member took them, or they were decided. Where the plan's
+    def _say_lost(self, key: SharePartitionKey, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
+        """Ranges that no longer carry the plan_id: another member took them, or they were decided. Where the plan's
         losses are summed up, all between their first and last one passes for lost by the log."""
-        archived = [(o.first, o.last) for o in self.plan.untold if (o.topic_id, o.partition) == key]
+        archived = [(o.first, o.last) for o in self.plan.unreported_losses if (o.topic_id, o.partition) == key]
         reached = -1
         known = iter(sorted([*held, *archived]))
         at = next(known, None)
@@ -203,13 +207,13 @@ class Reclaim:
                 self._leave(key, first, end, "lost")
                 first = end + 1
 
-    def _sort_out(self, key: TopicIdPartition, segment: Segment, log_start: int) -> None:
+    def _sort_out(self, key: SharePartitionKey, segment: Segment, log_start: int) -> None:
         first, last, run = segment
         if key.topic_id in self.gone or last < log_start:
             self.data_loss.append(left_out_entry(self.group, key, first, last, "data_loss"))
             self.changes.put(key, first, last, moved(run, Event.LOG_START))
         elif key.topic_id in self.unsubscribed:
-            self._leave_out(key, segment, moved(run, Event.CUT, acquisition=None), "unsubscribed")
+            self._leave_out(key, segment, moved(run, Event.CUT, plan_id=None), "unsubscribed")
         elif self.later_process:
             self._come_back(key, segment)
         elif run.state == RecordState.ACQUIRED:
@@ -217,23 +221,23 @@ class Reclaim:
         else:
             self.candidates.append((key, segment))
 
-    def _come_back(self, key: TopicIdPartition, segment: Segment) -> None:
-        run, used = segment.run, self.plan.used
+    def _come_back(self, key: SharePartitionKey, segment: Segment) -> None:
+        run, used = segment.run, self.plan.started
         config = self.group.config
         failed = run._replace(failures=run.failures + (used and run.state == RecordState.ACQUIRED))
         if used and self.plan.trial:
             self.trial_failed = True
             self._leave_out(key, segment, trial_failed(failed, config), "archived")
-        elif used and run.set_aside_ms is not None:
-            self._set_aside(key, segment, failed_alone(failed, config, self.now_ms))
+        elif used and run.quarantined_ms is not None:
+            self._quarantined(key, segment, failed_alone(failed, config, self.now_ms))
         elif used and at_limit(failed, config):
-            self._set_aside(key, segment, set_aside(failed, self.plan, self.now_ms))
+            self._quarantined(key, segment, quarantined(failed, self.plan, self.now_ms))
         else:
             self.candidates.append((key, segment._replace(run=failed)))
 
-    def _set_aside(self, key: TopicIdPartition, segment: Segment, after: Run) -> None:
+    def _quarantined(self, key: SharePartitionKey, segment: Segment, after: Run) -> None:
         self.evidence_is_old = self.evidence_is_old or is_news(segment.run, after)
-        self._leave_out(key, segment, after, "set_aside")
+        self._leave_out(key, segment, after, "quarantined")
 
     def _cut(self) -> None:
         """The cut comes first: only what is kept is counted; the rest returns with its count unchanged."""
@@ -256,19 +260,19 @@ class Reclaim:
             if left is not None:
                 left -= end - first + 1
 
-    def _reacquire(self, key: TopicIdPartition, segment: Segment) -> None:
+    def _reacquire(self, key: SharePartitionKey, segment: Segment) -> None:
         run = moved(segment.run, Event.RECLAIM, delivery_count=segment.run.delivery_count + 1, not_before_ms=None)
         self.changes.put(key, segment.first, segment.last, run)
         self.kept.setdefault(key, []).append(segment._replace(run=run))
 
-    def _return(self, key: TopicIdPartition, segment: Segment) -> None:
-        self._leave_out(key, segment, moved(segment.run, Event.CUT, acquisition=None), "cut")
+    def _return(self, key: SharePartitionKey, segment: Segment) -> None:
+        self._leave_out(key, segment, moved(segment.run, Event.CUT, plan_id=None), "cut")
 
-    def _leave_out(self, key: TopicIdPartition, segment: Segment, run: Run, reason: str) -> None:
+    def _leave_out(self, key: SharePartitionKey, segment: Segment, run: Run, reason: str) -> None:
         self.changes.put(key, segment.first, segment.last, run)
         self._leave(key, segment.first, segment.last, reason)
 
-    def _leave(self, key: TopicIdPartition, first: int, last: int, reason: str) -> None:
+    def _leave(self, key: SharePartitionKey, first: int, last: int, reason: str) -> None:
         self.left_out.append(left_out_entry(self.group, key, first, last, reason))
 
     def kept_plan(self) -> tuple[PartitionPlan, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, filed
-from coordinator.core.commands import Decision, FileLetters
+from coordinator.core.commands import Decision, MarkDeadLettersWritten
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanStaged
@@ -21,7 +21,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import StagedRun, Verdict, against_silence
 from coordinator.protocol.errors import (
-    BatchTakenUp,
+    BatchReclaimed,
     GroupIdNotFound,
     InvalidRequest,
     NoPlanToDecide,
@@ -31,7 +31,7 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes, StageOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
-from coordinator.protocol.values import AcknowledgeType, OutcomeRun, TopicIdPartition
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
 
 SAMPLE = 5
 LONGEST_REASON = 500
@@ -43,7 +43,7 @@ JUDGED_FROM = 100
 
 def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> Decision:
     """See :class:`~coordinator.protocol.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide,
-    NeverDelivered, BatchTakenUp, StaleReceipts, NoneHeld, TooManyRejects; then nothing is staged."""
+    NeverDelivered, BatchReclaimed, StaleReceipts, NoneHeld, TooManyRejects; then nothing is staged."""
     if not group.exists:
         raise GroupIdNotFound(group_id=group.group_id)
     _check_pins(group, command)
@@ -63,7 +63,7 @@ def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> De
         staged=found.staged, stale=found.stale, stale_sample=tuple(found.sample), attempt=found.attempt
     )
     staged = list(found.records())
-    return Decision((*staged, *_silent(group, plans, command, {each.number for each in staged})), reply)
+    return Decision((*staged, *_silent(group, plans, command, {each.plan_id for each in staged})), reply)
 
 
 def _check_pins(group: ShareGroup, command: StageOutcomes) -> None:
@@ -95,7 +95,7 @@ def _check_order(command: StageOutcomes) -> None:
 def _deciding(group: ShareGroup) -> list[AcquiredPlan]:
     """The plans that a batch is being made of now."""
     pending = (member.pending for member in group.members.values() if member.query)
-    return [plan for plan in pending if plan is not None and plan.used]
+    return [plan for plan in pending if plan is not None and plan.started]
 
 
 def _lost_nothing(group: ShareGroup, query_id: str) -> bool:
@@ -107,21 +107,21 @@ def _lost_nothing(group: ShareGroup, query_id: str) -> bool:
 
 def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
     carried = sum(last - first + 1 for _, segments in group.carrying(plan) for first, last, _ in segments)
-    return plan.used and 0 < plan.records == carried and not (plan.left_out or plan.data_loss)
+    return plan.started and 0 < plan.records == carried and not (plan.left_out or plan.data_loss)
 
 
 def _silent(
     group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageOutcomes, staged: Collection[int]
 ) -> Iterator[PlanStaged]:
-    """That a sink spoke, though it had nothing to say of these plans: in explicit mode a query without a sink fails,
-    and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id does; one
-    that is not known yet is of any query of which none is known."""
+    """That a sink wrote, though it had nothing to say of these plans: in explicit mode a query without a
+    sink fails, and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id
+    does; one that is not known yet is of any query of which none is known."""
     members, query_id = group.members.values(), command.query_id
     its = {member.member_id for member in members if query_id and member.query_id == query_id}
     if not its and not staged:
         its = {member.member_id for member in members if not (query_id and member.query_id)}
     for plan in plans:
-        if plan.member_id in its and plan.number not in staged:
+        if plan.member_id in its and plan.plan_id not in staged:
             is_known = bool(query_id) and group.members[plan.member_id].query_id == query_id
             yield from _silent_about(group, plan, command, is_known=is_known)
 
@@ -132,12 +132,12 @@ def _silent_about(
     """Nothing, where it is no news. ``is_known``: the sink is surely this plan's; else it is a guess, which makes no
     plan implicit, and takes no veto from an earlier attempt."""
     explicit = plan.explicit or command.acknowledgement_mode == "explicit"
-    heard = group.members[plan.member_id].decides and plan.reclaims in plan.spoke
+    heard = group.members[plan.member_id].decides and plan.reclaims in plan.explicit_attempts
     speaks = explicit and not heard
     replaces = _replaces(plan, command) if is_known or (explicit and not command.replaces) else None
     if speaks or replaces is not None:
         yield PlanStaged(
-            number=plan.number,
+            plan_id=plan.plan_id,
             member_id=plan.member_id,
             attempt=plan.reclaims if speaks else None,
             explicit=True if explicit and not plan.explicit else None,
@@ -155,7 +155,7 @@ def _replaces(plan: AcquiredPlan, command: StageOutcomes) -> bool | None:
 def _is_explicit(plan: AcquiredPlan, own: str) -> bool:
     """What the silence of a sink's attempt is, that has rows of the plan: what the sink says itself, else what the
     delivery began with. Of two sinks of an attempt, one whose silence is a release is enough."""
-    return plan.reclaims in plan.spoke or (own == "explicit" if own else plan.explicit)
+    return plan.reclaims in plan.explicit_attempts or (own == "explicit" if own else plan.explicit)
 
 
 def _check_ratio(group: ShareGroup, found: _Matching) -> None:
@@ -167,7 +167,7 @@ def _check_ratio(group: ShareGroup, found: _Matching) -> None:
 
 @dataclass(slots=True)
 class _Matching:
-    """Outcomes by the plan that carries them."""
+    """MemoizedTransition by the plan that carries them."""
 
     group: ShareGroup
     command: StageOutcomes
@@ -176,13 +176,13 @@ class _Matching:
     rejected: int = 0
     stale: int = 0
     sample: list[str] = field(default_factory=list)
-    _by_plan: dict[int, dict[TopicIdPartition, list[StagedRun]]] = field(default_factory=dict)
+    _by_plan: dict[int, dict[SharePartitionKey, list[StagedRun]]] = field(default_factory=dict)
     _verdicts: dict[tuple[object, ...], Verdict] = field(default_factory=dict)
 
     def match(self, outcomes: PartitionOutcomes) -> None:
         """Those of one partition, which are mostly of one run: that is looked up once."""
         topic_id = self.group.topics.get(outcomes.topic, "")
-        partition = self.group.partitions.get(TopicIdPartition(topic_id, outcomes.partition))
+        partition = self.group.partitions.get(SharePartitionKey(topic_id, outcomes.partition))
         if partition is None:
             self._check_gone(outcomes)
             return
@@ -230,21 +230,21 @@ class _Matching:
 
     def _check_attempt(self, outcomes: PartitionOutcomes, run: OutcomeRun, held: Run) -> None:
         """A row of an attempt before the plan's last one comes from a driver that was thought to be gone. What it has
-        written, and commits if nobody stops it, is not what would be staged by then: BatchTakenUp."""
-        assert held.acquisition is not None
-        plan = self.group.plans[held.acquisition]
+        written, and commits if nobody stops it, is not what would be staged by then: BatchReclaimed."""
+        assert held.plan_id is not None
+        plan = self.group.plans[held.plan_id]
         if held.delivery_count - plan.reclaims <= run.delivery_count < held.delivery_count:
-            raise BatchTakenUp(group_id=self.group.group_id, row=_receipt(outcomes, run, run.first))
+            raise BatchReclaimed(group_id=self.group.group_id, row=_receipt(outcomes, run, run.first))
 
     def _never(self, reason: str, outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> NeverDelivered:
         return NeverDelivered(group_id=self.group.group_id, row=_receipt(outcomes, run, offset), reason=reason)
 
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
         """What is staged on the plan that carries the run; None if none does that a sink may decide about."""
-        plan = self.group.plans.get(run.acquisition) if run.acquisition is not None else None
-        if plan is None or not plan.query or not plan.used or plan is not self.group.members[plan.member_id].pending:
+        plan = self.group.plans.get(run.plan_id) if run.plan_id is not None else None
+        if plan is None or not plan.query or not plan.started or plan is not self.group.members[plan.member_id].pending:
             return None
-        return self._by_plan.setdefault(plan.number, {}).setdefault(partition.key, [])
+        return self._by_plan.setdefault(plan.plan_id, {}).setdefault(partition.key, [])
 
     def _stage(self, into: list[StagedRun], run: OutcomeRun, first: int, last: int) -> None:
         said = run[2:]
@@ -269,14 +269,14 @@ class _Matching:
     @property
     def attempt(self) -> int | None:
         """The latest, of the plans on which something is staged."""
-        plans = (self.group.plans[number] for number, staged in self._by_plan.items() if any(staged.values()))
+        plans = (self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values()))
         return max((plan.reclaims for plan in plans), default=None)
 
     def records(self) -> Iterator[PlanStaged]:
         """One a plan; the window of the reject ratio counts with the first."""
         rows, rejected, query_id = self.staged, self.rejected, self.command.query_id
-        for number, staged in self._by_plan.items():
-            plan = self.group.plans[number]
+        for plan_id, staged in self._by_plan.items():
+            plan = self.group.plans[plan_id]
             partitions = tuple(
                 (key.topic_id, key.partition, tuple(_after_silence(plan, key, runs)))
                 for key, runs in staged.items()
@@ -286,7 +286,7 @@ class _Matching:
                 continue
             explicit = _is_explicit(plan, self.command.acknowledgement_mode)
             yield PlanStaged(
-                number=number,
+                plan_id=plan_id,
                 member_id=plan.member_id,
                 partitions=partitions,
                 decided=rows,
@@ -299,21 +299,25 @@ class _Matching:
             rows = rejected = 0
 
 
-def _after_silence(plan: AcquiredPlan, key: TopicIdPartition, runs: list[StagedRun]) -> list[StagedRun]:
-    spoke = plan.spoke_before
-    return runs if spoke is None else against_silence(plan.staged.get(key, []), runs, plan.reclaims, spoke)
+def _after_silence(plan: AcquiredPlan, key: SharePartitionKey, runs: list[StagedRun]) -> list[StagedRun]:
+    explicit_attempts = plan.explicit_before
+    return (
+        runs
+        if explicit_attempts is None
+        else against_silence(plan.staged.get(key, []), runs, plan.reclaims, explicit_attempts)
+    )
 
 
 def _receipt(outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
     return f"{outcomes.topic}-{outcomes.partition}@{offset} ({run.delivery_count})"
 
 
-def file_letters(group: ShareGroup, command: FileLetters, now_ms: int) -> Decision:
+def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Decision:
     """Records whose dead letter is written, or never will be, are ARCHIVED; those that are no longer ARCHIVING at this
     delivery count are left as they are."""
     changes = Changes()
     for letters in command.letters:
-        partition = group.partitions.get(TopicIdPartition(letters.topic_id, letters.partition))
+        partition = group.partitions.get(SharePartitionKey(letters.topic_id, letters.partition))
         for first, last, run in partition.runs.between(letters.first, letters.last) if partition is not None else ():
             if run.state == RecordState.ARCHIVING and run.delivery_count == letters.delivery_count:
                 assert partition is not None

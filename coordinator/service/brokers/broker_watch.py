@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo, Where
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 
 SLOWEST_S = 0.1
 AFTER_ERROR_S = 1.0
 MOST_KEPT = 1000
 
-Key = tuple[Where, bool]
+Key = tuple[TopicAndPartition, bool]
 """A partition, and whether its end is the last stable offset."""
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class BrokerWatch:
         self._topics: dict[Subscription, tuple[float, dict[str, TopicInfo]]] = {}
         self._topic_ids: dict[str, str] = {}
         self._remade = 0
-        self._log_starts: dict[Where, int] = {}
+        self._log_starts: dict[TopicAndPartition, int] = {}
         self._ends: dict[Key, int] = {}
         self._reached: dict[Key, int] = {}
         self._fell: set[Key] = set()
@@ -74,10 +74,10 @@ class BrokerWatch:
         if not fresh and now - known_at < self.metadata_refresh_s:
             return known
         found = subscription.find(self.cluster)
-        wheres = [(t.name, p) for t in found.values() for p in range(t.partitions)]
+        topic_partitions = [(t.name, p) for t in found.values() for p in range(t.partitions)]
         with self._changed:
             self._forget_remade(known, found)
-        self.ask_log_starts(wheres)
+        self.ask_log_starts(topic_partitions)
         with self._changed:
             self._topics[subscription] = (now, found)
             if len(self._topics) > MOST_KEPT:
@@ -85,8 +85,8 @@ class BrokerWatch:
         return found
 
     def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
-        """Where the partitions of a topic that is gone ended when they were seen last, as far as this process saw them;
-        with the other isolation level's ends where they were not asked for at this one."""
+        """Where the partitions of a topic that is gone ended when they were seen last, as far as this
+        process saw them; with the other isolation level's ends where they were not asked for at this one."""
         with self._changed:
             seen = self._last_ends.get(topic_id, {})
             if self._topic_ids.get(topic) == topic_id:
@@ -120,7 +120,7 @@ class BrokerWatch:
 
     # --- offsets
 
-    def ask_log_starts(self, partitions: Iterable[Where]) -> dict[Where, int]:
+    def ask_log_starts(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The log starts now."""
         remade = self._remade
         found = self.cluster.offsets(partitions, EARLIEST)
@@ -129,7 +129,7 @@ class BrokerWatch:
                 self._log_starts.update(found)
         return found
 
-    def log_starts(self, partitions: Iterable[Where]) -> dict[Where, int]:
+    def log_starts(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The log starts as of the last refresh; asked for where there was none."""
         wanted = list(partitions)
         missing = [where for where in wanted if where not in self._log_starts]
@@ -137,7 +137,9 @@ class BrokerWatch:
             self.ask_log_starts(missing)
         return {where: self._log_starts[where] for where in wanted if where in self._log_starts}
 
-    def ask_ends(self, partitions: Iterable[Where], *, read_committed: bool) -> dict[Where, int]:
+    def ask_ends(
+        self, partitions: Iterable[TopicAndPartition], *, read_committed: bool
+    ) -> dict[TopicAndPartition, int]:
         """The ends now."""
         wanted = list(partitions)
         asked_at, remade = time.monotonic(), self._remade
@@ -174,20 +176,20 @@ class BrokerWatch:
             {s: known for s, known in self._topics.items() if names.isdisjoint(known[1])} if fell else self._topics
         )
 
-    def ends(self, partitions: Iterable[Where], *, read_committed: bool) -> dict[Where, int]:
+    def ends(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> dict[TopicAndPartition, int]:
         """The ends as far as they are known."""
         with self._changed:
             known = {where: self._ends.get((where, read_committed)) for where in partitions}
         return {where: end for where, end in known.items() if end is not None}
 
-    def are_new(self, partitions: Iterable[Where], *, read_committed: bool) -> bool:
+    def are_new(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> bool:
         """Whether the known ends are as new as the thread that asks for them would have them."""
         oldest = time.monotonic() - self._slowest_s
         with self._changed:
             return all(self._asked_at.get((where, read_committed), 0.0) >= oldest for where in partitions)
 
     @contextlib.contextmanager
-    def waiting(self, partitions: Iterable[Where], *, read_committed: bool) -> Iterator[None]:
+    def waiting(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> Iterator[None]:
         """While somebody waits for records of these partitions."""
         keys = [(where, read_committed) for where in partitions]
         with self._changed:
@@ -237,6 +239,6 @@ class BrokerWatch:
 
     def _ask(self, keys: list[Key]) -> None:
         for read_committed in (False, True):
-            wheres = [where for where, level in keys if level == read_committed]
-            if wheres:
-                self.ask_ends(wheres, read_committed=read_committed)
+            topic_partitions = [where for where, level in keys if level == read_committed]
+            if topic_partitions:
+                self.ask_ends(topic_partitions, read_committed=read_committed)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     OffsetSpec,
 )
 
-from coordinator.dead_letters.source_records import GONE_OFFSETS, Absent, Originals, Why
+from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
 from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Complaints, new_client
 from coordinator.protocol.outage import Outage
@@ -27,7 +27,7 @@ from coordinator.protocol.outage import Outage
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Where = tuple[str, int]
+TopicAndPartition = tuple[str, int]
 """A topic's name and a partition."""
 
 EARLIEST = -2
@@ -105,16 +105,18 @@ class Cluster(Protocol):
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Those of the topics that exist."""
 
-    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+    def offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> dict[TopicAndPartition, int]:
         """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or
         for a timestamp in ms the first record at or after it (the end if there is none)."""
 
-    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
+    def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         """The first ``most`` offsets in ``first..last`` at which the log holds a record. Read from the log: it is the
         only one that knows of compaction, markers and aborted batches. BrokerNotReachable, BrokerRefused."""
 
     def absent(
-        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+        self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
     ) -> tuple[list[int], int]:
         """Those of the ascending offsets at which the log has no record, though it reaches over them; of so many of
         them, the first ones: of all, or of at least one where the monotonic clock reached ``until_s`` before."""
@@ -191,7 +193,9 @@ class KafkaCluster:
         found = [metadata.topics[name] for name in wanted if name in metadata.topics]
         return {str(t.topic): TopicInfo(str(t.topic), "", len(t.partitions)) for t in found if t.partitions}
 
-    def offsets(self, partitions: Iterable[Where], at: int, *, read_committed: bool = False) -> dict[Where, int]:
+    def offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> dict[TopicAndPartition, int]:
         wanted = list(partitions)
         if not wanted:
             return {}
@@ -201,7 +205,7 @@ class KafkaCluster:
             found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
         return found
 
-    def existing(self, where: Where, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
+    def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
         reader = Consumer(
             {
@@ -221,14 +225,14 @@ class KafkaCluster:
             reader.close()
 
     def absent(
-        self, where: Where, offsets: Sequence[int], *, read_committed: bool, until_s: float
+        self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
     ) -> tuple[list[int], int]:
-        originals = Originals(self.addresses, self._config, read_committed=read_committed)
+        originals = SourceRecordReader(self.addresses, self._config, read_committed=read_committed)
         found, answered = [], 0
         try:
             for answer in originals.read(*where, offsets):
                 answered += 1
-                if isinstance(answer, Absent) and answer.why == Why.NEVER:
+                if isinstance(answer, Absent) and answer.why == AbsenceReason.NEVER:
                     found.append(answer.offset)
                 if time.monotonic() >= until_s:
                     break
@@ -265,7 +269,9 @@ class KafkaCluster:
             if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _seen(self, reader: Consumer, where: Where, first: int, last: int, most: int, deadline: float) -> Seen:
+    def _seen(
+        self, reader: Consumer, where: TopicAndPartition, first: int, last: int, most: int, deadline: float
+    ) -> Seen:
         reader.assign([TopicPartition(*where, first)])
         found: list[int] = []
         while len(found) < most:
@@ -296,7 +302,7 @@ class KafkaCluster:
                 raise BrokerRefused(addresses=self.addresses, what="read records", reason=error.name())
         raise self._no_record("no record came")
 
-    def _log_start(self, reader: Consumer, where: Where, deadline: float) -> int:
+    def _log_start(self, reader: Consumer, where: TopicAndPartition, deadline: float) -> int:
         left_s = max(deadline - time.monotonic(), 0.1)
         try:
             watermarks = reader.get_watermark_offsets(TopicPartition(*where), timeout=left_s)
@@ -318,7 +324,9 @@ class KafkaCluster:
                 found[name] = TopicInfo(name, _kafka_s(described.topic_id), len(described.partitions))
         return found
 
-    def _listed(self, wanted: list[Where], at: int, level: Any, left_s: float) -> dict[Where, int]:
+    def _listed(
+        self, wanted: list[TopicAndPartition], at: int, level: Any, left_s: float
+    ) -> dict[TopicAndPartition, int]:
         found = self._asked(wanted, at, level, left_s)
         if absent := [where for where in wanted if where not in found]:
             # librdkafka remembers that a topic was not there for as long as it is asked for it; a listing tells it.
@@ -326,7 +334,9 @@ class KafkaCluster:
             found.update(self._asked(absent, at, level, left_s))
         return found
 
-    def _asked(self, wanted: list[Where], at: int, level: Any, left_s: float) -> dict[Where, int]:
+    def _asked(
+        self, wanted: list[TopicAndPartition], at: int, level: Any, left_s: float
+    ) -> dict[TopicAndPartition, int]:
         request = {TopicPartition(topic, partition): _spec(at) for topic, partition in wanted}
         answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=left_s)
         found = {}

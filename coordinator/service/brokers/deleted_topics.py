@@ -16,7 +16,7 @@ PAUSES_S = (0.1, 0.3, 0.6)
 """Before the second question, the third and the last."""
 
 
-def gone_topic_ids(
+def deleted_topic_ids(
     cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
 ) -> frozenset[str]:
     """Those of the ids (with their topics' names) that no topic of that name has now. ``topic_ids``: whether the group

@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from coordinator.core.commands import Gap
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.service.brokers.cluster import Cluster, Seen
-from coordinator.service.runtime.transactions import Held
+from coordinator.service.runtime.transactions import LogRange
 
 MOST_RANGES = 100
 KNOWN = 10_000
@@ -30,27 +30,27 @@ Place = tuple[str, int]
 _log = logging.getLogger(__name__)
 
 
-class Gaps:
+class LogGaps:
     """Thread-safe: what it remembers is only ever added to, or thrown away as a whole."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: set[Held] = set()
+        self._known: set[LogRange] = set()
         self._failed: dict[Place, float] = {}
         self._not_before_s = 0.0
 
-    def holds_any(self, ranges: Iterable[Held], *, read_committed: bool) -> bool:
+    def holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
         """Whether there is a record in one of the first ranges, as far as the logs can be read. False is no more than
         that none was seen: it must not be remembered."""
         first = list(islice(ranges, MOST_RANGES))
         return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))
 
-    def surely_holds_any(self, ranges: Iterable[Held], *, read_committed: bool) -> bool:
+    def surely_holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
         """The same, never a guess: BrokerNotReachable or BrokerRefused if the log can't be read."""
         looks = (self._look(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
         return any(seen.offsets for seen in looks)
 
-    def among(self, ranges: Iterable[Held], *, read_committed: bool) -> tuple[Gap, ...]:
+    def among(self, ranges: Iterable[LogRange], *, read_committed: bool) -> tuple[Gap, ...]:
         """Those of the offsets that the log does not hold, though it was read over them."""
         found: list[Gap] = []
         unknown = [held for held in ranges if held not in self._known]
@@ -64,8 +64,8 @@ class Gaps:
         return tuple(found)
 
     def _looked_at(
-        self, ranges: Iterable[Held], *, read_committed: bool, most: int | None = None
-    ) -> Iterator[tuple[Held, Seen]]:
+        self, ranges: Iterable[LogRange], *, read_committed: bool, most: int | None = None
+    ) -> Iterator[tuple[LogRange, Seen]]:
         """What was seen of them; those of logs that could not be read come last, and one of them in a while: members
         wait for the answer. After the first log that can't be read nothing more is looked at now."""
         for held in sorted(ranges, key=lambda held: self._failed.get(_place(held), 0.0)):
@@ -84,33 +84,33 @@ class Gaps:
                 self._left_alone(held)
             yield held, seen
 
-    def _left_alone(self, held: Held) -> None:
+    def _left_alone(self, held: LogRange) -> None:
         """For a while."""
         if len(self._failed) >= KNOWN:
             self._failed = {}
         self._failed[_place(held)] = now_s = time.monotonic()
         self._not_before_s = now_s + AFTER_ERROR_S
 
-    def _look(self, held: Held, most: int, *, read_committed: bool) -> Seen:
+    def _look(self, held: LogRange, most: int, *, read_committed: bool) -> Seen:
         where = (held.topic, held.partition)
         return self._cluster.existing(where, held.first, held.last, most=most, read_committed=read_committed)
 
 
-def count_offsets(ranges: Iterable[Held | Gap]) -> int:
+def count_offsets(ranges: Iterable[LogRange | Gap]) -> int:
     """Offsets in all of them together."""
     return sum(r.last - r.first + 1 for r in ranges)
 
 
-def _place(held: Held) -> Place:
+def _place(held: LogRange) -> Place:
     return held.topic_id, held.partition
 
 
-def _is_whole(held: Held, seen: Seen) -> bool:
+def _is_whole(held: LogRange, seen: Seen) -> bool:
     """Whether it is known of every offset whether there is a record."""
     return seen.first <= held.first and held.last < seen.end
 
 
-def _between(held: Held, seen: Seen) -> list[Gap]:
+def _between(held: LogRange, seen: Seen) -> list[Gap]:
     """The holes that the existing offsets leave in what was seen of a range."""
     edges = [max(held.first, seen.first) - 1, *seen.offsets, min(held.last + 1, seen.end)]
     return [

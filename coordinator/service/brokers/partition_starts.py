@@ -1,7 +1,8 @@
-"""Where share partitions begin that a group does not have yet: by the policy of the member that brings their topic to
-the group, or at their earliest record if they came later than a subscription that has it (docs/concepts.md).
+"""Where share partitions begin that a group does not have yet: by the policy of the member that brings
+their topic to the group, or at their earliest record if they came later than a subscription that has it
+(docs/concepts.md).
 
-Pure: offsets are looked up before, by either rule; the script that lets the member in decides which one holds.
+Pure: offsets are looked up before, by either rule; the transaction that lets the member in decides which one holds.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.service.brokers.subscription import Subscription, TopicPartitionId
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,14 @@ class Known:
 
 
 class Start(NamedTuple):
-    """Where a share partition begins: at ``earliest`` if it came later than a subscription that has it; at ``policy``
-    if the joining member brings its topic to the group (None: not looked up)."""
+    """Where a share partition begins: at ``earliest`` if it came later than a subscription that has it; at
+    ``policy`` if the joining member brings its topic to the group (None: not looked up)."""
 
     earliest: int
     policy: int | None
 
 
-def where_to_begin(group: ShareGroup, starts: Mapping[TopicPartitionId, Start]) -> dict[TopicPartitionId, int]:
+def where_to_begin(group: ShareGroup, starts: Mapping[TopicIdPartition, Start]) -> dict[TopicIdPartition, int]:
     """The offsets, by the subscriptions that the group has now. CoordinatorNotAvailable where that rule was not looked
     up, since the group had others then."""
     known, begins = Known.of(group), {}

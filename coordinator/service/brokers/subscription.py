@@ -17,10 +17,10 @@ from coordinator.protocol.errors import InvalidStartingOffsets, TopicIdsMissing,
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.topic_names import check_pattern, check_topic, matches
 from coordinator.protocol.wire import derived_topic_id
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo, Where
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
 
 
-class TopicPartitionId(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A subscribed partition: by name for the cluster, by id for the group."""
 
     topic: str
@@ -28,7 +28,7 @@ class TopicPartitionId(NamedTuple):
     partition: int
 
     @property
-    def where(self) -> Where:
+    def topic_partition(self) -> TopicAndPartition:
         return self.topic, self.partition
 
 
@@ -74,11 +74,11 @@ class Subscription:
                 if not 0 <= partition < found[topic].partitions:
                     raise UnknownPartition(topic=topic, partition=partition, partitions=found[topic].partitions)
 
-    def partitions(self, found: Iterable[TopicInfo], group_id: str, *, topic_ids: bool) -> list[TopicPartitionId]:
+    def partitions(self, found: Iterable[TopicInfo], group_id: str, *, topic_ids: bool) -> list[TopicIdPartition]:
         """The subscribed partitions, with the ids that the group knows them by (TopicIdsMissing)."""
         assign = dict(self.assign)
         return [
-            TopicPartitionId(topic.name, id_of(topic, group_id, topic_ids=topic_ids), partition)
+            TopicIdPartition(topic.name, id_of(topic, group_id, topic_ids=topic_ids), partition)
             for topic in found
             for partition in range(topic.partitions)
             if not assign or partition in assign[topic.name]
@@ -95,9 +95,10 @@ def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:
 
 
 def starting_offsets(
-    cluster: Cluster, text: str, partitions: Iterable[Where], now_ms: int, *, read_committed: bool
-) -> dict[Where, int]:
-    """Where to begin: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's JSON of offsets by partition."""
+    cluster: Cluster, text: str, partitions: Iterable[TopicAndPartition], now_ms: int, *, read_committed: bool
+) -> dict[TopicAndPartition, int]:
+    """Where to begin: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's JSON of offsets by
+    partition."""
     wanted = list(partitions)
     reset = offset_reset(text.strip())
     if reset is None:
@@ -106,7 +107,9 @@ def starting_offsets(
     return cluster.offsets(wanted, at, read_committed=read_committed)
 
 
-def _named_offsets(cluster: Cluster, text: str, wanted: list[Where], *, read_committed: bool) -> dict[Where, int]:
+def _named_offsets(
+    cluster: Cluster, text: str, wanted: list[TopicAndPartition], *, read_committed: bool
+) -> dict[TopicAndPartition, int]:
     try:
         named = msgspec.json.decode(text.encode(), type=dict[str, dict[str, int]])
         given = {(topic, int(partition)): at for topic, by in named.items() for partition, at in by.items()}

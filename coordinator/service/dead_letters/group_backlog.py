@@ -1,4 +1,5 @@
-"""The records of a group that wait for their dead letters, as the office sees them: scripts that look and that file.
+"""The records of a group that wait for their dead letters, as the dispatcher sees them: transactions that look and that
+file.
 
 Rule: no I/O in here. A look is a part of the backlog in a fixed order, so that one pass comes to every record once,
 whatever stays behind.
@@ -11,26 +12,26 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import FileLetters, LettersFiled
+from coordinator.core.commands import DeadLettersWritten, MarkDeadLettersWritten
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import Disposition, TopicIdPartition
+from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.brokers.offset_ranges import ranges_of
-from coordinator.service.runtime.runtime import Script, Steps
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps
 
 MOST_RUNS = 10_000
 MOST_RECORDS = 20_000
 
-Place = tuple[TopicIdPartition, int]
+BacklogCursor = tuple[SharePartitionKey, int]
 """A share partition, and an offset in it."""
-BEGINNING: Place = (TopicIdPartition("", -1), -1)
+BEGINNING: BacklogCursor = (SharePartitionKey("", -1), -1)
 
 
 class Due(NamedTuple):
     """Records ``first..last`` of a share partition that were given up alike."""
 
     topic: str
-    key: TopicIdPartition
+    key: SharePartitionKey
     first: int
     last: int
     delivery_count: int
@@ -48,14 +49,14 @@ class Backlog:
     topic_ids: bool
     own_topics: frozenset[str]
     due: tuple[Due, ...]
-    reached: Place | None
+    reached: BacklogCursor | None
 
 
-def look(begin: Place, wanted: Callable[[int], bool]) -> Script[Backlog | None]:
+def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Backlog | None]:
     """What waits from ``begin`` on in partitions whose index is ``wanted``; None if there is no such group."""
 
-    def script(group: ShareGroup) -> Steps[Backlog | None]:
-        yield from ()  # a script is a generator, also one that commands nothing
+    def transaction(group: ShareGroup) -> TransactionSteps[Backlog | None]:
+        yield from ()  # a transaction is a generator, also one that commands nothing
         if not group.exists:
             return None
         due, reached = _part(_waiting(group, begin, wanted))
@@ -68,25 +69,25 @@ def look(begin: Place, wanted: Callable[[int], bool]) -> Script[Backlog | None]:
             reached=reached,
         )
 
-    return script
+    return transaction
 
 
-def file(incarnation: str, letters: Iterable[LettersFiled]) -> Script[None]:
+def file(incarnation: str, letters: Iterable[DeadLettersWritten]) -> Transaction[None]:
     """They are ARCHIVED; nothing happens in another incarnation of the group."""
-    command = FileLetters(letters=tuple(letters))
+    command = MarkDeadLettersWritten(letters=tuple(letters))
 
-    def script(group: ShareGroup) -> Steps[None]:
+    def transaction(group: ShareGroup) -> TransactionSteps[None]:
         if group.incarnation == incarnation and command.letters:
             yield command
 
-    return script
+    return transaction
 
 
-def coalesced(records: Iterable[tuple[Due, int]]) -> list[LettersFiled]:
+def coalesced(records: Iterable[tuple[Due, int]]) -> list[DeadLettersWritten]:
     """Records in ranges, in the order that they come in."""
     alike = (((due.key, due.delivery_count), offset) for due, offset in records)
     return [
-        LettersFiled(
+        DeadLettersWritten(
             topic_id=key.topic_id,
             partition=key.partition,
             first=first,
@@ -97,7 +98,7 @@ def coalesced(records: Iterable[tuple[Due, int]]) -> list[LettersFiled]:
     ]
 
 
-def _waiting(group: ShareGroup, begin: Place, wanted: Callable[[int], bool]) -> Iterator[Due]:
+def _waiting(group: ShareGroup, begin: BacklogCursor, wanted: Callable[[int], bool]) -> Iterator[Due]:
     key, offset = begin
     for partition in sorted(group.partitions.values(), key=lambda p: p.key):
         if partition.key >= key and partition.archiving_count and wanted(partition.key.partition):
@@ -123,7 +124,7 @@ def _of(topic: str, partition: SharePartition, offset: int) -> Iterator[Due]:
         )
 
 
-def _part(waiting: Iterator[Due]) -> tuple[tuple[Due, ...], Place | None]:
+def _part(waiting: Iterator[Due]) -> tuple[tuple[Due, ...], BacklogCursor | None]:
     """As much as one look takes."""
     taken: list[Due] = []
     left = MOST_RECORDS

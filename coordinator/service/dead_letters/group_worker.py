@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
-from coordinator.dead_letters.producer import OF_THE_RECORD, Fate, LetterWriter, Written
-from coordinator.dead_letters.record_format import Letter, letter_partition
+from coordinator.dead_letters.producer import OF_THE_RECORD, DeadLetterProducer, WriteResult, WriteStatus
+from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorNotAvailable,
@@ -22,11 +22,11 @@ from coordinator.protocol.errors import (
 )
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters import group_backlog
-from coordinator.service.dead_letters.group_backlog import BEGINNING, Backlog, Due, Place
-from coordinator.service.dead_letters.letters import Letters
+from coordinator.service.dead_letters.builder import DeadLetterBuilder
+from coordinator.service.dead_letters.group_backlog import BEGINNING, Backlog, BacklogCursor, Due
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.open_state import Engined
-from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.open_state import RuntimeApi
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 CHUNK_LETTERS = 10_000
 CHUNK_BYTES = 16 << 20
@@ -42,36 +42,38 @@ class Left(IntEnum):
 
     NOTHING = 0
     BLOCKED = 1
-    """Letters that can't be written until a person mends something."""
+    """DeadLetterBuilder that can't be written until a person mends something."""
     WAITING = 2
-    """Letters that may be written later."""
+    """DeadLetterBuilder that may be written later."""
     GROUP_GONE = 3
     """The group is not served here any more."""
 
 
-class Desk:
+class GroupWorker:
     """Used by one thread at a time. Its connections are opened by a pass that needs them; :meth:`close` ends them."""
 
     def __init__(
         self,
         group_id: str,
-        engine: Engined,
+        event_loop: RuntimeApi,
         cluster: Cluster,
         kafka_config: Mapping[str, str],
-        said: SeldomLog,
+        said: RateLimitedLog,
         is_stopped: Callable[[], bool],
     ) -> None:
         self.group_id = group_id
         self.attempts = 0
         """Passes in a row that left something behind."""
-        self._engine, self._cluster, self._kafka_config = engine, cluster, kafka_config
+        self._event_loop, self._cluster, self._kafka_config = event_loop, cluster, kafka_config
         self._said, self._is_stopped = said, is_stopped
-        self._letters = Letters(group_id, cluster, kafka_config, said, lambda why: self._hold(Left.WAITING, why))
-        self._writer: LetterWriter | None = None
+        self._letters = DeadLetterBuilder(
+            group_id, cluster, kafka_config, said, lambda why: self._hold(Left.WAITING, why)
+        )
+        self._writer: DeadLetterProducer | None = None
         self._pass = _Pass()
 
     def __repr__(self) -> str:
-        return f"<Desk {self.group_id} attempts={self.attempts}>"
+        return f"<GroupWorker {self.group_id} attempts={self.attempts}>"
 
     def work(self) -> Left:
         """One pass over the backlog."""
@@ -102,9 +104,9 @@ class Desk:
     # --- a pass
 
     def _work(self) -> Left:
-        place: Place | None = BEGINNING
+        place: BacklogCursor | None = BEGINNING
         while place is not None and not self._is_stopped():
-            backlog = self._engine.call(self.group_id, group_backlog.look(place, self._pass.is_up))
+            backlog = self._event_loop.call(self.group_id, group_backlog.look(place, self._pass.is_up))
             if backlog is None:
                 return Left.GROUP_GONE
             place = backlog.reached
@@ -119,7 +121,7 @@ class Desk:
             return
         if not self._has_topic(backlog):
             return
-        chunk: list[tuple[Due, int, Letter | None]] = []
+        chunk: list[tuple[Due, int, DeadLetterRecord | None]] = []
         size_bytes = 0
         for due, offset, written in self._letters.of(backlog, self._pass.is_up):
             chunk.append((due, offset, written))
@@ -152,7 +154,7 @@ class Desk:
         self._pass.found(name, partitions)
         return True
 
-    def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, Letter | None]]) -> None:
+    def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
         """Write the letters, then file what is settled."""
         if gone := self._letters.gone_topics(backlog):  # since it was read, perhaps: then another's was read
             chunk = [(d, n, self._letters.bare(d, n) if d.key.topic_id in gone else w) for d, n, w in chunk]
@@ -161,7 +163,7 @@ class Desk:
         if not letters:
             return
         if self._writer is None:
-            self._writer = LetterWriter(self._cluster.addresses, self._kafka_config)
+            self._writer = DeadLetterProducer(self._cluster.addresses, self._kafka_config)
         fates = self._writer.write(self._pass.topic, self._pass.partitions, [written for _, _, written in letters])
         settled: dict[str, list[tuple[Due, int]]] = {}
         for (due, offset, written), fate in zip(letters, fates, strict=True):
@@ -170,29 +172,29 @@ class Desk:
         for settled_as, records in settled.items():
             self._file(backlog, records, settled_as)
 
-    def _settled(self, backlog: Backlog, written: Letter, fate: Written) -> str | None:
+    def _settled(self, backlog: Backlog, written: DeadLetterRecord, fate: WriteResult) -> str | None:
         """As what the record is filed; None if it stays."""
-        if fate.fate is Fate.WRITTEN:
+        if fate.fate is WriteStatus.WRITTEN:
             self._pass.has_written = True
             if fate.headers_only:
                 self._said.say(
                     f"bare {self.group_id}", f"dead letter without its record: {written.origin} {fate.reason}"
                 )
             return "headers_only" if fate.headers_only else "written"
-        is_for_good = fate.fate is Fate.CANT_HEAL
+        is_for_good = fate.fate is WriteStatus.CANT_HEAL
         does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
         if (is_for_good and does_archive) or self._gives_up(backlog):
             self._say_lost(f"{written.origin} {fate.reason}")
             return "lost"
         if fate.reason not in OF_THE_RECORD:
-            self._pass.down.add(letter_partition(written.origin.partition, self._pass.partitions))
+            self._pass.down.add(dead_letter_partition(written.origin.partition, self._pass.partitions))
         self._hold(Left.BLOCKED if is_for_good else Left.WAITING, f"{self._pass.topic}: {fate.reason}")
         return None
 
     def _file(self, backlog: Backlog, records: Sequence[tuple[Due, int]], settled_as: str) -> None:
         if records:
             letters = group_backlog.coalesced(records)
-            self._engine.call(self.group_id, group_backlog.file(backlog.incarnation, letters))
+            self._event_loop.call(self.group_id, group_backlog.file(backlog.incarnation, letters))
             self._pass.counts[settled_as] = self._pass.counts.get(settled_as, 0) + len(records)
 
     # --- what can't be written
@@ -230,4 +232,4 @@ class _Pass:
 
     def is_up(self, source_partition: int) -> bool:
         """Whether letters of this source partition can be written, as far as this pass knows."""
-        return not self.down or letter_partition(source_partition, self.partitions) not in self.down
+        return not self.down or dead_letter_partition(source_partition, self.partitions) not in self.down

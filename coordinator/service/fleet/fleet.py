@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 
 from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator
 from coordinator.protocol.librdkafka import new_client
-from coordinator.service.fleet.membership_lease import Proof, Proofs, Standing
+from coordinator.service.fleet.membership_lease import LeaseCheck, MembershipLease, MembershipStatus
 from coordinator.service.fleet.partition_owners import Owners, client_id_of
 
 Partitions = frozenset[int]
@@ -85,7 +85,9 @@ class Fleet:
         self._error = ""
         self._asked_as: str | None = None  # the member id with which the last proof was asked for
         self._closing, self._released = threading.Event(), threading.Event()
-        self._proofs = Proofs(lease_ms=session_timeout_ms, interval_ms=session_timeout_ms // PROOFS_PER_SESSION)
+        self._proofs = MembershipLease(
+            lease_ms=session_timeout_ms, interval_ms=session_timeout_ms // PROOFS_PER_SESSION
+        )
         common = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
         self._owners = Owners({**common, "client.id": "sharegroup"}, group_id, state_topic, PROOF_TIMEOUT_S)
         config = _consumer_config(common, group_id, client_id_of(advertised), session_timeout_ms)
@@ -117,7 +119,7 @@ class Fleet:
         if partition not in self._owned:
             raise self._not_coordinator(partition)
         proof = self._proofs.fresh(PROOF_TIMEOUT_S)
-        if proof.standing is Standing.UNKNOWN:
+        if proof.standing is MembershipStatus.UNKNOWN:
             raise CoordinatorNotAvailable(group_id=f"(any of state partition {partition})", reason=proof.reason)
         if not proof.is_member or partition not in self._owned:
             raise self._not_coordinator(partition)
@@ -215,7 +217,7 @@ class Fleet:
             return
         owned, self._asked_as = self._owned, self._consumer.memberid()
         if not owned or not self._asked_as:
-            self._proofs.finish(number, Proof(Standing.NOT_MEMBER, "nothing is assigned to it"))
+            self._proofs.finish(number, LeaseCheck(MembershipStatus.NOT_MEMBER, "nothing is assigned to it"))
             return
         mark = TopicPartition(self._topic, min(owned), number)
         try:
@@ -228,19 +230,21 @@ class Fleet:
             proof = _judged(error or each.error)
             # Of a group without members Kafka takes commits from anybody; a process that was lost has no id.
             if proof.is_member and self._consumer.memberid() != self._asked_as:
-                proof = Proof(Standing.NOT_MEMBER, "its membership was lost meanwhile")
+                proof = LeaseCheck(MembershipStatus.NOT_MEMBER, "its membership was lost meanwhile")
             self._proofs.finish(each.offset, proof)
 
     def _not_coordinator(self, partition: int) -> NotCoordinator:
         return NotCoordinator(what=f"state partition {partition} of {self._topic}")
 
 
-def _judged(error: KafkaError | None) -> Proof:
+def _judged(error: KafkaError | None) -> LeaseCheck:
     if error is None:
-        return Proof(Standing.MEMBER)
+        return LeaseCheck(MembershipStatus.MEMBER)
     if error.code() in _REBALANCING:
-        return Proof(Standing.REBALANCING, error.name())
-    return Proof(Standing.NOT_MEMBER if error.code() in _NOT_MEMBER else Standing.UNKNOWN, error.name())
+        return LeaseCheck(MembershipStatus.REBALANCING, error.name())
+    return LeaseCheck(
+        MembershipStatus.NOT_MEMBER if error.code() in _NOT_MEMBER else MembershipStatus.UNKNOWN, error.name()
+    )
 
 
 def _consumer_config(

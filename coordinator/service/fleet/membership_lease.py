@@ -1,4 +1,4 @@
-"""Proofs that this process is still a member of Kafka's group, and the lease that each of them gives.
+"""MembershipLease that this process is still a member of Kafka's group, and the lease that each of them gives.
 
 Whoever polls Kafka's client makes the attempts; one answers all who wait. Rules: whoever asks gets an attempt that
 began after he asked; a lease runs from when its attempt *began*, since a process may be stopped at any point after it.
@@ -29,7 +29,7 @@ _NEVER = -math.inf
 _log = logging.getLogger(__name__)
 
 
-class Standing(Enum):
+class MembershipStatus(Enum):
     """What an attempt said of this process."""
 
     MEMBER = "a member"
@@ -38,19 +38,19 @@ class Standing(Enum):
     UNKNOWN = "unknown to us: no answer"
 
 
-class Proof(NamedTuple):
+class LeaseCheck(NamedTuple):
     """An attempt's outcome. ``reason`` is for people."""
 
-    standing: Standing
+    standing: MembershipStatus
     reason: str = ""
 
     @property
     def is_member(self) -> bool:
         """Whether the group knew this process, so that nobody else had its partitions."""
-        return self.standing in (Standing.MEMBER, Standing.REBALANCING)
+        return self.standing in (MembershipStatus.MEMBER, MembershipStatus.REBALANCING)
 
 
-class Proofs:
+class MembershipLease:
     """Thread-safe. Attempts have numbers; ``begin`` and ``finish`` belong to the one who makes them."""
 
     def __init__(self, *, lease_ms: int, interval_ms: int, now: Callable[[], float] = now_s) -> None:
@@ -62,7 +62,7 @@ class Proofs:
         self._begun = 0
         self._began_s = _NEVER
         self._done = 0
-        self._proof = Proof(Standing.UNKNOWN, "nothing was tried yet")
+        self._proof = LeaseCheck(MembershipStatus.UNKNOWN, "nothing was tried yet")
         self._lease_began_s = _NEVER
         self._voided = 0  # the newest attempt that had begun when membership was lost
         self._needed = False
@@ -70,7 +70,7 @@ class Proofs:
 
     # --- who asks
 
-    def fresh(self, timeout_s: float) -> Proof:
+    def fresh(self, timeout_s: float) -> LeaseCheck:
         """The outcome of an attempt that begins after this call, the first that tells something; UNKNOWN if there is
         none in time."""
         deadline_s = time.monotonic() + timeout_s
@@ -80,11 +80,11 @@ class Proofs:
                 wanted = self._begun + 1
                 self._asked = max(self._asked, wanted)
                 if not self._changed.wait_for(partial(self._is_done, wanted), deadline_s - time.monotonic()):
-                    return Proof(Standing.UNKNOWN, f"no proof within {timeout_s:g} s ({reason})")
-                if self._done >= wanted and self._proof.standing is not Standing.UNKNOWN:
+                    return LeaseCheck(MembershipStatus.UNKNOWN, f"no proof within {timeout_s:g} s ({reason})")
+                if self._done >= wanted and self._proof.standing is not MembershipStatus.UNKNOWN:
                     return self._proof
                 reason = self._proof.reason
-        return Proof(Standing.UNKNOWN, "it is leaving")
+        return LeaseCheck(MembershipStatus.UNKNOWN, "it is leaving")
 
     def is_current(self) -> bool:
         """Whether the newest proof is younger than the lease."""
@@ -109,19 +109,19 @@ class Proofs:
             self._began_s = self._now()
             return self._begun
 
-    def finish(self, number: int, proof: Proof) -> None:
+    def finish(self, number: int, proof: LeaseCheck) -> None:
         """The attempt's outcome. What comes after it was given up is nobody's answer any more."""
         with self._changed:
             if number != self._begun or number == self._done:
                 return
             if proof.standing is not self._proof.standing and not proof.is_member:
-                level = logging.WARNING if proof.standing is Standing.NOT_MEMBER else logging.INFO
+                level = logging.WARNING if proof.standing is MembershipStatus.NOT_MEMBER else logging.INFO
                 _log.log(level, "fleet: in Kafka's group this process is %s (%s)", proof.standing.value, proof.reason)
             self._done, self._proof = number, proof
             # REBALANCING does not extend the lease: with that answer Kafka does not start the session's time again.
-            if proof.standing is Standing.MEMBER and number > self._voided:
+            if proof.standing is MembershipStatus.MEMBER and number > self._voided:
                 self._lease_began_s = self._began_s
-            elif proof.standing is Standing.NOT_MEMBER:
+            elif proof.standing is MembershipStatus.NOT_MEMBER:
                 self._lease_began_s = _NEVER
             self._changed.notify_all()
 
@@ -150,5 +150,5 @@ class Proofs:
         if self._done < self._begun:
             return GIVEN_UP_S
         if is_asked:
-            return AFTER_UNKNOWN_S if self._proof.standing is Standing.UNKNOWN else 0.0
+            return AFTER_UNKNOWN_S if self._proof.standing is MembershipStatus.UNKNOWN else 0.0
         return self._interval_s if self._proof.is_member else min(self._interval_s, AFTER_FAILURE_S)

@@ -12,7 +12,7 @@ MOST_KINDS = 1_000
 """Kinds name groups and clients, of which there may be any number."""
 
 
-class SeldomLog:
+class RateLimitedLog:
     """Thread-safe. Of more than MOST_KINDS the one that was logged longest ago is forgotten."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:

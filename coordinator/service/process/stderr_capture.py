@@ -12,7 +12,7 @@ import re
 import threading
 from typing import TextIO
 
-from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 _GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>[\w.]+:\d+)\] (?P<text>.*)")
 _PREAMBLE = "WARNING: All log messages before absl::InitializeLog()"
@@ -20,10 +20,10 @@ _PREAMBLE = "WARNING: All log messages before absl::InitializeLog()"
 _log = logging.getLogger(__name__)
 
 
-class NativeLog:
+class StderrCapture:
     """From its construction until :meth:`close` descriptor 2 leads to the log; :attr:`stream`: where it led before."""
 
-    def __init__(self, seldom: SeldomLog) -> None:
+    def __init__(self, seldom: RateLimitedLog) -> None:
         self._seldom = seldom
         self.stream: TextIO = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
         faulthandler.enable(self.stream)

@@ -1,7 +1,7 @@
-"""The engine thread: the only one that steps the shard; and the clock that it goes by.
+"""The event_loop thread: the only one that steps the runtime; and the clock that it goes by.
 
 Requests come from any thread and wait for their answer. The thread sleeps until a request comes or a deadline is due;
-while it does it looks every LISTENS_AGAIN_MS whether it was kept from running, and tells the shard for how long.
+while it does it looks every LISTENS_AGAIN_MS whether it was kept from running, and tells the runtime for how long.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TypeVar
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.service.runtime.clock import LISTENS_AGAIN_MS, Attention, Clock
-from coordinator.service.runtime.runtime import Script, Shard
+from coordinator.service.runtime.clock import LISTENS_AGAIN_MS, Clock, StallDetector
+from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction
 
 T = TypeVar("T")
 
@@ -25,48 +25,48 @@ SHORTEST_SLEEP_MS = 10
 _log = logging.getLogger(__name__)
 
 
-class Engine:
-    """Runs a shard until it is closed."""
+class EventLoop:
+    """Runs a runtime until it is closed."""
 
-    def __init__(self, shard: Shard, clock: Clock | None = None) -> None:
-        self.shard = shard
+    def __init__(self, runtime: CoordinatorRuntime, clock: Clock | None = None) -> None:
+        self.runtime = runtime
         self.clock = clock or Clock()
-        self._attention = Attention()
+        self._attention = StallDetector()
         self._unheard_ms = 0
         self._awake = threading.Condition()
         self._closed = False
         self._stepping = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="share-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="share-event_loop", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<Engine {self.shard!r}>"
+        return f"<EventLoop {self.runtime!r}>"
 
     @property
     def group_count(self) -> int:
         """Groups that are served now."""
-        return sum(group.exists for group in list(self.shard.groups.values()))
+        return sum(group.exists for group in list(self.runtime.groups.values()))
 
-    def call(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> T:
-        """The script's answer, once it is durable; its ShareGroupError; CoordinatorNotAvailable after a while. For
-        ``claim`` and ``peek`` see :meth:`Shard.submit`."""
-        answer = self._submit(group_id, script, claim=claim, peek=peek)
+    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
+        """The transaction's answer, once it is durable; its ShareGroupError; CoordinatorNotAvailable after a while. For
+        ``claim`` and ``peek`` see :meth:`CoordinatorRuntime.submit`."""
+        answer = self._submit(group_id, transaction, claim=claim, peek=peek)
         try:
             return answer.result(ANSWER_TIMEOUT_S)
         except FutureTimeoutError:
             answer.cancel()
             raise CoordinatorNotAvailable(
-                group_id=group_id, reason=f"its state store ({self.shard.store.name}) does not answer"
+                group_id=group_id, reason=f"its state store ({self.runtime.store.name}) does not answer"
             ) from None
 
     def may_rest(self) -> bool:
-        """No group of the shard holds anything, waits for anything, or has a member."""
+        """No group of the runtime holds anything, waits for anything, or has a member."""
         with self._stepping:
-            return self.shard.may_rest(self.clock.now_ms())
+            return self.runtime.may_rest(self.clock.now_ms())
 
     def has_letters(self, group_id: str) -> bool:
-        """See :meth:`Shard.has_letters`; for the thread that ``on_change`` is called in."""
-        return self.shard.has_letters(group_id)
+        """See :meth:`CoordinatorRuntime.has_letters`; for the thread that ``on_change`` is called in."""
+        return self.runtime.has_letters(group_id)
 
     def close(self) -> None:
         """Finish what waits, refuse what comes, and let go of the store."""
@@ -74,15 +74,15 @@ class Engine:
             self._closed = True
             self._awake.notify()
         self._thread.join(ANSWER_TIMEOUT_S)
-        self.shard.store.close()
+        self.runtime.store.close()
 
     # --- the thread
 
-    def _submit(self, group_id: str, script: Script[T], *, claim: bool, peek: bool) -> Future[T]:
+    def _submit(self, group_id: str, transaction: Transaction[T], *, claim: bool, peek: bool) -> Future[T]:
         with self._awake:
             if self._closed:
                 raise CoordinatorNotAvailable(group_id=group_id, reason="it is leaving")
-            answer = self.shard.submit(group_id, script, claim=claim, peek=peek)
+            answer = self.runtime.submit(group_id, transaction, claim=claim, peek=peek)
             self._awake.notify()
         return answer
 
@@ -91,15 +91,15 @@ class Engine:
             with self._stepping:
                 try:
                     self._step()
-                except Exception:  # noqa: BLE001 - an engine that ends would leave every caller waiting
+                except Exception:  # noqa: BLE001 - an event_loop that ends would leave every caller waiting
                     _log.exception("round failed")
         with self._stepping:
             self._step()
 
     def _step(self) -> None:
         now_ms = self._look()
-        unheard_ms, self._unheard_ms = self._unheard_ms, 0
-        self.shard.step(now_ms, unheard_ms)
+        stalled_ms, self._unheard_ms = self._unheard_ms, 0
+        self.runtime.step(now_ms, stalled_ms)
 
     def _look(self) -> int:
         now_ms = self.clock.now_ms()
@@ -109,14 +109,14 @@ class Engine:
     def _wait(self) -> bool:
         """Until there is something to do; False at the end."""
         with self._awake:
-            if self.shard.has_waiting or self._closed:
+            if self.runtime.has_waiting or self._closed:
                 return not self._closed
-            due_ms = self.shard.next_deadline_ms()
+            due_ms = self.runtime.next_deadline_ms()
             wake_ms = self._look() + LONGEST_SLEEP_MS if due_ms is None else due_ms
             at_most_ms = LONGEST_SLEEP_MS if due_ms is None else LISTENS_AGAIN_MS
             left_ms = wake_ms - self._look()
             while True:
                 self._awake.wait(min(max(left_ms, SHORTEST_SLEEP_MS), at_most_ms) / 1000)
                 left_ms = wake_ms - self._look()
-                if left_ms <= 0 or self._unheard_ms or self.shard.has_waiting or self._closed:
+                if left_ms <= 0 or self._unheard_ms or self.runtime.has_waiting or self._closed:
                     return not self._closed

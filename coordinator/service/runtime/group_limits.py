@@ -8,25 +8,25 @@ from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupMaxSizeReached, MaxGroupsReached
 from coordinator.protocol.messages import Joined, JoinGroup
-from coordinator.service.runtime.runtime import Script, Steps
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps
 
 
 class GroupLimits:
-    """``count_groups`` is asked only when a group would be new, in the engine's thread."""
+    """``count_groups`` is asked only when a group would be new, in the event_loop's thread."""
 
     def __init__(self, config: ServerConfig, count_groups: Callable[[], int] = lambda: 0) -> None:
         self._max_members = config.group_share_max_size
         self._max_groups = config.group_share_max_groups
         self._count_groups = count_groups
 
-    def within(self, request: JoinGroup, join: Script[Joined]) -> Script[Joined]:
-        """The script, refused by GroupMaxSizeReached or MaxGroupsReached before it changes anything."""
+    def within(self, request: JoinGroup, join: Transaction[Joined]) -> Transaction[Joined]:
+        """The transaction, refused by GroupMaxSizeReached or MaxGroupsReached before it changes anything."""
 
-        def script(group: ShareGroup) -> Steps[Joined]:
+        def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
             self._check(group, request)
             return (yield from join(group))
 
-        return script
+        return transaction
 
     def _check(self, group: ShareGroup, request: JoinGroup) -> None:
         others = sum(member.active for member in group.members.values() if member.member_id != request.member_id)

@@ -1,4 +1,4 @@
-"""The shard: decide → append → replay → reply, with one store transaction for all that waits (group commit).
+"""The runtime: decide → append → replay → reply, with one store transaction for all that waits (group commit).
 
 Rule: nothing is visible before it is durable. A round decides every waiting request and replays what it decided into
 memory that nobody else sees, appends all of it at once, and only then answers, those that append nothing too (an owner
@@ -17,9 +17,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from coordinator.core.commands import Expire, GiveTime
+from coordinator.core.archived_records import given_up
+from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.decide import decide
-from coordinator.core.given_up import given_up
 from coordinator.core.records import Record, UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
@@ -34,16 +34,16 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import GivenUp
 from coordinator.service.stores.store import (
     Store,
-    StoreDoubtful,
     StoredRecord,
     StoreFenced,
+    StoreOutcomeUnknown,
     StorePartlyFailed,
     StoreRefused,
 )
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Any, Any, T]
-Script: TypeAlias = Callable[[ShareGroup], Steps[T]]
+TransactionSteps: TypeAlias = Generator[Any, Any, T]
+Transaction: TypeAlias = Callable[[ShareGroup], TransactionSteps[T]]
 """A request at work: it is given its group to look at, yields commands, gets back their replies (or their errors,
 raised), and returns the answer. All of it happens in one round."""
 
@@ -65,26 +65,26 @@ SNAPSHOT_AFTER_BYTES = 32 << 20
 """A log is snapshotted sooner if its appends are large: with staged outcomes, one can be a megabyte."""
 COLD_AFTER_MS = 300_000
 REST_AFTER_MS = 300_000
-_FAILURES = (StoreRefused, StoreDoubtful)
+_FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 """The group is served by another process: it is not loaded again until somebody asks for it here."""
 
 _log = logging.getLogger(__name__)
 
 
-def one(command: Any) -> Script[Any]:
-    """The script that is a single command."""
+def one(command: Any) -> Transaction[Any]:
+    """The transaction that is a single command."""
 
-    def script(group: ShareGroup) -> Steps[Any]:
+    def transaction(group: ShareGroup) -> TransactionSteps[Any]:
         return (yield command)
 
-    return script
+    return transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Submission:
     group_id: str
-    script: Script[Any]
+    transaction: Transaction[Any]
     answer: Future[Any]
     claim: bool = False
     peek: bool = False
@@ -120,7 +120,7 @@ class _Pause(NamedTuple):
     until_ms: int = 0
 
 
-class Shard:
+class CoordinatorRuntime:
     """The groups of one store. ``on_change`` is told, after the commit, which groups something happened to, or which
     were loaded."""
 
@@ -149,24 +149,28 @@ class Shard:
         self._snapshot_again: dict[str, _Pause] = {}
 
     def __repr__(self) -> str:
-        return f"<Shard {self.store.name} groups={len(self.groups)} waiting={len(self._waiting)}>"
+        return f"<CoordinatorRuntime {self.store.name} groups={len(self.groups)} waiting={len(self._waiting)}>"
 
     # --- the two ways in
 
-    def submit(self, group_id: str, script: Script[T], *, claim: bool = False, peek: bool = False) -> Future[T]:
-        """Let the script run in the next round; its answer, or its ShareGroupError, comes once that is durable.
-        ``claim``: a new member asks, so the group may be taken from whoever has it. ``peek``: the script only looks,
-        and the group stays whose it is."""
+    def submit(
+        self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False
+    ) -> Future[T]:
+        """Let the transaction run in the next round; its answer, or its ShareGroupError, comes once that is durable.
+        ``claim``: a new member asks, so the group may be taken from whoever has it. ``peek``: the transaction only
+        looks, and the group stays whose it is."""
         answer: Future[T] = Future()
-        self._waiting.append(_Submission(group_id=group_id, script=script, answer=answer, claim=claim, peek=peek))
+        self._waiting.append(
+            _Submission(group_id=group_id, transaction=transaction, answer=answer, claim=claim, peek=peek)
+        )
         return answer
 
-    def step(self, now_ms: int, unheard_ms: int = 0) -> int:
-        """One round: what waits, then what is due. How many requests it answered. ``unheard_ms``: for how long before
+    def step(self, now_ms: int, stalled_ms: int = 0) -> int:
+        """One round: what waits, then what is due. How many requests it answered. ``stalled_ms``: for how long before
         now nobody listened, so that it is nobody's silence."""
         round_ = _Round(now_ms=now_ms)
         try:
-            self._give_time(round_, unheard_ms)
+            self._extend_deadlines(round_, stalled_ms)
             self._load_again(round_)
             self._decide_all(round_)
             self._finish(round_, self._commit(round_))
@@ -214,21 +218,21 @@ class Shard:
         if self._not_current_ms is None:  # else others may have its groups, and their members
             self._expire(round_)
 
-    def _give_time(self, round_: _Round, unheard_ms: int) -> None:
+    def _extend_deadlines(self, round_: _Round, stalled_ms: int) -> None:
         """What was not heard is nobody's silence; nor is what an owner that lost touch with its fleet did not hear."""
         if not self.store.is_current:
             self._not_current_ms = self._not_current_ms or round_.now_ms
             self._asks_again_ms = round_.now_ms + ASKS_AGAIN_MS
             return
         if self._not_current_ms is not None:
-            unheard_ms = max(unheard_ms, round_.now_ms - self._not_current_ms)
+            stalled_ms = max(stalled_ms, round_.now_ms - self._not_current_ms)
             self._not_current_ms = None
-        if unheard_ms > TOLD_FROM_MS:
+        if stalled_ms > TOLD_FROM_MS:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
-            _log.warning("nobody was heard for %d ms more than usual: members get a session's time again", unheard_ms)
-        if unheard_ms:
+            _log.warning("nobody was heard for %d ms more than usual: members get a session's time again", stalled_ms)
+        if stalled_ms:
             for group in [g for g in self.groups.values() if g.next_deadline_ms() is not None]:
-                self._by_itself(round_, group, GiveTime(unheard_ms=unheard_ms))
+                self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms))
 
     def _now(self, now_ms: int) -> int:
         return now_ms if self._clock is None else self._clock()
@@ -242,7 +246,7 @@ class Shard:
     def _by_itself(self, round_: _Round, group: ShareGroup, command: Any) -> None:
         """A command that nobody asked for."""
         answer: Future[Any] = Future()
-        self._run(round_, _Submission(group_id=group.group_id, script=one(command), answer=answer))
+        self._run(round_, _Submission(group_id=group.group_id, transaction=one(command), answer=answer))
         round_.touched.add(group.group_id)
         if round_.outcomes[-1][2] is not None:  # not in a circle: it has a session timeout when it is back
             self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
@@ -254,7 +258,7 @@ class Shard:
             return  # nobody waits for it, and it may be old
         try:
             group = self._peeked(group_id) if submission.peek else None
-            outcome = self._play(round_, group or self._group(submission, round_), submission.script)
+            outcome = self._play(round_, group or self._group(submission, round_), submission.transaction)
         except ShareGroupError as failed:
             error = failed
         except _FAILURES as failed:
@@ -264,8 +268,8 @@ class Shard:
             error = InternalError(what=f"a request of share group {group_id}", reason=repr(failed))
         round_.outcomes.append((submission, outcome, error))
 
-    def _play(self, round_: _Round, group: ShareGroup, script: Script[Any]) -> Any:
-        steps = script(group)
+    def _play(self, round_: _Round, group: ShareGroup, transaction: Transaction[Any]) -> Any:
+        steps = transaction(group)
         try:
             command = next(steps)
             while True:
@@ -417,7 +421,7 @@ class Shard:
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
             begun_ms = self._now(round_.now_ms)
             try:
-                self._group(_Submission(group_id=group_id, script=one(Expire()), answer=Future()), round_)
+                self._group(_Submission(group_id=group_id, transaction=one(Expire()), answer=Future()), round_)
             except _ELSEWHERE as error:
                 _log.warning("left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
@@ -460,7 +464,7 @@ class Shard:
         except StoreFenced as fenced:
             _log.warning("left to another coordinator: group=%s %s", group_id, fenced)
             self._forget(group_id)
-        except StoreDoubtful as error:
+        except StoreOutcomeUnknown as error:
             self._put_off(group_id)
             _log.warning("snapshot in doubt, loaded again: group=%s %s", group_id, error)
             self._drop(group_id, now_ms)

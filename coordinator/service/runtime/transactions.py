@@ -1,7 +1,8 @@
-"""What each request does with its group: scripts for the shard (:data:`coordinator.service.runtime.runtime.Script`).
+"""What each request does with its group: transactions for the runtime
+(:data:`coordinator.service.runtime.runtime.Transaction`).
 
-Rule: no I/O in here. What only the broker knows was looked up before and is handed over in :class:`Facts`; a script
-runs in one round, so that what it completes, initialises and acquires is one store transaction.
+Rule: no I/O in here. What only the broker knows was looked up before and is handed over in :class:`Facts`; a
+transaction runs in one round, so that what it completes, initialises and acquires is one store transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from coordinator.core.commands import (
     InitializePartitions,
     MoveLogStarts,
     PartitionStart,
-    TakeUpPlan,
+    StartOrReclaimPlan,
     TopicPartitions,
 )
 from coordinator.core.commands.complete_plan import nobody_decides
@@ -42,18 +43,18 @@ from coordinator.protocol.messages import (
     NextPlan,
     PartitionBounds,
     PlanReply,
-    UsePlan,
+    StartPlan,
 )
-from coordinator.service.brokers.cluster import Where
+from coordinator.service.brokers.cluster import TopicAndPartition
 from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
-from coordinator.service.brokers.subscription import Subscription, TopicPartitionId
-from coordinator.service.runtime.runtime import Script, Steps
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps
 
-SET_ASIDE_LOOKED_AT = 10
+QUARANTINED_AT_ONCE = 10
 """So many are looked for in the log at a time: they are delivered one by one."""
 
 
-class Held(NamedTuple):
+class LogRange(NamedTuple):
     """Offsets ``first..last`` of a share partition."""
 
     topic: str
@@ -67,7 +68,7 @@ class Held(NamedTuple):
 class View:
     """What a handler needs to know of a group before it asks the broker.
 
-    ``set_aside``: records that are delivered alone, the next ones. ``unproven``: the ranges of the member's plan, if
+    ``quarantined``: records that are delivered alone, the next ones. ``unproven``: the ranges of the member's plan, if
     its completion would be the member's first evidence while records are set aside. ``undecided``: of a plan in
     explicit mode, those that no sink decided, which its completion releases; ``decides``: one has decided something
     once. ``config``: as the join would set it, if it is one, and what is ``known`` before it. ``topics``: names by id,
@@ -84,9 +85,9 @@ class View:
     past: frozenset[str] = frozenset()
     fetch_from: Mapping[tuple[str, int], int] = field(default_factory=dict)
     plan: frozenset[tuple[str, str, int]] = frozenset()
-    set_aside: tuple[Held, ...] = ()
-    unproven: tuple[Held, ...] = ()
-    undecided: tuple[Held, ...] = ()
+    quarantined: tuple[LogRange, ...] = ()
+    unproven: tuple[LogRange, ...] = ()
+    undecided: tuple[LogRange, ...] = ()
     decides: bool = True
     config: GroupConfig | None = None
 
@@ -97,33 +98,33 @@ class Facts:
     offsets that are ``gaps``; whether the plan to complete had a record (``processed``), and which of its offsets that
     nobody decided are none (``undecided_gaps``), or how many of those must still be read (``undecided_left``)."""
 
-    partitions: list[TopicPartitionId]
-    log_starts: Mapping[Where, int]
-    ends: Mapping[Where, int]
+    partitions: list[TopicIdPartition]
+    log_starts: Mapping[TopicAndPartition, int]
+    ends: Mapping[TopicAndPartition, int]
     gaps: tuple[Gap, ...] = ()
     processed: bool = True
     undecided_gaps: tuple[Gap, ...] = ()
     undecided_left: int = 0
 
 
-def look(group_id: str, member_id: str, member_epoch: int, *, number: str = "") -> Script[View]:
-    """The view of a member with a live session; ``plan`` is (topic, topic id, partition) of plan ``number``."""
+def look(group_id: str, member_id: str, member_epoch: int, *, plan_id: str = "") -> Transaction[View]:
+    """The view of a member with a live session; ``plan`` is (topic, topic id, partition) of plan ``plan_id``."""
 
-    def script(group: ShareGroup) -> Steps[View]:
-        yield from ()  # a script is a generator, also one that commands nothing
+    def transaction(group: ShareGroup) -> TransactionSteps[View]:
+        yield from ()  # a transaction is a generator, also one that commands nothing
         if not group.exists:
             raise GroupIdNotFound(group_id=group_id)
         member = group.member(member_id, member_epoch)
-        held = group.plan_topic_ids(member, number) if number else set()
+        held = group.plan_topic_ids(member, plan_id) if plan_id else set()
         return view(group, member, frozenset((group.topic_names[t], t, p) for t, p in held))
 
-    return script
+    return transaction
 
 
-def look_before_join(request: JoinGroup) -> Script[View]:
+def look_before_join(request: JoinGroup) -> Transaction[View]:
     """The view of a group that may not exist yet, with the configs that the join would set (its named errors)."""
 
-    def script(group: ShareGroup) -> Steps[View]:
+    def transaction(group: ShareGroup) -> TransactionSteps[View]:
         yield from ()
         config = GroupConfig.parse({**group.configs, **request.configs})
         return View(
@@ -136,12 +137,12 @@ def look_before_join(request: JoinGroup) -> Script[View]:
             config=config,
         )
 
-    return script
+    return transaction
 
 
 def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, str, int]] = frozenset()) -> View:
     """The group as it is, with the member's subscription."""
-    aside = _set_aside(group)
+    aside = _quarantined(group)
     return View(
         exists=group.exists,
         topic_ids=group.topic_ids,
@@ -152,45 +153,45 @@ def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, st
         past=past_ids(group),
         fetch_from=_fetch_from(group),
         plan=plan,
-        set_aside=aside,
+        quarantined=aside,
         unproven=_unproven(group, member) if aside and member is not None else (),
         undecided=() if member is None else _undecided(group, member),
         decides=member is None or not nobody_decides(member),
     )
 
 
-def _set_aside(group: ShareGroup) -> tuple[Held, ...]:
+def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
     """The next ones of each partition that is there, one by one."""
     found = []
     for key, partition in group.partitions.items():
         if not group.is_current(key.topic_id):
             continue
-        for _, first in islice(partition.runs.set_aside, SET_ASIDE_LOOKED_AT):
+        for _, first in islice(partition.runs.quarantined, QUARANTINED_AT_ONCE):
             segment = partition.runs.starting_at(first)
             assert segment is not None
-            last = min(segment.last, first + SET_ASIDE_LOOKED_AT - 1)
-            found.append(Held(group.topic_names[key.topic_id], key.topic_id, key.partition, first, last))
+            last = min(segment.last, first + QUARANTINED_AT_ONCE - 1)
+            found.append(LogRange(group.topic_names[key.topic_id], key.topic_id, key.partition, first, last))
     return tuple(found)
 
 
-def _unproven(group: ShareGroup, member: Member) -> tuple[Held, ...]:
+def _unproven(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
     plan = member.pending
-    if plan is None or not plan.vouches or member.evidence:
+    if plan is None or not plan.counts_as_evidence or member.evidence:
         return ()
     return tuple(
-        Held(group.topic_names[partition.key.topic_id], *partition.key, segment.first, segment.last)
+        LogRange(group.topic_names[partition.key.topic_id], *partition.key, segment.first, segment.last)
         for partition, segments in group.carrying(plan)
         if group.is_current(partition.key.topic_id)
         for segment in segments
     )
 
 
-def _undecided(group: ShareGroup, member: Member) -> tuple[Held, ...]:
+def _undecided(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
     plan = member.pending
     if plan is None or not plan.explicit:
         return ()
     return tuple(
-        Held(group.topic_names[partition.key.topic_id], *partition.key, first, last)
+        LogRange(group.topic_names[partition.key.topic_id], *partition.key, first, last)
         for partition, segments in group.carrying(plan)
         if group.is_current(partition.key.topic_id)
         for first, last in undecided(segments, plan.staged.get(partition.key, []))
@@ -201,11 +202,11 @@ def _fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
     return {(key.topic_id, key.partition): partition.end_offset for key, partition in group.partitions.items()}
 
 
-def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicPartitionId, Start]) -> Script[Joined]:
+def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartition, Start]) -> Transaction[Joined]:
     """Create the group if it is new, set configs that differ, join, and initialise what has no start offset yet. By
     which rule that begins is decided here: others may have joined since it was looked up."""
 
-    def script(group: ShareGroup) -> Steps[Joined]:
+    def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
         begins = where_to_begin(group, starts)  # by the subscriptions before this one
         GroupConfig.parse({**group.configs, **request.configs})  # a join that is refused creates no group
         if not group.exists:
@@ -220,20 +221,20 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicPartitionI
         assert isinstance(joined, Joined)
         return joined
 
-    return script
+    return transaction
 
 
-def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
+def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
     """Complete ``start``, then acquire the next plan: one transaction. NothingDecided, once the plan is given back."""
 
-    def script(group: ShareGroup) -> Steps[PlanReply]:
+    def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
         member_id, member_epoch = request.member_id, request.member_epoch
         given_up: tuple[GivenUp, ...] = ()
         if request.start:
             done = yield CompletePlan(
                 member_id=member_id,
                 member_epoch=member_epoch,
-                number=request.start,
+                plan_id=request.start,
                 processed=facts.processed,
                 gaps=facts.undecided_gaps,
             )
@@ -244,7 +245,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
             yield ArchiveGaps(gaps=facts.gaps)
         known = _there(group, facts)
         # A partition that came after the join is new, and so is a topic: they begin at their earliest record.
-        yield from initialize(group, {p: facts.log_starts[p.where] for p in known})
+        yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
         reply = yield AcquirePlan(
             member_id=member_id,
@@ -257,14 +258,14 @@ def next_plan(request: NextPlan, facts: Facts) -> Script[PlanReply]:
         assert isinstance(reply, PlanReply)
         return msgspec.structs.replace(reply, given_up=given_up) if given_up else reply
 
-    return script
+    return transaction
 
 
-def _there(group: ShareGroup, facts: Facts) -> list[TopicPartitionId]:
+def _there(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
     """Without partitions of which the brokers told nothing, or whose topic is gone by now: who names it goes by an old
     look."""
     past = past_ids(group)
-    return [p for p in facts.partitions if p.where in facts.log_starts and p.topic_id not in past]
+    return [p for p in facts.partitions if p.topic_partition in facts.log_starts and p.topic_id not in past]
 
 
 def past_ids(group: ShareGroup) -> frozenset[str]:
@@ -274,37 +275,37 @@ def past_ids(group: ShareGroup) -> frozenset[str]:
 
 def _only_to_tell(group: ShareGroup, member: Member) -> tuple[str, ...]:
     """Topics that the member asks for and that the group has lost something of."""
-    names = {lost.topic for lost in group.untold if lost.topic}
+    names = {lost.topic for lost in group.unreported_losses if lost.topic}
     subscription = Subscription.of(member)
     return tuple(sorted(name for name in names if subscription.has(name)))
 
 
-def acquire_records(request: AcquireRecords, facts: Facts) -> Script[AcquiredReply]:
+def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[AcquiredReply]:
     """Acquire for a ShareConsumer, of what the logs hold now."""
 
-    def script(group: ShareGroup) -> Steps[AcquiredReply]:
+    def transaction(group: ShareGroup) -> TransactionSteps[AcquiredReply]:
         known = _there(group, facts)
-        yield from initialize(group, {p: facts.log_starts[p.where] for p in known})
+        yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
         reply = yield msgspec.structs.replace(request, bounds=bounds(known, facts, None))
         assert isinstance(reply, AcquiredReply)
         return reply
 
-    return script
+    return transaction
 
 
-def use_plan(
-    request: UsePlan, facts: Facts, *, gone: frozenset[str], unsubscribed: frozenset[str]
-) -> Script[PlanReply]:
+def start_plan(
+    request: StartPlan, facts: Facts, *, gone: frozenset[str], unsubscribed: frozenset[str]
+) -> Transaction[PlanReply]:
     """Take the plan up with what the log holds of it now."""
 
-    def script(group: ShareGroup) -> Steps[PlanReply]:
-        reply = yield TakeUpPlan(
+    def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
+        reply = yield StartOrReclaimPlan(
             member_id=request.member_id,
             member_epoch=request.member_epoch,
-            number=request.number,
+            plan_id=request.plan_id,
             bounds=bounds(facts.partitions, facts, None),
-            gone_topic_ids=gone,
+            deleted_topic_ids=gone,
             unsubscribed_topic_ids=unsubscribed,
             fail_on_data_loss=request.fail_on_data_loss,
             acknowledgement_mode=request.acknowledgement_mode,
@@ -312,10 +313,10 @@ def use_plan(
         assert isinstance(reply, PlanReply)
         return msgspec.structs.replace(reply, isolation_level=group.config.share_isolation_level)
 
-    return script
+    return transaction
 
 
-def initialize(group: ShareGroup, starts: Mapping[TopicPartitionId, int]) -> Steps[None]:
+def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> TransactionSteps[None]:
     """Append start offsets of partitions that have none, before their first acquire."""
     new = {
         p: start
@@ -335,43 +336,43 @@ def initialize(group: ShareGroup, starts: Mapping[TopicPartitionId, int]) -> Ste
     )
 
 
-def move_log_starts(partitions: list[TopicPartitionId], facts: Facts) -> Steps[None]:
+def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> TransactionSteps[None]:
     """Tell the group where the logs begin now."""
     yield MoveLogStarts(
         starts=tuple(
-            PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=facts.log_starts[p.where])
+            PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=facts.log_starts[p.topic_partition])
             for p in partitions
-            if facts.log_starts[p.where] > 0
+            if facts.log_starts[p.topic_partition] > 0
         )
     )
 
 
 def bounds(
-    partitions: list[TopicPartitionId], facts: Facts, until: Mapping[str, Mapping[str, int]] | None
+    partitions: list[TopicIdPartition], facts: Facts, until: Mapping[str, Mapping[str, int]] | None
 ) -> tuple[PartitionBounds, ...]:
     """What the logs hold, below ``until`` where that is given; partitions that it does not name are left out."""
     found = []
     for p in partitions:
         cap = None if until is None else until.get(p.topic, {}).get(str(p.partition), -1)
-        end = facts.ends.get(p.where, facts.log_starts.get(p.where))
-        if end is not None and p.where in facts.log_starts and cap != -1:
+        end = facts.ends.get(p.topic_partition, facts.log_starts.get(p.topic_partition))
+        if end is not None and p.topic_partition in facts.log_starts and cap != -1:
             found.append(
                 PartitionBounds(
                     topic_id=p.topic_id,
                     partition=p.partition,
-                    log_start=facts.log_starts[p.where],
+                    log_start=facts.log_starts[p.topic_partition],
                     end=end if cap is None else min(end, cap),
                 )
             )
     return tuple(found)
 
 
-def describe(command: Any) -> Script[Any]:
+def describe(command: Any) -> Transaction[Any]:
     """The command as it is, for a group that may not exist (GroupIdNotFound)."""
 
-    def script(group: ShareGroup) -> Steps[Any]:
+    def transaction(group: ShareGroup) -> TransactionSteps[Any]:
         if not group.exists:
             raise GroupIdNotFound(group_id=command.group_id)
         return (yield command)
 
-    return script
+    return transaction

@@ -44,7 +44,7 @@ from coordinator.protocol.wire import (
     encode_error,
     tag_of,
 )
-from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.server.acknowledged_rows import partition_acks
 from coordinator.service.server.listener import LOOPBACK, Listener
 
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Compares in constant time, on every call."""
 
-    def __init__(self, token: str, seldom: SeldomLog) -> None:
+    def __init__(self, token: str, seldom: RateLimitedLog) -> None:
         super().__init__()
         self._expected = f"Bearer {token}".encode()
         self._seldom = seldom
@@ -88,7 +88,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         version: str = "",
         listener: Listener = ON_LOOPBACK,
         limits: ServerConfig | None = None,
-        seldom: SeldomLog | None = None,
+        seldom: RateLimitedLog | None = None,
     ) -> None:
         limits = limits or ServerConfig.parse()
         self._handle = handle
@@ -96,7 +96,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._listener = listener
         self._max_requests = limits.queued_max_requests
         self._max_bytes = limits.socket_request_max_bytes
-        self._seldom = seldom or SeldomLog(_log)
+        self._seldom = seldom or RateLimitedLog(_log)
         self._counting = threading.Lock()
         self._running = 0
         self.find: Callable[[str], str] | None = None

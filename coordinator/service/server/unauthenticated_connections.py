@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 LOOK_S = 1.0
 DESCRIPTORS = "/dev/fd"
@@ -26,13 +26,13 @@ _MAPPED = "::ffff:"
 Peer: TypeAlias = tuple[str, int]
 
 
-class Doorkeeper:
+class UnauthenticatedConnections:
     """Looks after the connections to ``port`` until it is closed."""
 
     def __init__(
         self,
         port: int,
-        seldom: SeldomLog,
+        seldom: RateLimitedLog,
         *,
         max_connections: int,
         patience_s: float,

@@ -17,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from coordinator.protocol.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
-from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoreDoubtful, StoredRecord, StoreRefused
+from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
 SCHEMA_VERSION = 1
@@ -163,7 +163,7 @@ class SqliteStore(SoleOwner):
             self._commit()
         except sqlite3.Error as error:
             self._roll_back({group_id: at for group_id, at in before.items() if group_id not in set(group_ids)})
-            raise StoreDoubtful(f"{self.path}: {error}") from error
+            raise StoreOutcomeUnknown(f"{self.path}: {error}") from error
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")

@@ -31,7 +31,7 @@ class StoreFenced(StoreRefused):
         self.error = error
 
 
-class StoreDoubtful(Exception):
+class StoreOutcomeUnknown(Exception):
     """The append may have been written, or may still be. The next ``load`` settles it."""
 
 
@@ -86,15 +86,15 @@ class Store(Protocol):
 
     def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
         """Durable when this returns: of each group all of it or nothing, ``shown`` (its state records) with it. An
-        append of nothing proves that the group is still ours. Raises StoreRefused or StoreDoubtful, which then hold
-        for all groups, or StorePartlyFailed."""
+        append of nothing proves that the group is still ours. Raises StoreRefused or StoreOutcomeUnknown, which then
+        hold for all groups, or StorePartlyFailed."""
 
     def must_prove(self, group_id: str) -> bool:
         """Whether an answer about the group may be given only after an append: it may be somebody else's by now."""
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         """The group's log is these records from now on, and what is shown of it ``shown``; when it fails, the old log
-        or the new one, never a mixture. Raises StoreRefused or StoreDoubtful."""
+        or the new one, never a mixture. Raises StoreRefused or StoreOutcomeUnknown."""
 
     def group_ids(self) -> Sequence[str]:
         """Groups that have records."""

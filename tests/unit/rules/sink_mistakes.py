@@ -14,7 +14,7 @@ from coordinator.core.changes import filed, moved
 from coordinator.core.commands import CompletePlan, Decision, complete_plan, reclaim_plan, stage_outcomes
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import PlanStaged, PlanTakenUp, ProgressKept, Record, RunsChanged
+from coordinator.core.records import PlanStaged, PlanStarted, ProgressKept, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
@@ -142,7 +142,7 @@ def forget_reclaims_in_snapshots(patch: Patch) -> None:
 
 
 def an_older_attempts_silence_is_unheard(patch: Patch) -> None:
-    patch.setattr(stage_outcomes, "against_silence", lambda before, now, attempt, spoke: now)
+    patch.setattr(stage_outcomes, "against_silence", lambda before, now, attempt, explicit_attempts: now)
 
 
 def forget_that_an_attempt_was_passed_over(patch: Patch) -> None:
@@ -153,7 +153,9 @@ def forget_that_an_attempt_was_passed_over(patch: Patch) -> None:
 def forget_which_attempts_spoke_in_snapshots(patch: Patch) -> None:
     right = group_snapshot._plan_record
     patch.setattr(
-        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), spoke=())
+        group_snapshot,
+        "_plan_record",
+        lambda self, plan: msgspec.structs.replace(right(self, plan), explicit_attempts=()),
     )
 
 
@@ -162,7 +164,7 @@ def a_commit_without_rows_says_nothing(patch: Patch) -> None:
 
 
 def every_attempt_is_taken_for_one_that_spoke(patch: Patch) -> None:
-    patch.setattr(AcquiredPlan, "spoke_before", property(lambda self: self.reclaims - 1 if self.reclaims else None))
+    patch.setattr(AcquiredPlan, "explicit_before", property(lambda self: self.reclaims - 1 if self.reclaims else None))
 
 
 def a_commit_without_rows_is_everybodys(patch: Patch) -> None:
@@ -210,15 +212,15 @@ def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
 
 
 def what_an_earlier_attempt_said_of_its_target_holds(patch: Patch) -> None:
-    right = share_group._REPLAY[PlanTakenUp]
+    right = share_group._REPLAY[PlanStarted]
 
-    def taken_up(self: ShareGroup, record: PlanTakenUp) -> None:
+    def taken_up(self: ShareGroup, record: PlanStarted) -> None:
         plan = self.members[record.member_id].newest
         before = plan.replaces if plan is not None else None
         right(self, record)
         self.members[record.member_id].newest.replaces = before  # type: ignore[union-attr]
 
-    patch.setitem(share_group._REPLAY, PlanTakenUp, taken_up)
+    patch.setitem(share_group._REPLAY, PlanStarted, taken_up)
 
 
 def sinks_of_one_attempt_are_taken_for_attempts(patch: Patch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coordinator.client.session import MemberSession
-from coordinator.protocol.messages import LatestOffsets, NextPlan, OffsetsReply, UsePlan
-from coordinator.service.brokers.subscription import TopicPartitionId
+from coordinator.protocol.messages import LatestOffsets, NextPlan, OffsetsReply, StartPlan
+from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transactions import Facts
 from share_source import reader
@@ -35,7 +35,7 @@ def played(group: GroupDriver, script: Any) -> Any:
 def facts(group: GroupDriver) -> Facts:
     """What the broker would say of the driver's topic."""
     return Facts(
-        partitions=[TopicPartitionId("orders", TOPIC_ID, p) for p in group.ends],
+        partitions=[TopicIdPartition("orders", TOPIC_ID, p) for p in group.ends],
         log_starts={("orders", p): start for p, start in group.log_starts.items()},
         ends={("orders", p): end for p, end in group.ends.items()},
     )
@@ -59,9 +59,9 @@ class DriverClient:
         self.asked.append(request)
         if isinstance(request, NextPlan):
             return played(self.group, transactions.next_plan(request, facts(self.group)))
-        if isinstance(request, UsePlan):
+        if isinstance(request, StartPlan):
             nothing: frozenset[str] = frozenset()
-            take_up = transactions.use_plan(request, facts(self.group), gone=nothing, unsubscribed=nothing)
+            take_up = transactions.start_plan(request, facts(self.group), gone=nothing, unsubscribed=nothing)
             return played(self.group, take_up)
         if isinstance(request, LatestOffsets):
             return OffsetsReply(ends={"orders": {str(p): end for p, end in self.group.ends.items()}})

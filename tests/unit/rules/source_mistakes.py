@@ -11,17 +11,17 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from coordinator.client.session import MemberSession
 from coordinator.core import decide, group_snapshot, share_group
-from coordinator.core.commands import TakeUpPlan, acknowledge, acquire_plan, membership, reclaim_plan
+from coordinator.core.commands import StartOrReclaimPlan, acknowledge, acquire_plan, membership, reclaim_plan
 from coordinator.core.commands.reclaim_plan import Reclaim
 from coordinator.core.members import Member
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import MemberJoined, PartitionInitialized, PlanAcquired, PlanTakenUp
+from coordinator.core.records import MemberJoined, PartitionInitialized, PlanAcquired, PlanStarted
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup
-from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
+from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.on_demand import Coordinator
 from coordinator.service.runtime import transactions
 from share_source import reader
@@ -56,7 +56,7 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
 def leave_numbers_out_of_snapshots(patch: Patch) -> None:
     def progress(self: ShareGroup, record: Any) -> None:
         if record.member_id is not None:
-            self.members[record.member_id].completed = record.number
+            self.members[record.member_id].completed = record.plan_id
 
     patch.setitem(share_group._REPLAY, share_group.ProgressKept, progress)
 
@@ -67,7 +67,7 @@ def forget_newest_plans_without_runs(patch: Patch) -> None:
     def drop(self: ShareGroup, partition: SharePartition) -> None:
         right(self, partition)
         for member in self.members.values():
-            if member.newest is not None and member.newest.number < min(self.plans, default=0):
+            if member.newest is not None and member.newest.plan_id < min(self.plans, default=0):
                 member.newest = None
 
     patch.setattr(ShareGroup, "_drop_plans_nobody_carries", drop)
@@ -79,19 +79,23 @@ def take_any_plan_up(patch: Patch) -> None:
 
 def refuse_a_plan_that_was_given_up_for_ever(patch: Patch) -> None:
     """Spark has logged it, and asks for it at each start."""
-    patch.setattr(Member, "gave_up", lambda self, number: False)
+    patch.setattr(Member, "superseded_plans", lambda self, number: False)
 
 
 def take_a_given_up_plan_up_in_spite_of_the_newest(patch: Patch) -> None:
     """The newest one is used: it is in Spark's log, and this one can't be."""
-    patch.setattr(Member, "gave_up", lambda self, number: self.pending is not None and number in self.pending.gave_up)
+    patch.setattr(
+        Member,
+        "superseded_plans",
+        lambda self, number: self.pending is not None and number in self.pending.superseded_plans,
+    )
 
 
 def keep_what_took_the_place_of_a_given_up_plan(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._leave_out
 
     def leave_out(self: Reclaim, key: Any, segment: Segment, run: Run, reason: str) -> None:
-        if self.plan.gave_up:
+        if self.plan.superseded_plans:
             run = segment.run
         right(self, key, segment, run, reason)
 
@@ -102,7 +106,9 @@ def forget_what_was_given_up(patch: Patch) -> None:
     """With the coordinator: a snapshot does not say it."""
     right = group_snapshot._plan_record
     patch.setattr(
-        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), gave_up=())
+        group_snapshot,
+        "_plan_record",
+        lambda self, plan: msgspec.structs.replace(right(self, plan), superseded_plans=()),
     )
 
 
@@ -121,7 +127,7 @@ def no_time_to_come_back_after_a_load(patch: Patch) -> None:
 
 def keep_the_number_on_release(patch: Patch) -> None:
     right = acknowledge.released
-    patch.setattr(acknowledge, "released", lambda run, c: right(run, c)._replace(acquisition=run.acquisition))
+    patch.setattr(acknowledge, "released", lambda run, c: right(run, c)._replace(plan_id=run.plan_id))
 
 
 def keep_the_number_on_a_cut(patch: Patch) -> None:
@@ -132,8 +138,8 @@ def keep_the_number_on_a_cut(patch: Patch) -> None:
 
 
 def keep_the_number_on_setting_aside(patch: Patch) -> None:
-    right = reclaim_plan.set_aside
-    patch.setattr(reclaim_plan, "set_aside", lambda run, *rest: right(run, *rest)._replace(acquisition=run.acquisition))
+    right = reclaim_plan.quarantined
+    patch.setattr(reclaim_plan, "quarantined", lambda run, *rest: right(run, *rest)._replace(plan_id=run.plan_id))
 
 
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
@@ -144,7 +150,7 @@ def a_lock_duration_for_queries_too(patch: Patch) -> None:
 
     def plan_acquired(self: ShareGroup, record: PlanAcquired) -> None:
         planned(self, record)
-        self.plans[record.number].query = False
+        self.plans[record.plan_id].query = False
 
     patch.setattr(acquire_plan, "acquired", locked)
     patch.setitem(share_group._REPLAY, PlanAcquired, plan_acquired)
@@ -152,8 +158,8 @@ def a_lock_duration_for_queries_too(patch: Patch) -> None:
 
 def renew_a_query_up_to_the_cap(patch: Patch) -> None:
     def renewed(group: ShareGroup, run: Run, config: Any, now_ms: int) -> Run:
-        assert run.acquisition is not None
-        plan = group.plans[run.acquisition]
+        assert run.plan_id is not None
+        plan = group.plans[run.plan_id]
         plan.query = False
         cap_ms = plan.acquired_ms + config.share_max_lock_extension_ms
         return run._replace(deadline_ms=min(now_ms + config.share_record_lock_duration_ms, cap_ms))
@@ -174,7 +180,7 @@ def return_an_unused_plan_unchanged_to_anybody(patch: Patch) -> None:
 
 
 def reclaim_at_each_call(patch: Patch) -> None:
-    right = decide._DECIDERS[TakeUpPlan]
+    right = decide._DECIDERS[StartOrReclaimPlan]
 
     def take_up(group: ShareGroup, command: Any, now_ms: int) -> Any:
         plan = group.members[command.member_id].newest
@@ -182,12 +188,12 @@ def reclaim_at_each_call(patch: Patch) -> None:
             plan.member_epoch -= 1
         return right(group, command, now_ms)
 
-    patch.setitem(decide._DECIDERS, TakeUpPlan, take_up)
+    patch.setitem(decide._DECIDERS, StartOrReclaimPlan, take_up)
 
 
 def ask_for_a_plan_at_each_call(patch: Patch) -> None:
     def partitions(self: ShareGroupStreamReader, start: Any, end: Any) -> Any:
-        return self._take_up(reader.PlanOffset.parse(end, self._options.group_id))
+        return self._start_plan(reader.PlanOffset.parse(end, self._options.group_id))
 
     patch.setattr(ShareGroupStreamReader, "partitions", partitions)
 
@@ -207,24 +213,24 @@ def tell_losses_without_archiving(patch: Patch) -> None:
 
 
 def a_plan_that_fails_for_a_loss_is_used(patch: Patch) -> None:
-    right = ShareGroup._plan_taken_up
+    right = ShareGroup._plan_started
 
-    def taken_up(self: ShareGroup, record: PlanTakenUp) -> None:
+    def taken_up(self: ShareGroup, record: PlanStarted) -> None:
         right(self, record)
         newest = self.members[record.member_id].newest
         assert newest is not None
-        newest.used = True
+        newest.started = True
 
-    patch.setitem(share_group._REPLAY, PlanTakenUp, taken_up)
+    patch.setitem(share_group._REPLAY, PlanStarted, taken_up)
 
 
 def never_fail_for_a_loss(patch: Patch) -> None:
     def take_up(self: ShareGroupStreamReader, offset: Any) -> Any:
         session = self._joined_as(offset.member_id)
-        reply = session.call(reader.UsePlan, number=offset.number, fail_on_data_loss=True)
+        reply = session.call(reader.StartPlan, plan_id=offset.plan_id, fail_on_data_loss=True)
         return [reader.TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
 
-    patch.setattr(ShareGroupStreamReader, "_take_up", take_up)
+    patch.setattr(ShareGroupStreamReader, "_start_plan", take_up)
 
 
 def available_now_has_no_end(patch: Patch) -> None:
@@ -250,13 +256,13 @@ def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
 
 
 def backoff_is_over_at_once(patch: Patch) -> None:
-    right = acquire_plan.Acquisition._take_set_aside
+    right = acquire_plan.Acquisition._take_quarantined
 
     def take(self: acquire_plan.Acquisition, bounds: Any, *, on_trial: bool) -> bool:
         self.now_ms += 60_000
         return right(self, bounds, on_trial=on_trial)
 
-    patch.setattr(acquire_plan.Acquisition, "_take_set_aside", take)
+    patch.setattr(acquire_plan.Acquisition, "_take_quarantined", take)
 
 
 def take_trigger_once(patch: Patch) -> None:
@@ -302,11 +308,11 @@ def leave_while_something_is_delayed(patch: Patch) -> None:
 
 
 def leave_while_a_dead_letter_waits(patch: Patch) -> None:
-    patch.setattr(DeadLetterOffice, "may_rest", lambda self: True)
+    patch.setattr(DeadLetterDispatcher, "may_rest", lambda self: True)
 
 
 def wait_for_letters_that_nobody_can_write(patch: Patch) -> None:
-    patch.setattr(DeadLetterOffice, "may_rest", lambda self: not self._places)
+    patch.setattr(DeadLetterDispatcher, "may_rest", lambda self: not self._slots)
 
 
 def leave_when_nobody_asks(patch: Patch) -> None:

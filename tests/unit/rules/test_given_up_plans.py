@@ -14,14 +14,14 @@ def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:
     """m1 completed i.1; its driver was given i.2 and stopped. Its successors were given others, and used none."""
     group = GroupDriver(records=100)
     group.join()
-    first = group.acquire(limit=60).plan.number
+    first = group.acquire(limit=60).plan.plan_id
     group.use(first)
-    logged = group.next(first).plan.number
+    logged = group.next(first).plan.plan_id
     newest = logged
     for _ in range(plans):
         take_records_away(group)
         group.join()
-        newest = group.acquire(first, limit=30).plan.number
+        newest = group.acquire(first, limit=30).plan.plan_id
     assert (first, logged) == ("i.1", "i.2") and group.group.members["m1"].newest is not None
     return group, logged, newest
 
@@ -39,11 +39,11 @@ def test_it_is_taken_up_empty_and_what_took_its_place_goes_back() -> None:
     assert newest == "i.4" and group.dump() == ["[60..99] ACQUIRED 3 0 4"], "at most what was asked for, in whole runs"
     group.join()
     taken = group.use(logged)
-    assert (taken.plan.number, taken.plan.partitions, taken.data_loss) == (logged, (), ())
+    assert (taken.plan.plan_id, taken.plan.partitions, taken.data_loss) == (logged, (), ())
     assert group.dump() == ["[60..99] AVAILABLE 3 0 -"], "its count unchanged, no failure"
     assert not {2, 4} & set(group.group.plans), "nobody carries either"
     assert ranges(group.next(logged, limit=None)) == [(60, 99, 4)]
-    assert group.group.last_number == 5, "numbers never fall"
+    assert group.group.last_plan_id == 5, "numbers never fall"
 
 
 def test_asked_again_it_changes_nothing() -> None:
@@ -83,7 +83,7 @@ def test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins() -> No
     group.use(logged)
     with pytest.raises(StalePlan):
         group.use(newest)
-    following = group.next(logged).plan.number
+    following = group.next(logged).plan.plan_id
     for refused in (logged, newest):
         with pytest.raises(StalePlan):
             group.use(refused)
@@ -150,7 +150,7 @@ def test_it_is_used_unless_its_query_fails_for_a_loss() -> None:
         group.log_starts[0] = 70 if loss else 0  # nobody but who takes it up has noticed
         assert bool(group.use(logged, fail_on_data_loss=fail).data_loss) == loss
         newest = group.group.members["m1"].newest
-        assert newest is not None and newest.used == used
+        assert newest is not None and newest.started == used
 
 
 def test_a_completed_plan_gave_up_nothing_any_more() -> None:
@@ -164,6 +164,6 @@ def test_a_topic_that_is_gone_is_the_logs_loss() -> None:
     group, logged, _ = successor_with_another_plan()
     member = group.group.members["m1"]
     assert group.group.plan_topic_ids(member, logged) == {("T", 0)}, "what the service has to ask the broker for"
-    told = group.use(logged, gone_topic_ids=frozenset({"T"}))
+    told = group.use(logged, deleted_topic_ids=frozenset({"T"}))
     assert [(o.first, o.last) for o in told.data_loss] == [(60, 99)]
     assert group.partition().archived_total == 40

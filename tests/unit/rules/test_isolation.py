@@ -93,12 +93,12 @@ def on_trial(group: GroupDriver, plan: str) -> str:
     """Other records complete, and the one set aside goes on trial."""
     other = group.next(plan)
     assert ranges(other) == [(1, 9, 1)]
-    group.use(other.plan.number)
-    trial = group.next(other.plan.number)
+    group.use(other.plan.plan_id)
+    trial = group.next(other.plan.plan_id)
     assert trial.plan.trial
     assert [r[:2] for r in ranges(trial)] == [(0, 0)]
-    group.use(trial.plan.number)
-    return trial.plan.number
+    group.use(trial.plan.plan_id)
+    return trial.plan.plan_id
 
 
 def test_a_failure_at_the_limit_sets_aside() -> None:
@@ -111,8 +111,8 @@ def test_no_trial_without_evidence() -> None:
     for _ in range(12):
         taken = group.next(plan)
         assert not taken.plan.trial
-        assert taken.plan.number, "nothing else is there: alone"
-        plan = taken.plan.number
+        assert taken.plan.plan_id, "nothing else is there: alone"
+        plan = taken.plan.plan_id
         group.use(plan)
         group.restart(plan)
         group.pass_time(31_000)
@@ -143,10 +143,10 @@ def test_a_second_trial_lost_is_a_failed_one() -> None:
     group.join("m2")
     group.ends[0] = 12
     other = group.acquire(member="m2")
-    group.use(other.plan.number, "m2")
-    second = group.next(other.plan.number, "m2")
+    group.use(other.plan.plan_id, "m2")
+    second = group.next(other.plan.plan_id, "m2")
     assert second.plan.trial
-    group.use(second.plan.number, "m2")
+    group.use(second.plan.plan_id, "m2")
     group.pass_time(SESSION_MS + 1)
     assert group.partition().archived_total == 1
 
@@ -155,7 +155,7 @@ def test_setting_aside_makes_all_evidence_old() -> None:
     group, plan = used_plan(2, **{"share.acquire.mode": "record_limit"})
     group.ends[0] = 3
     group.join("m2")
-    late = group.acquire(member="m2").plan.number
+    late = group.acquire(member="m2").plan.plan_id
     group.use(late, "m2")
     for _ in range(5):
         group.restart(plan)
@@ -168,13 +168,13 @@ def test_what_failed_among_others_fails_alone_before_its_trial() -> None:
     group.restart(plan)
     assert ranges(group.restart(plan)) == []
     first = group.next(plan)
-    group.use(first.plan.number)
-    second = group.next(first.plan.number)
+    group.use(first.plan.plan_id)
+    second = group.next(first.plan.plan_id)
     assert group.group.members["m1"].evidence
     assert ranges(second) == [(1, 1, 3)]
     assert not second.plan.trial
-    group.use(second.plan.number)
-    group.restart(second.plan.number)
+    group.use(second.plan.plan_id)
+    group.restart(second.plan.plan_id)
     assert group.partition().archived_total == 0
     assert not group.group.members["m1"].evidence, "an outage may have begun"
 
@@ -208,7 +208,7 @@ def test_failures_give_nothing_up_that_a_query_releases() -> None:
     for release in range(1, 6):
         assert group.partition().archived_total == 0, f"before release {release}"
         group.stage(said(0, 0, RELEASE, run_at(group, 0).delivery_count))
-        following = group.next(plan).plan.number
+        following = group.next(plan).plan.plan_id
         if following:
             group.use(following)
             plan = following
@@ -225,7 +225,7 @@ def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() ->
             plan = on_trial(group, plan)
         else:
             group.pass_time(31_000)
-            plan = group.next(plan).plan.number
+            plan = group.next(plan).plan.plan_id
             group.use(plan)
         count = run_at(group, 0).delivery_count
         group.stage(said(0, 0, RELEASE, count, delay_ms=120_000))
@@ -235,8 +235,8 @@ def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() ->
             group.join()
             following = group.next(plan)
             assert (0, 0, count + 1) not in ranges(following), f"{waited_ms} ms are not the delay"
-            if following.plan.number:
-                plan = following.plan.number
+            if following.plan.plan_id:
+                plan = following.plan.plan_id
                 group.use(plan)
         group.complete(plan)
         group.ends[0] = 12
@@ -244,9 +244,9 @@ def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() ->
         group.join()
         alone = group.acquire(plan)
         assert (ranges(alone), alone.plan.trial) == ([(0, 0, count + 1)], False)
-        group.use(alone.plan.number)
-        group.restart(alone.plan.number)
-        assert run_at(group, 0).set_aside_ms == group.now_ms
+        group.use(alone.plan.plan_id)
+        group.restart(alone.plan.plan_id)
+        assert run_at(group, 0).quarantined_ms == group.now_ms
         assert group.partition().archived_total == 0
 
 

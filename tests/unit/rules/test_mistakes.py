@@ -10,7 +10,7 @@ import pytest
 from coordinator.core import decide, redelivery, runs, share_group
 from coordinator.core.commands import (
     Decision,
-    GiveTime,
+    ExtendDeadlines,
     acknowledge,
     acquire_plan,
     acquire_records,
@@ -19,7 +19,7 @@ from coordinator.core.commands import (
     reclaim_plan,
 )
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import EvidenceCleared, PlanAcquired, PlanCompleted, PlanTakenUp
+from coordinator.core.records import EvidenceCleared, PlanAcquired, PlanCompleted, PlanStarted
 from coordinator.core.redelivery import failed_alone
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
@@ -44,7 +44,7 @@ def match_by_count_instead_of_number(patch: Patch) -> None:
 
 def clear_the_number_at_expiry(patch: Patch) -> None:
     right = membership.query_lost_lock
-    patch.setattr(membership, "query_lost_lock", lambda *a: right(*a)._replace(acquisition=None))
+    patch.setattr(membership, "query_lost_lock", lambda *a: right(*a)._replace(plan_id=None))
 
 
 def forget_that_the_cut_comes_first(patch: Patch) -> None:
@@ -74,7 +74,7 @@ def count_a_failure_for_plans_never_used(patch: Patch) -> None:
 
     def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
         run = segment.run
-        extra = 0 if self.plan.used else 1
+        extra = 0 if self.plan.started else 1
         right(self, key, segment._replace(run=run._replace(failures=run.failures + extra)))
 
     patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
@@ -92,7 +92,7 @@ def count_a_delivery_twice(patch: Patch) -> None:
 
 
 def archive_at_the_limit(patch: Patch) -> None:
-    patch.setattr(reclaim_plan, "set_aside", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
+    patch.setattr(reclaim_plan, "quarantined", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
 
 
 def compare_the_delivery_count(patch: Patch) -> None:
@@ -123,7 +123,7 @@ def acquire_without_appending(patch: Patch) -> None:
 
 
 def use_without_appending(patch: Patch) -> None:
-    patch.setattr(PlanTakenUp, "durable", False)
+    patch.setattr(PlanStarted, "durable", False)
 
 
 def forget_that_failures_make_evidence_old(patch: Patch) -> None:
@@ -156,7 +156,7 @@ def a_trial_uses_up_nothing(patch: Patch) -> None:
 
 def never_judge_a_trial(patch: Patch) -> None:
     def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
-        self._set_aside(key, segment, failed_alone(segment.run, self.group.config, self.now_ms))
+        self._quarantined(key, segment, failed_alone(segment.run, self.group.config, self.now_ms))
 
     patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
 
@@ -165,14 +165,14 @@ def never_judge_a_lost_trial(patch: Patch) -> None:
     right = redelivery.query_lost_lock
 
     def lost(run: Run, *rest: Any) -> Run:
-        return right(run._replace(lost_trials=0), *rest)
+        return right(run._replace(trials_lost=0), *rest)
 
     patch.setattr(membership, "query_lost_lock", lost)
 
 
 def trial_before_failing_alone(patch: Patch) -> None:
-    right = redelivery.set_aside
-    patch.setattr(reclaim_plan, "set_aside", lambda *a: right(*a)._replace(set_aside_ms=1))
+    right = redelivery.quarantined
+    patch.setattr(reclaim_plan, "quarantined", lambda *a: right(*a)._replace(quarantined_ms=1))
 
 
 def consumers_never_reach_the_limit(patch: Patch) -> None:
@@ -192,7 +192,7 @@ def what_was_set_aside_stays_so_when_it_is_released(patch: Patch) -> None:
 
     def released(run: Run, *rest: Any) -> Run:
         after = right(run, *rest)
-        return after._replace(set_aside_ms=run.set_aside_ms) if after.state == RecordState.AVAILABLE else after
+        return after._replace(quarantined_ms=run.quarantined_ms) if after.state == RecordState.AVAILABLE else after
 
     patch.setattr(complete_plan, "query_released", released)
 
@@ -211,18 +211,18 @@ def tell_every_loss_again(patch: Patch) -> None:
 
 
 def count_time_in_which_nobody_was_heard(patch: Patch) -> None:
-    patch.setitem(decide._DECIDERS, GiveTime, lambda group, command, now_ms: Decision((), Done()))
+    patch.setitem(decide._DECIDERS, ExtendDeadlines, lambda group, command, now_ms: Decision((), Done()))
 
 
 def give_a_full_session_each_time_nobody_was_heard(patch: Patch) -> None:
     """A full session's time after each time in which nobody was heard."""
-    right = membership.give_time
+    right = membership.extend_deadlines
 
-    def give_time(group: ShareGroup, command: GiveTime, now_ms: int) -> Decision:
-        group.time_given_until_ms = 0
+    def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision:
+        group.deadlines_extended_until_ms = 0
         return right(group, command, now_ms)
 
-    patch.setitem(decide._DECIDERS, GiveTime, give_time)
+    patch.setitem(decide._DECIDERS, ExtendDeadlines, extend_deadlines)
 
 
 def rest_while_members_are_there(patch: Patch) -> None:

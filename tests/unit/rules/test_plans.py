@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import Expire, GiveTime
+from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanAcquired, PlanTakenUp, decode_record, encode_record
+from coordinator.core.records import PlanAcquired, PlanStarted, decode_record, encode_record
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
@@ -17,7 +17,7 @@ def used_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
     """m1 holds all records in a plan whose delivery has begun."""
     group = GroupDriver(records=records, **configs)
     group.join()
-    plan = group.next().plan.number
+    plan = group.next().plan.plan_id
     group.use(plan)
     return group, plan
 
@@ -25,8 +25,8 @@ def used_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
 def test_every_acquisition_is_durable() -> None:
     group, plan = used_plan()
     appended = [decode_record(data) for data in group.log]
-    assert any(isinstance(r, PlanAcquired) and r.number == 1 for r in appended)
-    assert any(isinstance(r, PlanTakenUp) and r.used for r in appended), "used, before anyone reads"
+    assert any(isinstance(r, PlanAcquired) and r.plan_id == 1 for r in appended)
+    assert any(isinstance(r, PlanStarted) and r.started for r in appended), "used, before anyone reads"
     group.crash()
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
     assert ranges(group.restart(plan)) == [(0, 99, 2)], "no count twice"
@@ -55,13 +55,13 @@ def test_state_and_count_alone_never_match() -> None:
     group.join("m2")
     other = group.acquire(member="m2", limit=50)
     assert offsets(other) == 100
-    group.use(other.plan.number, "m2")
+    group.use(other.plan.plan_id, "m2")
     group.pass_time(SESSION_MS + 1)
     group.join()
     group.complete(plan)
     assert group.partition().start_offset == 0, "m1 may accept nothing of it"
     group.join("m2")
-    group.complete(other.plan.number, "m2")
+    group.complete(other.plan.plan_id, "m2")
     assert group.partition().start_offset == 100
 
 
@@ -90,7 +90,7 @@ def test_a_later_process_reclaims() -> None:
     assert group.next() == first, "the same process gets it unchanged"
     group.join()
     again = group.next()
-    assert again.plan.number == first.plan.number
+    assert again.plan.plan_id == first.plan.plan_id
     assert ranges(again) == [(0, 99, 2)]
 
 
@@ -98,14 +98,14 @@ def test_a_plan_not_yet_used_is_its_process_s_answer_also_when_nothing_of_it_is_
     group = GroupDriver(records=200)
     group.join("m2")
     group.join()
-    plan = group.next(limit=100).plan.number
+    plan = group.next(limit=100).plan.plan_id
     group.pass_time(SESSION_MS - 1)
     group.join("m2", process="m2-process-1")
     group.pass_time(2)
     assert ranges(group.next(member="m2", limit=100)) == [(0, 99, 2)], "the lock was lost"
     group.join(process="m1-process-1")
     late = group.acquire(limit=100)
-    assert (late.plan.number, late.plan.partitions) == (plan, ()), "Spark may have logged it"
+    assert (late.plan.plan_id, late.plan.partitions) == (plan, ()), "Spark may have logged it"
     assert group.use(plan).plan.partitions == ()
 
 
@@ -189,7 +189,8 @@ def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
 
 
 def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
-    """The coordinator's process was stopped for longer than a session; members spoke meanwhile, and wait."""
+    """The coordinator's process was stopped for longer than a session; members sent requests meanwhile, and
+    wait."""
     group, _ = used_plan()
     group.join("c1", query=False)
     group.ends[0] = 110
@@ -198,7 +199,7 @@ def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
     held = group.dump()
     group.pass_time(5_000)
     group.now_ms += 10 * SESSION_MS
-    group.run(GiveTime(unheard_ms=10 * SESSION_MS))
+    group.run(ExtendDeadlines(stalled_ms=10 * SESSION_MS))
     group.run(Expire())
     assert group.dump() == held
     group.pass_time(SESSION_MS)
@@ -213,7 +214,7 @@ def test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_agai
     for _ in range(2 * SESSION_MS // 10_000 + 1):
         group.pass_time(10_000)
         group.now_ms += 10_000
-        group.run(GiveTime(unheard_ms=10_000))
+        group.run(ExtendDeadlines(stalled_ms=10_000))
         group.run(Expire())
     assert group.partition().acquired_count == 0
 
@@ -255,11 +256,11 @@ def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan()
     group.move_log_start(200)
     group.crash()
     group.complete(plan)
-    following = group.acquire(plan).plan.number
+    following = group.acquire(plan).plan.plan_id
     told = group.use(following, fail_on_data_loss=True)
     assert [(o.first, o.last) for o in told.data_loss] == [(100, 199)]
     assert told.left_out == ()
-    assert group.group.untold == (), "no other query is told again"
+    assert group.group.unreported_losses == (), "no other query is told again"
     after = group.restart(following, fail_on_data_loss=True)
     assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
 
@@ -270,7 +271,7 @@ def test_a_loss_that_was_found_when_a_plan_was_reclaimed_is_told_by_whoever_read
     group.acquire()
     group.move_log_start(5)
     group.join()
-    plan = group.acquire().plan.number  # reclaimed, and its process dies before it reads
+    plan = group.acquire().plan.plan_id  # reclaimed, and its process dies before it reads
     group.join()
     assert [(o.first, o.last) for o in group.use(plan).data_loss] == [(0, 4)]
     assert group.restart(plan).data_loss == ()
@@ -280,7 +281,7 @@ def test_a_group_without_queries_passes_over_what_the_log_lost() -> None:
     group = GroupDriver(records=300)
     group.join("c1", query=False)
     group.move_log_start(100)
-    assert group.group.untold == () and group.partition().start_offset == 100
+    assert group.group.unreported_losses == () and group.partition().start_offset == 100
 
 
 def test_on_demand_may_rest() -> None:
@@ -341,7 +342,7 @@ def test_a_snapshot_appends_live_plans_and_numbers_again() -> None:
     """Loaded from snapshots alone, its holder goes on, and no number is given twice."""
     group, plan = used_plan()
     group.ends[0] = 200
-    second = group.next(plan).plan.number
+    second = group.next(plan).plan.plan_id
     group.use(second)
     from_snapshot(group)
     assert ranges(group.use(second)) == [(100, 199, 1)]
@@ -350,7 +351,7 @@ def test_a_snapshot_appends_live_plans_and_numbers_again() -> None:
     group.join()
     group.complete(second)
     group.ends[0] = 300
-    assert group.next(second).plan.number == "i.3"
+    assert group.next(second).plan.plan_id == "i.3"
 
 
 def from_snapshot(group: GroupDriver) -> None:

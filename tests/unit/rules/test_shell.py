@@ -13,8 +13,8 @@ from coordinator.core.records import PartitionInitialized, PlanAcquired, RunsCha
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import JoinGroup, NextPlan
 from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import TopicPartitionId
-from coordinator.service.dead_letters.dispatcher import DeadLetterOffice
+from coordinator.service.brokers.subscription import TopicIdPartition
+from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.on_demand import Coordinator
 from coordinator.service.runtime import transactions
 from tests.support.fake_cluster import FakeCluster
@@ -29,7 +29,7 @@ def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_ac
     """Latest was 100; the process dies before anything is acquired; 20 records more, and they are not skipped."""
     group = GroupDriver(partitions=0)
     request = JoinGroup(group_id="billing", member_id="m1", process_id="p")
-    where = TopicPartitionId("orders", TOPIC_ID, 0)
+    where = TopicIdPartition("orders", TOPIC_ID, 0)
     joined = played(group, transactions.join(request, topic_ids=True, starts={where: Start(100, 100)}))
     group.crash()
     group.ends, group.log_starts = {0: 120}, {0: 7}
@@ -65,15 +65,15 @@ class Looks:
         return self.left < 0
 
 
-def office_of(group: GroupDriver) -> DeadLetterOffice:
-    """The dead letter office, told of the group; nobody works in it."""
+def office_of(group: GroupDriver) -> DeadLetterDispatcher:
+    """The dead letter dispatcher, told of the group; nobody works in it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda self: None)
-        office = DeadLetterOffice(FakeCluster(), {})
-        engine: Any = SimpleNamespace(has_letters=lambda group_id: group.partition().archiving_count > 0)
-        office.open(engine)
-        office.tell(["billing"])
-        return office
+        dispatcher = DeadLetterDispatcher(FakeCluster(), {})
+        event_loop: Any = SimpleNamespace(has_letters=lambda group_id: group.partition().archiving_count > 0)
+        dispatcher.open(event_loop)
+        dispatcher.tell(["billing"])
+        return dispatcher
 
 
 def why_it_left(group: GroupDriver, *, away_s: float = 0.0) -> str:
@@ -84,8 +84,8 @@ def why_it_left(group: GroupDriver, *, away_s: float = 0.0) -> str:
         share_coordinator_idle_timeout_ms=1_000, share_broker_outage_timeout_ms=300_000
     )
     coordinator.cluster = SimpleNamespace(away_s=away_s)
-    coordinator.engine = SimpleNamespace(may_rest=lambda: group.group.may_rest(group.now_ms))
-    coordinator.office = office_of(group)
+    coordinator.event_loop = SimpleNamespace(may_rest=lambda: group.group.may_rest(group.now_ms))
+    coordinator.dispatcher = office_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)
     return str(coordinator.wait_until_idle(Looks(group, 50)))
 
@@ -125,10 +125,10 @@ def test_on_demand_leaves_when_the_letters_that_wait_need_a_person() -> None:
     group, plan = batch(1, **DLQ)
     group.stage(said(0, 0, REJECT))
     group.complete(plan)
-    office = office_of(group)
-    assert not office.may_rest()
-    office._places["billing"].is_blocked = True
-    assert office.may_rest()
+    dispatcher = office_of(group)
+    assert not dispatcher.may_rest()
+    dispatcher._slots["billing"].is_blocked = True
+    assert dispatcher.may_rest()
 
 
 def test_on_demand_does_not_leave_while_something_is_delayed() -> None:
@@ -142,7 +142,7 @@ def test_on_demand_does_not_leave_while_something_is_delayed() -> None:
 
 def test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off() -> None:
     group, plan = single()
-    group.use(group.next(plan).plan.number)
+    group.use(group.next(plan).plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     assert why_it_left(group) == "told to"
     group.pass_time(31_000)

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.core.commands import AlterConfigs, Gap, InitializePartitions, PartitionStart, TopicPartitions
 from coordinator.core.records import encode_records
-from coordinator.protocol.errors import BatchTakenUp, NothingDecided, SinkOutdated
+from coordinator.protocol.errors import BatchReclaimed, NothingDecided, SinkOutdated
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import Disposition
 from coordinator.service.runtime import transactions
@@ -138,7 +138,7 @@ def test_nothing_said_is_said_for_the_sinks_own_query() -> None:
     group, plan = batch(1, **EXPLICIT)
     group.join("m2")
     group.ends[0] = 2
-    other = group.acquire(member="m2").plan.number
+    other = group.acquire(member="m2").plan.plan_id
     group.use(other, "m2")
     group.stage(said(1, 1, RELEASE), query_id="of m2")
     group.stage(said(0, 0, RELEASE), query_id="of m1")
@@ -146,7 +146,7 @@ def test_nothing_said_is_said_for_the_sinks_own_query() -> None:
         group.restart(number, member)
     from_snapshot(group)
     group.stage(query_id="of m2")
-    assert [group.group.members[name].newest.spoke for name in ("m1", "m2")] == [(0,), (0, 1)]
+    assert [group.group.members[name].newest.explicit_attempts for name in ("m1", "m2")] == [(0,), (0, 1)]
 
 
 def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() -> None:
@@ -214,7 +214,7 @@ def test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count() -> N
     group, plan = batch(3, **DLQ, **{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
-    taken = group.next(member="m2", limit=1).plan.number
+    taken = group.next(member="m2", limit=1).plan.plan_id
     group.use(taken, member="m2")
     group.join()
     staged = group.stage(said(0, 2, REJECT, 1))
@@ -230,7 +230,7 @@ def test_a_driver_whose_batch_was_taken_up_since_is_refused() -> None:
     for count in (1, 2):
         group.restart(plan)
         for older in range(1, count + 1):
-            with pytest.raises(BatchTakenUp, match=rf"orders-0@0 \({older}\)"):
+            with pytest.raises(BatchReclaimed, match=rf"orders-0@0 \({older}\)"):
                 group.stage(said(0, 0, REJECT, older), said(1, 1, RELEASE, older), said(2, 2, ACCEPT, older))
         group.log = encode_records(group.group.snapshot())
         group.crash()
@@ -303,7 +303,7 @@ def test_the_mode_is_the_one_that_the_attempt_began_with() -> None:
 def test_a_querys_own_mode_holds_for_it_whatever_another_one_sets() -> None:
     group, plan = batch(2, **EXPLICIT)
     group.complete(plan)
-    plan = group.acquire(plan).plan.number
+    plan = group.acquire(plan).plan.plan_id
     group.run(AlterConfigs(configs=IMPLICIT))  # another query of the group begins
     group.use(plan, acknowledgement_mode="explicit")
     group.stage(said(0, 0, ACCEPT, 2))
@@ -359,7 +359,7 @@ def test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery() -> N
         group.join()
         again = group.acquire(plan)
         assert [r[:2] for r in ranges(again)] == [(0, 2)], "the same records"
-        plan = again.plan.number
+        plan = again.plan.plan_id
         group.use(plan)
 
 
@@ -371,14 +371,14 @@ def test_nothing_is_archived_before_its_dead_letter_is_known() -> None:
     group, plan = batch(3, **DLQ, **{"share.delivery.count.limit": "2"})
     group.ends[0] = 6
     group.stage(said(0, 0, REJECT), said(1, 1, RELEASE))
-    following = group.next(plan).plan.number  # 1, a second time, and 3 to 5
+    following = group.next(plan).plan.plan_id  # 1, a second time, and 3 to 5
     group.use(following)
     group.stage(said(1, 1, RELEASE, 2))
     group.complete(following)
     assert states(group)[:2] == ["[0..0] ARCHIVING 1", "[1..1] ARCHIVING 2"]
     assert [run_at(group, n).disposition for n in (0, 1)] == [Disposition.REJECTED, Disposition.DELIVERY_LIMIT]
     assert (group.partition().start_offset, group.partition().archived_total) == (0, 0)
-    assert group.acquire(following).plan.number == ""
+    assert group.acquire(following).plan.plan_id == ""
     group.crash()
     group.file(0, 0)
     group.file(1, 1, count=2)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch
-from coordinator.protocol.messages import JoinGroup, NextPlan, UsePlan
+from coordinator.protocol.messages import JoinGroup, NextPlan, StartPlan
 from share_source.errors import TriggerOnceRefused
 from tests.unit.group_driver import SESSION_MS, GroupDriver
 from tests.unit.rules.source_driver import DriverClient, reading
@@ -23,7 +23,7 @@ def test_partitions_is_asked_for_once_per_process_and_end() -> None:
         first = source.partitions(start, end)
         client.group.move_log_start(30)
         assert source.partitions(start, end) == first, "a self-union reads the same records twice"
-    assert len(client.of(UsePlan)) == 1
+    assert len(client.of(StartPlan)) == 1
     assert client.group.dump() == ["[0..59] ACQUIRED 1 0 1"]
 
 
@@ -49,7 +49,7 @@ def test_a_query_says_which_acknowledgement_mode_its_own_options_have(mode: str)
     with reading(client, **({"share.acknowledgement.mode": mode} if mode else {})) as source:
         start = source.initialOffset()
         source.partitions(start, source.latestOffset(start, LIMIT))
-    assert [request.acknowledgement_mode for request in client.of(UsePlan)] == [mode]
+    assert [request.acknowledgement_mode for request in client.of(StartPlan)] == [mode]
 
 
 def test_without_fail_on_data_loss_it_goes_on_at_once() -> None:
@@ -94,7 +94,7 @@ def test_available_now_does_not_wait_for_the_locks_of_others() -> None:
 
 def test_available_now_does_not_wait_for_backoff() -> None:
     group, plan = single()
-    group.use(group.next(plan).plan.number)
+    group.use(group.next(plan).plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     assert group.partition().waits(group.now_ms), "it failed alone just now"
     assert drained(DriverClient(group)) == 0

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError
 from coordinator.protocol.librdkafka import Complaints
 from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
-from coordinator.service.stores.store import StoreDoubtful, StoreRefused
+from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
 TRANSACTION_TIMEOUT_FACTOR = 2
@@ -80,7 +80,7 @@ class GroupWriter:
 
     def write(self, records: Sequence[KeyValue], *, end: int = 0) -> int:
         """All of them are durable, or none is; the offset of the first. ``end``: how far the partition reached before;
-        LogShrunk if it does not any more, and nothing is written then. StoreRefused, StoreDoubtful, Fenced."""
+        LogShrunk if it does not any more, and nothing is written then. StoreRefused, StoreOutcomeUnknown, Fenced."""
         deadline_s = time.monotonic() + self._timeout_s
         self._first_offset = NO_OFFSET
         try:
@@ -137,10 +137,10 @@ class GroupWriter:
                 if raised.args[0].code() in _FENCED:
                     raise Fenced(what) from None
                 self._unless_denied(error)  # nothing was written that somebody could commit
-                raise StoreDoubtful(f"{what}; its end: {raised.args[0].name()}") from None
+                raise StoreOutcomeUnknown(f"{what}; its end: {raised.args[0].name()}") from None
             self._unless_denied(error)
             raise StoreRefused(what) from None
-        raise StoreDoubtful(what) from None
+        raise StoreOutcomeUnknown(what) from None
 
     def _unless_denied(self, error: KafkaError) -> None:
         if is_denied(error):

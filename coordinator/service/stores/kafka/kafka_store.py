@@ -17,25 +17,25 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError, StateRecordUnreadable, StateTopicMissing, StateTransactionOpen
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.runtime.clock import now_s
+from coordinator.service.stores.kafka.group_placement import groups_of
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
-from coordinator.service.stores.kafka.log_reader import HeldUp, LogReader
+from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.ownership import Ownership
-from coordinator.service.stores.kafka.placing import groups_of
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import (
     NOTHING,
     Shown,
-    StoreDoubtful,
     StoredRecord,
     StoreFenced,
+    StoreOutcomeUnknown,
     StorePartlyFailed,
     StoreRefused,
 )
+from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.owner import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
-from coordinator.state_log.strays import Strays
 
 PROOF_S = 5.0
 """How old the last append may be for an answer from memory: shorter than Kafka takes to give a partition to another."""
@@ -204,7 +204,7 @@ class KafkaStore:
         failed = {group_id: error for group_id, done in begun.items() if (error := done.exception()) is not None}
         if failed:
             raise StorePartlyFailed(
-                {g: e if isinstance(e, Exception) else StoreDoubtful(repr(e)) for g, e in failed.items()}
+                {g: e if isinstance(e, Exception) else StoreOutcomeUnknown(repr(e)) for g, e in failed.items()}
             )
 
     def must_prove(self, group_id: str) -> bool:
@@ -235,7 +235,7 @@ class KafkaStore:
     def group_ids(self) -> list[str]:
         return groups_of(self._topic, self.partition)
 
-    def passed_over(self, strays: Strays) -> None:
+    def passed_over(self, strays: ForeignRecords) -> None:
         """Log once that the partition holds records that are no group's; from any thread."""
         if strays.last > self._strays_to:
             self._strays_to = strays.last
@@ -255,7 +255,7 @@ class KafkaStore:
         with LogReader(self._topic, self.partition, start=self._needed.get(log.group_id)) as reader:
             try:
                 yield from self._read_to(log, reader, reader.end())
-            except HeldUp as open_:
+            except ReadBlocked as open_:
                 self._open_at = open_.offset
                 raise self._transaction_open(log.group_id, open_.offset) from None
             self.passed_over(log.strays)
@@ -368,12 +368,12 @@ class KafkaStore:
             return offset
         except LogShrunk as shrunk:
             _log.error("the end of %s is lost: %s; loading what is left: group=%s", self.name, shrunk, group_id)
-            raise StoreDoubtful(str(shrunk)) from None
+            raise StoreOutcomeUnknown(str(shrunk)) from None
         except Fenced as fenced:
             owner = self._newest_owner(group_id, open_)
             _log.warning("fenced: group=%s by %s (%s)", group_id, owner, fenced)
             if owner is None:  # the broker ended a transaction that took too long
-                raise StoreDoubtful(str(fenced)) from None
+                raise StoreOutcomeUnknown(str(fenced)) from None
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None
 
     def _write(self, writer: GroupWriter, entries: Sequence[KeyValue]) -> None:

@@ -41,7 +41,7 @@ _PASSING = frozenset(
 _log = logging.getLogger(__name__)
 
 
-class HeldUp(Exception):
+class ReadBlocked(Exception):
     """A transaction is open from ``offset`` on, and for longer than any of ours."""
 
     def __init__(self, offset: int) -> None:
@@ -104,8 +104,8 @@ class LogReader:
         return self._topic.offset(self.partition, LATEST, read_committed=True)
 
     def read_to(self, end: int) -> Iterator[list[Any]]:
-        """Messages up to ``end`` (exclusive) in batches, and perhaps some more. HeldUp if a transaction stays open, and
-        StoreRefused if no message comes for long for another reason."""
+        """Messages up to ``end`` (exclusive) in batches, and perhaps some more. ReadBlocked if a transaction stays
+        open, and StoreRefused if no message comes for long for another reason."""
         began = said = moved = time.monotonic()
         first = self.position
         while self.position < end:
@@ -114,7 +114,7 @@ class LogReader:
             if messages or self.position >= end:
                 moved = now
             elif self._committed and now - moved > OPEN_S and (open_at := self.last_stable()) < end:
-                raise HeldUp(open_at)
+                raise ReadBlocked(open_at)
             elif now - moved > STALLED_S:
                 raise StoreRefused(f"{self!r} stands still before {end}")
             if now - said > PROGRESS_S:

@@ -51,7 +51,7 @@ class NewestTaker:
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
         if owner is None or owner.process == self.me.process:
             return
-        if had or owner.place != self.me.place:
+        if had or owner.installation_id != self.me.installation_id:
             raise self.lost(group_id, owner)
 
     def confirm(self, partition: int) -> None:
@@ -60,7 +60,7 @@ class NewestTaker:
     is_current = True
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
-        if owner is not None and owner.place == self.me.place:
+        if owner is not None and owner.installation_id == self.me.installation_id:
             return NotCoordinator(what=f"share group {group_id}")  # it was taken for dead: the newer one is found
         return GroupTakenOver(group_id=group_id, owner="another coordinator" if owner is None else str(owner))
 

@@ -14,11 +14,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
+from coordinator.service.stores.kafka.group_placement import record as record_placement
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_reader import LogReader
-from coordinator.service.stores.kafka.placing import record as record_placement
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.state_log.retention import Needed
+from coordinator.state_log.retention import Retention
 
 FAR_BACK = 1_000
 """Records behind a group's old snapshot that make it worth a new one."""
@@ -41,7 +41,7 @@ class Pruning:
     ) -> None:
         self._topic, self._stores, self._wake = topic, stores, wake
         self._interval_s = interval_ms / 1000
-        self._seen: dict[tuple[str, int], Needed] = {}
+        self._seen: dict[tuple[str, int], Retention] = {}
         self._admin: AdminClient | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
@@ -71,10 +71,10 @@ class Pruning:
     def _prune(self, store: KafkaStore) -> None:
         topic = store.topic
         topic.verify()
-        needed = self._seen.setdefault((topic.topic_id, store.partition), Needed())
+        needed = self._seen.setdefault((topic.topic_id, store.partition), Retention())
         committed = topic.offset(store.partition, LATEST, read_committed=True)
         if committed < needed.read_to:  # the topic is not the one that it was
-            needed = self._seen[topic.topic_id, store.partition] = Needed()
+            needed = self._seen[topic.topic_id, store.partition] = Retention()
         with LogReader(topic, store.partition, start=needed.read_to) as reader:
             for messages in reader.read_to(committed):
                 for message in messages:

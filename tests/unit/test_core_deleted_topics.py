@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.core.commands import (
     AcquirePlan,
-    ArchiveGoneTopics,
-    GoneTopicsArchived,
+    ArchiveDeletedTopics,
+    DeletedTopicsArchived,
     InitializePartitions,
     PartitionStart,
     TopicPartitions,
@@ -27,8 +27,8 @@ from tests.unit.rules.test_plans import from_snapshot
 def gone(group: GroupDriver, end: int | None = None) -> list[tuple[int, int, int]]:
     """The driver's topic is deleted; its log ended there, if anybody saw it. What is answered to be lost."""
     ends = () if end is None else (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=end),)
-    reply = group.run(ArchiveGoneTopics(topic_ids=(TOPIC_ID,), ends=ends))
-    assert isinstance(reply, GoneTopicsArchived)
+    reply = group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,), ends=ends))
+    assert isinstance(reply, DeletedTopicsArchived)
     return in_numbers(reply.lost)
 
 
@@ -45,13 +45,13 @@ def next_plan(group: GroupDriver, start: str = "", topics: tuple[str, ...] = ("o
 
 def take_up(group: GroupDriver, number: str, **fields: Any) -> list[tuple[int, int, int]]:
     group.ends = {}
-    return in_numbers(group.use(number, gone_topic_ids=frozenset({TOPIC_ID}), **fields).data_loss)
+    return in_numbers(group.use(number, deleted_topic_ids=frozenset({TOPIC_ID}), **fields).data_loss)
 
 
 def begun(group: GroupDriver) -> str:
     """The first hundred are read."""
     group.join()
-    number = group.next(limit=100).plan.number
+    number = group.next(limit=100).plan.plan_id
     group.use(number)
     return number
 
@@ -70,12 +70,12 @@ def test_it_is_told_by_a_plan_of_its_own_if_there_is_nothing_to_read() -> None:
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
     assert group.partition().archived_total == 10
     plan = next_plan(group, start)
-    assert (plan.plan.number, plan.plan.partitions) == ("i.2", ())
+    assert (plan.plan.plan_id, plan.plan.partitions) == ("i.2", ())
     group.crash()
     group.join()
     assert take_up(group, "i.2") == [(0, 9, 10), (100, 999, 900)]
     group.complete("i.2")
-    assert next_plan(group, "i.2").plan.number == ""
+    assert next_plan(group, "i.2").plan.plan_id == ""
     assert set(group.group.plans) == set(), "nothing carries an empty plan"
 
 
@@ -90,8 +90,8 @@ def test_it_is_counted_once_however_often_the_topic_is_found_to_be_gone() -> Non
 def test_of_a_log_whose_end_nobody_saw_what_is_known_is_counted_and_the_rest_is_named() -> None:
     group, start = released()
     assert gone(group) == [(0, 9, 10), (100, 100, 0)]
-    plan = next_plan(group, start).plan.number
-    lost = group.use(plan, gone_topic_ids=frozenset({TOPIC_ID})).data_loss
+    plan = next_plan(group, start).plan.plan_id
+    lost = group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID})).data_loss
     assert [(out.reason, str(out)) for out in lost] == [
         ("data_loss", "orders-0 offsets 0 to 9"),
         ("end_unknown", "orders-0 what it may have had from offset 100 on"),
@@ -103,7 +103,7 @@ def test_of_a_topic_that_was_read_to_its_end_nothing_is_lost() -> None:
     number = begun(group)
     group.complete(number)
     assert gone(group, 100) == []
-    assert next_plan(group, number).plan.number == ""
+    assert next_plan(group, number).plan.plan_id == ""
 
 
 @pytest.mark.parametrize("end", ["its session ends", "it replays", "it is completed with a release"])
@@ -115,7 +115,7 @@ def test_what_is_held_is_lost_when_its_holder_gives_it_back(end: str) -> None:
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
     if end == "it is completed with a release":
         group.complete(number)
-        plan = next_plan(group, number).plan.number
+        plan = next_plan(group, number).plan.plan_id
         assert take_up(group, plan) == [(20, 29, 10)]
     else:
         if end == "its session ends":
@@ -131,24 +131,24 @@ def test_what_is_held_may_be_accepted() -> None:
     gone(group, 100)
     group.complete(number)
     assert group.partition().archived_total == 0
-    assert next_plan(group, number).plan.number == ""
+    assert next_plan(group, number).plan.plan_id == ""
 
 
 def test_all_of_it_is_told_with_the_plan_that_had_some_of_it() -> None:
     group, start = released()
-    plan = group.next(start, limit=100).plan.number
+    plan = group.next(start, limit=100).plan.plan_id
     gone(group, 1_000)
     lost = take_up(group, plan)
     assert sum(count for _, _, count in lost) == 910
-    assert group.group.untold == ()
+    assert group.group.unreported_losses == ()
 
 
 def test_a_plan_that_only_tells_and_that_nobody_read_is_told_by_the_next_one() -> None:
     group, start = released()
     gone(group, 1_000)
-    assert next_plan(group, start).plan.number == "i.2"
+    assert next_plan(group, start).plan.plan_id == "i.2"
     group.join()
-    plan = next_plan(group, start).plan.number
+    plan = next_plan(group, start).plan.plan_id
     assert plan == "i.3"
     assert take_up(group, plan) == [(0, 9, 10), (100, 999, 900)]
 
@@ -159,7 +159,7 @@ def test_a_group_without_queries_passes_over_it() -> None:
     fetched(group, 50)
     acknowledged(group, 0, 49, 1, 2)
     assert gone(group, 100) == [(0, 99, 100)]
-    assert group.group.untold == ()
+    assert group.group.unreported_losses == ()
 
 
 def test_a_snapshot_knows_the_names_of_topics_that_were_made_anew() -> None:
@@ -171,5 +171,5 @@ def test_a_snapshot_knows_the_names_of_topics_that_were_made_anew() -> None:
     assert (group.group.topics, transactions.past_ids(group.group)) == ({"orders": "N"}, {TOPIC_ID})
     assert played(group, transactions.look("billing", "m1", epoch)).topics == {TOPIC_ID: "orders", "N": "orders"}
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
-    assert take_up(group, next_plan(group, start).plan.number)
+    assert take_up(group, next_plan(group, start).plan.plan_id)
     assert group.partition().runs.counts[RecordState.AVAILABLE] == 0

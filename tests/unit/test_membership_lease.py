@@ -1,4 +1,5 @@
-"""Proofs and their lease: an attempt belongs to those who asked before it, a lease to when its attempt began."""
+"""MembershipLease and their lease: an attempt belongs to those who asked before it, a lease to when its attempt
+began."""
 
 from __future__ import annotations
 
@@ -9,14 +10,17 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.service.fleet.membership_lease import GIVEN_UP_S, Proof, Proofs, Standing
+from coordinator.service.fleet.membership_lease import GIVEN_UP_S, LeaseCheck, MembershipLease, MembershipStatus
 from coordinator.service.fleet.partition_owners import Owners, client_id_of, endpoint_of
 from tests.support.waiting import wait_until
 
 LEASE_S = 6.0
 INTERVAL_S = 1.2
-MEMBER, REBALANCING = Proof(Standing.MEMBER), Proof(Standing.REBALANCING)
-NOT_MEMBER, UNKNOWN = Proof(Standing.NOT_MEMBER, "fenced"), Proof(Standing.UNKNOWN, "ILLEGAL_GENERATION")
+MEMBER, REBALANCING = LeaseCheck(MembershipStatus.MEMBER), LeaseCheck(MembershipStatus.REBALANCING)
+NOT_MEMBER, UNKNOWN = (
+    LeaseCheck(MembershipStatus.NOT_MEMBER, "fenced"),
+    LeaseCheck(MembershipStatus.UNKNOWN, "ILLEGAL_GENERATION"),
+)
 
 
 class Clock:
@@ -37,7 +41,7 @@ def clock():
 
 @pytest.fixture
 def proofs(clock):
-    return Proofs(lease_ms=int(LEASE_S * 1000), interval_ms=int(INTERVAL_S * 1000), now=clock)
+    return MembershipLease(lease_ms=int(LEASE_S * 1000), interval_ms=int(INTERVAL_S * 1000), now=clock)
 
 
 def prove(proofs, proof=MEMBER):
@@ -106,7 +110,7 @@ def test_what_tells_nothing_is_asked_again(proofs, clock):
 
 def test_no_answer_in_time_is_said(proofs):
     proof = proofs.fresh(0.0)
-    assert proof.standing is Standing.UNKNOWN
+    assert proof.standing is MembershipStatus.UNKNOWN
     assert "within 0 s" in proof.reason
 
 
@@ -151,9 +155,9 @@ def test_at_the_end_who_waits_is_told_and_nothing_begins(proofs):
     thread, answers = asking(proofs)
     proofs.end()
     thread.join()
-    assert answers == [Proof(Standing.UNKNOWN, "it is leaving")]
+    assert answers == [LeaseCheck(MembershipStatus.UNKNOWN, "it is leaving")]
     assert proofs.begin() is None
-    assert proofs.fresh(30.0).standing is Standing.UNKNOWN
+    assert proofs.fresh(30.0).standing is MembershipStatus.UNKNOWN
 
 
 def test_a_client_id_carries_the_endpoint():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Strays:
+class ForeignRecords:
     """How many there were, and where. ``last``: -1 while there is none."""
 
     __slots__ = ("count", "first", "last")
@@ -12,7 +12,7 @@ class Strays:
         self.count, self.first, self.last = 0, 0, -1
 
     def __repr__(self) -> str:
-        return f"<Strays {self.count} in {self.first} to {self.last}>"
+        return f"<ForeignRecords {self.count} in {self.first} to {self.last}>"
 
     def add(self, offset: int) -> None:
         """One more, behind those before."""

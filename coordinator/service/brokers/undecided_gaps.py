@@ -18,7 +18,7 @@ from itertools import takewhile
 from coordinator.core.commands import Gap
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.offset_ranges import ranges_of
-from coordinator.service.runtime.transactions import Held
+from coordinator.service.runtime.transactions import LogRange
 
 CALL_S = 10.0
 """So long one request reads; far less than a client waits for its answer."""
@@ -34,7 +34,7 @@ class UndecidedLook:
     """How far one plan's offsets have been read. ``gaps``: those that the log does not hold, of ``read`` that were
     asked for, of ``total``."""
 
-    def __init__(self, ranges: tuple[Held, ...], *, read_committed: bool) -> None:
+    def __init__(self, ranges: tuple[LogRange, ...], *, read_committed: bool) -> None:
         self.ranges, self.read_committed = ranges, read_committed
         self.total = sum(held.last - held.first + 1 for held in ranges)
         self.read = 0
@@ -65,7 +65,7 @@ class UndecidedLook:
             if time.monotonic() >= until_s:
                 return
 
-    def _next_pieces(self) -> list[Held]:
+    def _next_pieces(self) -> list[LogRange]:
         """The next offsets of one partition: a part of one range, or several whole ones."""
         first = self.ranges[self._at]
         begin = max(first.first, self._offset)
@@ -78,7 +78,7 @@ class UndecidedLook:
             pieces.append(held)
         return pieces
 
-    def _note(self, place: Held, absent: Sequence[int]) -> None:
+    def _note(self, place: LogRange, absent: Sequence[int]) -> None:
         for _, first, last in ranges_of((None, offset) for offset in absent):
             before = self.gaps[-1] if self.gaps else None
             here = (place.topic_id, place.partition, first - 1)
@@ -107,7 +107,7 @@ class UndecidedLooks:
         self._looks: OrderedDict[Asked, UndecidedLook] = OrderedDict()
         self._guard = threading.Lock()
 
-    def go_on(self, asked: Asked, ranges: tuple[Held, ...], *, read_committed: bool) -> UndecidedLook:
+    def go_on(self, asked: Asked, ranges: tuple[LogRange, ...], *, read_committed: bool) -> UndecidedLook:
         """Read on for a while, unless another request does; how far it has come. The ranges ascend."""
         until_s = time.monotonic() + self._call_s
         look = self._look(asked, ranges, read_committed=read_committed)
@@ -123,7 +123,7 @@ class UndecidedLooks:
         with self._guard:
             self._looks.pop(asked, None)
 
-    def _look(self, asked: Asked, ranges: tuple[Held, ...], *, read_committed: bool) -> UndecidedLook:
+    def _look(self, asked: Asked, ranges: tuple[LogRange, ...], *, read_committed: bool) -> UndecidedLook:
         with self._guard:
             look = self._looks.pop(asked, None)
             if look is None or (look.ranges, look.read_committed) != (ranges, read_committed):
@@ -134,7 +134,7 @@ class UndecidedLooks:
             return look
 
 
-def _offsets_of(pieces: list[Held]) -> Sequence[int]:
+def _offsets_of(pieces: list[LogRange]) -> Sequence[int]:
     if len(pieces) == 1:
         return range(pieces[0].first, pieces[0].last + 1)
     return [offset for held in pieces for offset in range(held.first, held.last + 1)]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 
-class TopicGuard:
+class StateTopicWatch:
     """Calls ``look`` every so often, and soon after :meth:`look_soon`, until it is closed."""
 
     def __init__(self, look: Callable[[], None], *, interval_ms: int) -> None:
@@ -24,7 +24,7 @@ class TopicGuard:
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<TopicGuard every {self._interval_s:g} s>"
+        return f"<StateTopicWatch every {self._interval_s:g} s>"
 
     def look_soon(self) -> None:
         """A store has missed the topic; from any thread."""

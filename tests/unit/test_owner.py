@@ -2,23 +2,23 @@
 
 import shutil
 
-from coordinator.service.on_demand import place_of
+from coordinator.service.on_demand import installation_id
 
 
 def test_the_coordinators_of_one_runtime_directory_have_one_place_and_no_others_have_it(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    assert place_of(one) == place_of(one) != place_of(two)
+    assert installation_id(one) == installation_id(one) != installation_id(two)
 
 
 def test_no_cleaner_of_files_makes_a_coordinator_a_stranger(tmp_path):
     one = tmp_path / "one"
     one.mkdir()
-    before = place_of(one)
+    before = installation_id(one)
     shutil.rmtree(one)
-    assert place_of(one) == before
+    assert installation_id(one) == before
     one.mkdir()
-    assert place_of(one) == before
+    assert installation_id(one) == before
     (tmp_path / "link").symlink_to(one)
-    assert place_of(tmp_path / "link") == before
+    assert installation_id(tmp_path / "link") == before

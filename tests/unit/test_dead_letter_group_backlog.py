@@ -2,11 +2,11 @@
 
 import pytest
 
-from coordinator.core.commands import LettersFiled
+from coordinator.core.commands import DeadLettersWritten
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.protocol.values import Disposition, TopicIdPartition
+from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Due, coalesced, look
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
@@ -75,8 +75,8 @@ def test_partitions_that_are_not_wanted_are_left_out(group):
 def test_a_look_goes_on_inside_a_run_that_changed_meanwhile(group):
     put(group, 0, (40, 45, Run(RecordState.ARCHIVED, 1)))
 
-    assert seen(looked(group, (TopicIdPartition(TOPIC_ID, 0), 43))) == [(0, 46, 60, 1), (1, 0, 9, 5)]
-    assert seen(looked(group, (TopicIdPartition(TOPIC_ID, 0), 50))) == [(0, 50, 60, 1), (1, 0, 9, 5)]
+    assert seen(looked(group, (SharePartitionKey(TOPIC_ID, 0), 43))) == [(0, 46, 60, 1), (1, 0, 9, 5)]
+    assert seen(looked(group, (SharePartitionKey(TOPIC_ID, 0), 50))) == [(0, 50, 60, 1), (1, 0, 9, 5)]
 
 
 def test_a_group_that_is_not_there_has_no_backlog():
@@ -87,7 +87,7 @@ def test_a_group_that_is_not_there_has_no_backlog():
 
 
 def test_what_is_filed_is_archived_in_this_incarnation_only(group):
-    letters = [LettersFiled(topic_id=TOPIC_ID, partition=1, first=0, last=9, delivery_count=5)]
+    letters = [DeadLettersWritten(topic_id=TOPIC_ID, partition=1, first=0, last=9, delivery_count=5)]
 
     played(group, group_backlog.file("another", letters))
     assert group.partition(1).archiving_count == 10
@@ -97,7 +97,7 @@ def test_what_is_filed_is_archived_in_this_incarnation_only(group):
 
 def test_records_are_filed_in_ranges_of_one_delivery_count():
     def due(partition, count, reason=""):
-        return Due("orders", TopicIdPartition(TOPIC_ID, partition), 0, 99, count, Disposition.REJECTED, reason)
+        return Due("orders", SharePartitionKey(TOPIC_ID, partition), 0, 99, count, Disposition.REJECTED, reason)
 
     records = [(due(0, 1), 1), (due(0, 1, "x"), 2), (due(0, 2), 3), (due(0, 2), 5), (due(1, 2), 6)]
 

@@ -7,25 +7,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.dead_letters.producer import Fate, Written
+from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import origin_of
-from coordinator.dead_letters.source_records import Absent, Original, Why
+from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
 from coordinator.service.brokers import deleted_topics
-from coordinator.service.dead_letters import group_worker, letters
-from coordinator.service.dead_letters.group_worker import Desk, Left
-from coordinator.service.process.rate_limited_log import SeldomLog
+from coordinator.service.dead_letters import builder, group_worker
+from coordinator.service.dead_letters.group_worker import GroupWorker, Left
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
 
 REJECT = 3
 PREFIX = "errors.deadletterqueue."
-WRITTEN = Written(Fate.WRITTEN)
+WRITTEN = WriteResult(WriteStatus.WRITTEN)
 
 
 class Log:
-    """Stands where Originals does. ``absent``: why there is no record, by offset; ``unreadable`` offsets."""
+    """Stands where SourceRecordReader does. ``absent``: why there is no record, by offset; ``unreadable`` offsets."""
 
     def __init__(self):
         self.absent = {}
@@ -45,7 +45,7 @@ class Log:
             if offset in self.absent:
                 yield Absent(offset, self.absent[offset])
             else:
-                yield Original(offset, None, b"%d" % offset, (), 0)
+                yield SourceRecord(offset, None, b"%d" % offset, (), 0)
         self.on_read()
 
     def close(self):
@@ -53,7 +53,7 @@ class Log:
 
 
 class Queue:
-    """Stands where LetterWriter does; ``fates`` by DLQ partition, or by source offset."""
+    """Stands where DeadLetterProducer does; ``fates`` by DLQ partition, or by source offset."""
 
     def __init__(self):
         self.letters = []
@@ -71,7 +71,7 @@ class Queue:
             partition = letter.origin.partition % partitions
             fate = self.of_offset.get(letter.origin.offset) or self.fates.get(partition, WRITTEN)
             found.append(fate)
-            if fate.fate is Fate.WRITTEN:
+            if fate.fate is WriteStatus.WRITTEN:
                 self.letters.append(letter)
         return found
 
@@ -93,7 +93,7 @@ def cluster():
 @pytest.fixture
 def log(monkeypatch):
     standing_in = Log()
-    monkeypatch.setattr(letters, "Originals", standing_in)
+    monkeypatch.setattr(builder, "SourceRecordReader", standing_in)
     monkeypatch.setattr(deleted_topics, "PAUSES_S", (0.0,))
     return standing_in
 
@@ -101,7 +101,7 @@ def log(monkeypatch):
 @pytest.fixture
 def queue(monkeypatch):
     standing_in = Queue()
-    monkeypatch.setattr(group_worker, "LetterWriter", standing_in)
+    monkeypatch.setattr(group_worker, "DeadLetterProducer", standing_in)
     return standing_in
 
 
@@ -113,8 +113,10 @@ def group(tmp_path, cluster, log, queue):
 
 
 @pytest.fixture
-def desk(group, cluster):
-    return Desk("billing", group.engine, cluster, {}, SeldomLog(logging.getLogger("test")), lambda: False)
+def worker(group, cluster):
+    return GroupWorker(
+        "billing", group.event_loop, cluster, {}, RateLimitedLog(logging.getLogger("test")), lambda: False
+    )
 
 
 def reject(group, **configs):
@@ -141,152 +143,155 @@ def waiting(group):
     return {where[1]: p.archiving for where, p in group.partitions().items()}
 
 
-def test_a_pass_writes_and_files_everything(group, desk, queue):
+def test_a_pass_writes_and_files_everything(group, worker, queue):
     reject(group)
 
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert waiting(group) == {0: 0, 1: 0}
     assert queue.values() == {(p, n): b"%d" % n for p in (0, 1) for n in range(10)}
 
 
-def test_small_looks_and_chunks_write_each_letter_once(group, desk, queue, monkeypatch):
+def test_small_looks_and_chunks_write_each_letter_once(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 3)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 7)
     reject(group)
 
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert set(Counter(letter.origin for letter in queue.letters).values()) == {1}
     assert len(queue.letters) == 20
 
 
-def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, desk, queue):
+def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, worker, queue):
     reject(group)
-    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT"), 1: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+    queue.fates = {
+        0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT"),
+        1: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT"),
+    }
 
-    assert (desk.work(), desk.attempts) == (Left.WAITING, 1)
-    assert (desk.work(), desk.attempts) == (Left.WAITING, 2)
+    assert (worker.work(), worker.attempts) == (Left.WAITING, 1)
+    assert (worker.work(), worker.attempts) == (Left.WAITING, 2)
     assert waiting(group) == {0: 10, 1: 10}
 
     queue.fates = {}
-    assert (desk.work(), desk.attempts) == (Left.NOTHING, 0)
+    assert (worker.work(), worker.attempts) == (Left.NOTHING, 0)
     assert len(queue.letters) == 20
 
 
-def test_after_a_failure_only_a_few_letters_are_tried(group, desk, queue, monkeypatch):
+def test_after_a_failure_only_a_few_letters_are_tried(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "PROBE_LETTERS", 2)
     reject(group)
-    queue.fates = {0: Written(Fate.PASSING, "x"), 1: Written(Fate.PASSING, "x")}
-    desk.work()
+    queue.fates = {0: WriteResult(WriteStatus.PASSING, "x"), 1: WriteResult(WriteStatus.PASSING, "x")}
+    worker.work()
     queue.asked = 0
 
-    desk.work()
+    worker.work()
 
     assert queue.asked == 4  # two of each partition of the queue
 
 
-def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, desk, queue):
+def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, worker, queue):
     reject(group)
-    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+    queue.fates = {0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT")}
 
-    assert desk.work() is Left.WAITING
+    assert worker.work() is Left.WAITING
     assert waiting(group) == {0: 10, 1: 0}
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
-def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group, desk, queue, monkeypatch, copy):
+def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group, worker, queue, monkeypatch, copy):
     monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 5)
     reject(group, copy_record_enable=copy)
-    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+    queue.fates = {0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT")}
 
-    assert desk.work() is Left.WAITING
+    assert worker.work() is Left.WAITING
     assert (queue.asked, waiting(group)) == (12, {0: 10, 1: 0})
 
 
-def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, desk, queue, monkeypatch):
+def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
     reject(group)
-    queue.of_offset = {4: Written(Fate.CANT_HEAL, "INVALID_RECORD")}
+    queue.of_offset = {4: WriteResult(WriteStatus.CANT_HEAL, "INVALID_RECORD")}
 
-    assert desk.work() is Left.BLOCKED
+    assert worker.work() is Left.BLOCKED
     assert waiting(group) == {0: 1, 1: 1}
 
 
-def test_on_failure_archive_archives_what_can_not_heal_at_once(group, desk, queue):
+def test_on_failure_archive_archives_what_can_not_heal_at_once(group, worker, queue):
     reject(group, on_failure="archive")
-    queue.fates = {0: Written(Fate.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")}
+    queue.fates = {0: WriteResult(WriteStatus.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")}
 
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert waiting(group) == {0: 0, 1: 0}
     assert len(queue.letters) == 10
 
 
-def test_on_failure_archive_archives_what_may_pass_after_as_many_attempts_as_kafka(group, desk, queue):
+def test_on_failure_archive_archives_what_may_pass_after_as_many_attempts_as_kafka(group, worker, queue):
     reject(group, on_failure="archive")
-    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT")}
+    queue.fates = {0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT")}
 
     for _ in range(4):
-        assert desk.work() is Left.WAITING
+        assert worker.work() is Left.WAITING
     assert waiting(group) == {0: 10, 1: 0}
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert waiting(group) == {0: 0, 1: 0}
 
 
-def test_while_the_source_can_not_be_read_nothing_is_given_up(group, desk, queue, log):
+def test_while_the_source_can_not_be_read_nothing_is_given_up(group, worker, queue, log):
     reject(group)
     log.away = True
 
-    assert desk.work() is Left.WAITING
+    assert worker.work() is Left.WAITING
     assert waiting(group) == {0: 10, 1: 10}
     assert not queue.letters
 
 
-def test_an_original_that_can_not_be_read_leaves_its_place_and_the_others_are_whole(group, desk, queue, log):
+def test_an_original_that_can_not_be_read_leaves_its_place_and_the_others_are_whole(group, worker, queue, log):
     reject(group)
     log.unreadable = {3}
 
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     values = queue.values()
     assert (values.pop((0, 3)), values.pop((1, 3))) == (None, None)
     assert values == {(p, n): b"%d" % n for p in (0, 1) for n in range(10) if n != 3}
 
 
-def test_what_the_log_never_had_gets_no_letter_and_what_it_lost_its_place(group, desk, queue, log):
+def test_what_the_log_never_had_gets_no_letter_and_what_it_lost_its_place(group, worker, queue, log):
     reject(group)
-    log.absent = {1: Why.NEVER, 2: Why.GONE}
+    log.absent = {1: AbsenceReason.NEVER, 2: AbsenceReason.GONE}
 
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert (0, 1) not in queue.values()
     assert queue.values()[0, 2] is None
 
 
-def test_a_log_that_ends_too_soon_is_waited_for_a_while(group, desk, queue, log, monkeypatch):
+def test_a_log_that_ends_too_soon_is_waited_for_a_while(group, worker, queue, log, monkeypatch):
     reject(group)
-    log.absent = {9: Why.PAST_END}
+    log.absent = {9: AbsenceReason.PAST_END}
 
-    assert desk.work() is Left.WAITING
+    assert worker.work() is Left.WAITING
     assert waiting(group) == {0: 1, 1: 1}
-    monkeypatch.setattr(letters, "PAST_END_S", 0.0)
-    assert desk.work() is Left.NOTHING
+    monkeypatch.setattr(builder, "PAST_END_S", 0.0)
+    assert worker.work() is Left.NOTHING
     assert queue.values()[0, 9] is None
 
 
-def test_the_while_begins_anew_once_the_log_is_whole(group, desk, queue, log, monkeypatch):
+def test_the_while_begins_anew_once_the_log_is_whole(group, worker, queue, log, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(letters, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(builder, "time", SimpleNamespace(monotonic=lambda: now[0]))
     reject(group)
-    log.absent = {9: Why.PAST_END}
-    desk.work()
-    log.absent, queue.of_offset = {}, {9: Written(Fate.PASSING, "x")}
-    desk.work()  # it was read, and not written
-    now[0] += letters.PAST_END_S + 1
-    log.absent, queue.of_offset = {9: Why.PAST_END}, {}
+    log.absent = {9: AbsenceReason.PAST_END}
+    worker.work()
+    log.absent, queue.of_offset = {}, {9: WriteResult(WriteStatus.PASSING, "x")}
+    worker.work()  # it was read, and not written
+    now[0] += builder.PAST_END_S + 1
+    log.absent, queue.of_offset = {9: AbsenceReason.PAST_END}, {}
 
-    assert desk.work() is Left.WAITING
+    assert worker.work() is Left.WAITING
     assert waiting(group) == {0: 1, 1: 1}
 
 
-def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, desk, queue, log, cluster):
+def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, worker, queue, log, cluster):
     reject(group)
 
     def remade():
@@ -296,55 +301,60 @@ def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, desk, que
 
     log.on_read = remade
 
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert set(queue.values().values()) == {None}
 
 
-def test_a_topic_made_anew_has_nothing_to_say_of_the_old_ones_offsets(group, desk, queue, log, cluster):
+def test_a_topic_made_anew_has_nothing_to_say_of_the_old_ones_offsets(group, worker, queue, log, cluster):
     reject(group)
     cluster.delete("orders")
     cluster.add("orders", partitions=2)
-    log.absent = dict.fromkeys(range(10), Why.NEVER)
+    log.absent = dict.fromkeys(range(10), AbsenceReason.NEVER)
 
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert len(queue.letters) == 20
 
 
-def test_letters_that_may_be_written_later_are_waited_for_though_others_need_a_person(group, desk, queue):
+def test_letters_that_may_be_written_later_are_waited_for_though_others_need_a_person(group, worker, queue):
     reject(group)
-    queue.fates = {0: Written(Fate.PASSING, "_MSG_TIMED_OUT"), 1: Written(Fate.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")}
+    queue.fates = {
+        0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT"),
+        1: WriteResult(WriteStatus.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED"),
+    }
 
-    assert desk.work() is Left.WAITING
+    assert worker.work() is Left.WAITING
 
 
-def test_a_topic_that_is_missing_blocks_until_it_is_there(group, desk, cluster, queue):
+def test_a_topic_that_is_missing_blocks_until_it_is_there(group, worker, cluster, queue):
     reject(group)
     cluster.delete("dlq")
 
-    assert desk.work() is Left.BLOCKED
+    assert worker.work() is Left.BLOCKED
     cluster.add("dlq")
-    assert desk.work() is Left.NOTHING
+    assert worker.work() is Left.NOTHING
     assert len(queue.letters) == 20
 
 
-def test_brokers_that_are_away_are_waited_for(group, desk, cluster):
+def test_brokers_that_are_away_are_waited_for(group, worker, cluster):
     reject(group)
     cluster.unreachable = True
 
-    assert desk.work() is Left.WAITING
+    assert worker.work() is Left.WAITING
 
 
-def test_a_group_that_another_process_has_is_left_to_it(group, desk, monkeypatch):
+def test_a_group_that_another_process_has_is_left_to_it(group, worker, monkeypatch):
     reject(group)
 
     def taken(*_, **__):
         raise GroupTakenOver(group_id="billing", owner="another")
 
-    monkeypatch.setattr(group.engine, "call", taken)
-    assert desk.work() is Left.GROUP_GONE
+    monkeypatch.setattr(group.event_loop, "call", taken)
+    assert worker.work() is Left.GROUP_GONE
 
 
 def test_a_group_that_is_not_there_any_more_has_no_letters(group, cluster):
-    elsewhere = Desk("never", group.engine, cluster, {}, SeldomLog(logging.getLogger("test")), lambda: False)
+    elsewhere = GroupWorker(
+        "never", group.event_loop, cluster, {}, RateLimitedLog(logging.getLogger("test")), lambda: False
+    )
 
     assert elsewhere.work() is Left.GROUP_GONE

@@ -1,4 +1,4 @@
-"""The shard: nothing is visible before it is durable, and no fault of the store loses, doubles or sticks a record."""
+"""The runtime: nothing is visible before it is durable, and no fault of the store loses, doubles or sticks a record."""
 
 import random
 
@@ -10,7 +10,7 @@ from coordinator.core.commands import (
     CreateGroup,
     InitializePartitions,
     PartitionStart,
-    TakeUpPlan,
+    StartOrReclaimPlan,
     TopicPartitions,
 )
 from coordinator.core.records import RunsChanged, decode_record
@@ -26,9 +26,9 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.runtime import runtime
-from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, Shard, one
+from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, CoordinatorRuntime, one
 from coordinator.service.stores.sqlite_store import SqliteStore
-from coordinator.service.stores.store import StoreDoubtful
+from coordinator.service.stores.store import StoreOutcomeUnknown
 from tests.support.faulty_store import Died, FaultyStore
 
 RECORDS = 1_000
@@ -37,7 +37,7 @@ FAULTS = ["refuse", "doubt, not written", "doubt, written", "die before the appe
 
 
 class Service:
-    """A shard on an SQLite file whose owner may die; `ask` is one request in a round of its own."""
+    """A runtime on an SQLite file whose owner may die; `ask` is one request in a round of its own."""
 
     def __init__(self, path, **options):
         self.path, self.options = path, options
@@ -46,7 +46,7 @@ class Service:
 
     def start(self):
         self.store = FaultyStore(SqliteStore(self.path))
-        self.shard = Shard(self.store, **self.options)
+        self.runtime = CoordinatorRuntime(self.store, **self.options)
 
     def die(self):
         """Memory and unanswered requests are gone; the file stays."""
@@ -56,9 +56,9 @@ class Service:
     def ask(self, command, group_id="billing"):
         return self.play(one(command), group_id)
 
-    def play(self, script, group_id="billing"):
-        answer = self.shard.submit(group_id, script)
-        self.shard.step(self.now_ms)
+    def play(self, transaction, group_id="billing"):
+        answer = self.runtime.submit(group_id, transaction)
+        self.runtime.step(self.now_ms)
         return answer.result(0)
 
     def ask_until_answered(self, command):
@@ -85,7 +85,7 @@ class Service:
 
     @property
     def group(self):
-        return self.shard.groups["billing"]
+        return self.runtime.groups["billing"]
 
 
 def join(member="m1", process="p1", group_id="billing", epoch=None):
@@ -97,11 +97,11 @@ def acquire(start="", limit=100, member="m1"):
 
 
 def use(number):
-    return TakeUpPlan(member_id="m1", member_epoch=1, number=number, bounds=BOUNDS)
+    return StartOrReclaimPlan(member_id="m1", member_epoch=1, plan_id=number, bounds=BOUNDS)
 
 
 def complete(number):
-    return CompletePlan(member_id="m1", member_epoch=1, number=number)
+    return CompletePlan(member_id="m1", member_epoch=1, plan_id=number)
 
 
 @pytest.fixture
@@ -122,10 +122,10 @@ def test_nothing_is_answered_before_the_append_not_even_what_appends_nothing(ser
         assert not any(answer.done() for answer in answers)
 
     monkeypatch.setattr(service.store, "append", watched_append)
-    answers.append(service.shard.submit("billing", one(acquire())))
-    answers.append(service.shard.submit("billing", one(acquire())))  # appends nothing: the same plan again
-    answers.append(service.shard.submit("billing", one(complete("i.9"))))  # an error may tell of the plan, too
-    service.shard.step(service.now_ms)
+    answers.append(service.runtime.submit("billing", one(acquire())))
+    answers.append(service.runtime.submit("billing", one(acquire())))  # appends nothing: the same plan again
+    answers.append(service.runtime.submit("billing", one(complete("i.9"))))  # an error may tell of the plan, too
+    service.runtime.step(service.now_ms)
     assert all(answer.done() for answer in answers)
     assert answers[0].result().plan == answers[1].result().plan
     assert "i.1" in str(answers[2].exception())
@@ -133,23 +133,23 @@ def test_nothing_is_answered_before_the_append_not_even_what_appends_nothing(ser
 
 def test_all_that_waits_is_one_store_transaction(service):
     before = service.store.appends
-    answers = [service.shard.submit("billing", one(join(f"m{i}", f"p{i}"))) for i in range(2, 50)]
-    service.shard.step(service.now_ms)
+    answers = [service.runtime.submit("billing", one(join(f"m{i}", f"p{i}"))) for i in range(2, 50)]
+    service.runtime.step(service.now_ms)
     assert {answer.result().member_epoch for answer in answers} == {1}
     assert service.store.appends == before + 1
 
 
 def test_what_a_script_commands_is_one_transaction_and_stays_when_a_later_command_is_refused(service):
     first = service.ask(acquire()).plan
-    service.ask(use(first.number))
+    service.ask(use(first.plan_id))
     before = service.store.appends
 
-    def script(group):
-        yield complete(first.number)
+    def transaction(group):
+        yield complete(first.plan_id)
         return (yield acquire("i.77"))
 
     with pytest.raises(Exception, match=r"i\.77"):
-        service.play(script)
+        service.play(transaction)
     assert service.store.appends == before + 1
     service.die()
     assert service.ask(join(process="p1")).member_epoch == 1
@@ -160,17 +160,17 @@ def test_what_a_script_commands_is_one_transaction_and_stays_when_a_later_comman
 def test_a_failed_append_is_retriable_for_everyone_in_the_round_and_memory_is_the_store_s_again(service, fault):
     service.store.fault = fault
     answers = [
-        service.shard.submit("billing", one(command))
+        service.runtime.submit("billing", one(command))
         for command in (acquire(), Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
     ]
-    service.shard.step(service.now_ms)
+    service.runtime.step(service.now_ms)
     for answer in answers:
         assert isinstance(answer.exception(), CoordinatorNotAvailable)
         assert answer.exception().retriable
-    service.shard.step(service.now_ms)
-    assert service.group.last_number == (1 if fault == "doubt, written" else 0)
+    service.runtime.step(service.now_ms)
+    assert service.group.last_plan_id == (1 if fault == "doubt, written" else 0)
     service.ask(join(epoch=1))
-    assert service.ask(acquire()).plan.number == "i.1"
+    assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -190,11 +190,11 @@ def test_whatever_fails_asking_again_goes_on_as_if_nothing_had(tmp_path, fault, 
         service.store.fault = fault
         assert service.ask_until_answered(join("m2", "p2")).member_epoch == 1
     plan = step("acquire", acquire()).plan
-    assert (plan.number, plan.partitions[0].ranges) == ("i.1", ((0, 99, 1),))
-    assert step("use", use(plan.number)).plan.partitions[0].ranges == ((0, 99, 1),)
-    step("complete", complete(plan.number))
-    following = step("", acquire(plan.number)).plan
-    assert (following.number, following.partitions[0].ranges) == ("i.2", ((100, 199, 1),))
+    assert (plan.plan_id, plan.partitions[0].ranges) == ("i.1", ((0, 99, 1),))
+    assert step("use", use(plan.plan_id)).plan.partitions[0].ranges == ((0, 99, 1),)
+    step("complete", complete(plan.plan_id))
+    following = step("", acquire(plan.plan_id)).plan
+    assert (following.plan_id, following.partitions[0].ranges) == ("i.2", ((100, 199, 1),))
     service.store.close()
 
 
@@ -215,45 +215,45 @@ def test_under_any_faults_each_record_is_completed_in_exactly_one_plan(tmp_path,
     while len(done) < RECORDS:
         service.store.fault = chance.choice([None, *FAULTS])
         plan = _as_member(service, acquire(number)).plan
-        assert plan.number, f"stuck after {len(done)} records, seed {seed}"
+        assert plan.plan_id, f"stuck after {len(done)} records, seed {seed}"
         service.store.fault = chance.choice([None, *FAULTS])
-        _as_member(service, use(plan.number))
+        _as_member(service, use(plan.plan_id))
         service.store.fault = chance.choice([None, *FAULTS])
-        _as_member(service, complete(plan.number))
-        number = plan.number
+        _as_member(service, complete(plan.plan_id))
+        number = plan.plan_id
         done += [o for p in plan.partitions for r in p.ranges for o in range(r.first, r.last + 1)]
     assert sorted(done) == list(range(RECORDS)), f"seed {seed}"
     service.store.close()
 
 
 def test_deadlines_are_kept_without_anyone_asking(service):
-    due_ms = service.shard.next_deadline_ms()
+    due_ms = service.runtime.next_deadline_ms()
     assert due_ms is not None and service.group.members["m1"].active
-    assert not service.shard.may_rest(service.now_ms)
-    service.shard.step(due_ms)
+    assert not service.runtime.may_rest(service.now_ms)
+    service.runtime.step(due_ms)
     assert not service.group.members["m1"].active
-    assert service.shard.may_rest(due_ms)
+    assert service.runtime.may_rest(due_ms)
 
 
 def test_a_group_that_rests_is_snapshotted_and_let_go_of_and_comes_back_when_it_is_asked_for(service):
     service.ask(acquire())
     newest = list(service.store.load("billing"))[-1].sequence
     before = service.ask(DescribeGroup(group_id="billing")).partitions
-    while "billing" in service.shard.groups:
-        service.shard.step(service.shard.next_deadline_ms())
+    while "billing" in service.runtime.groups:
+        service.runtime.step(service.runtime.next_deadline_ms())
     assert next(iter(service.store.load("billing"))).sequence > newest
-    assert service.shard.next_deadline_ms() is None
+    assert service.runtime.next_deadline_ms() is None
     after = service.ask(DescribeGroup(group_id="billing")).partitions
     assert [(p.start_offset, p.end_offset) for p in after] == [(p.start_offset, p.end_offset) for p in before]
 
 
 def test_a_log_that_nothing_was_added_to_for_long_is_a_snapshot_by_then(service):
     service.ask(acquire())
-    service.shard.cold_after_ms = 10_000
-    assert service.shard.next_deadline_ms() == service.now_ms + 10_000
-    service.shard.step(service.now_ms + 10_000)
+    service.runtime.cold_after_ms = 10_000
+    assert service.runtime.next_deadline_ms() == service.now_ms + 10_000
+    service.runtime.step(service.now_ms + 10_000)
     assert [type(decode_record(r.data)) for r in service.store.load("billing")][-1] is RunsChanged
-    assert "billing" in service.shard.groups
+    assert "billing" in service.runtime.groups
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
@@ -261,14 +261,14 @@ def test_an_owner_whose_clock_is_an_hour_off_lets_each_holder_have_its_session_a
     service, jump_ms
 ):
     held = service.ask(acquire()).plan
-    service.ask(use(held.number))
+    service.ask(use(held.plan_id))
     service.die()
     service.now_ms += jump_ms
     service.ask(join("m2", "p2"))
     other = service.ask(acquire(member="m2")).plan
     assert [(r.first, r.last) for p in other.partitions for r in p.ranges] == [(100, 199)]
     service.ask(join(epoch=1))
-    service.ask(complete(held.number))
+    service.ask(complete(held.plan_id))
     assert service.group.partitions["T", 0].start_offset == 100
 
 
@@ -276,7 +276,7 @@ def test_an_owner_whose_clock_is_an_hour_off_lets_each_holder_have_its_session_a
 def test_a_holder_that_does_not_come_back_to_an_owner_whose_clock_is_off_loses_its_records_a_session_later(
     service, jump_ms
 ):
-    service.ask(use(service.ask(acquire()).plan.number))
+    service.ask(use(service.ask(acquire()).plan.plan_id))
     service.die()
     service.now_ms += jump_ms
     service.ask(join("m2", "p2"))
@@ -285,7 +285,7 @@ def test_a_holder_that_does_not_come_back_to_an_owner_whose_clock_is_off_loses_i
     service.ask(Heartbeat(group_id="billing", member_id="m2", member_epoch=1))
     assert service.group.partitions["T", 0].acquired_count == 100
     service.now_ms += 2
-    service.shard.step(service.now_ms)
+    service.runtime.step(service.now_ms)
     assert service.group.partitions["T", 0].acquired_count == 0
     assert service.ask(acquire(member="m2")).plan.partitions[0].ranges[0].first == 0
 
@@ -296,11 +296,11 @@ def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(servic
     with pytest.raises(CoordinatorNotAvailable):
         service.ask(join("m2", "p2"))
     service.store.load_fault = True
-    service.shard.step(service.now_ms)
-    assert "billing" not in service.shard.groups
-    assert not service.shard.may_rest(service.now_ms)
-    service.shard.step(service.shard.next_deadline_ms())
-    assert service.shard.next_deadline_ms() > service.now_ms + 40_000  # the holder has one session timeout
+    service.runtime.step(service.now_ms)
+    assert "billing" not in service.runtime.groups
+    assert not service.runtime.may_rest(service.now_ms)
+    service.runtime.step(service.runtime.next_deadline_ms())
+    assert service.runtime.next_deadline_ms() > service.now_ms + 40_000  # the holder has one session timeout
 
 
 def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
@@ -308,7 +308,7 @@ def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
     service.create()
     number = ""
     for _ in range(9):
-        number = service.ask(acquire(number)).plan.number
+        number = service.ask(acquire(number)).plan.plan_id
         service.ask(use(number))
         service.ask(complete(number))
     assert len(list(service.store.load("billing"))) < 30
@@ -322,10 +322,10 @@ def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
 def test_a_snapshot_that_always_takes_too_long_is_tried_seldom_and_the_group_is_served_on(tmp_path):
     service = Service(tmp_path / "state.db", snapshot_after=10)
     service.create()
-    service.store.snapshot_fault = StoreDoubtful("it takes too long")
+    service.store.snapshot_fault = StoreOutcomeUnknown("it takes too long")
     number = ""
     for _ in range(40):
-        number = service.ask(acquire(number, 5)).plan.number
+        number = service.ask(acquire(number, 5)).plan.plan_id
         service.ask(use(number))
         service.ask(complete(number))
     assert service.store.snapshots == 1
@@ -333,16 +333,16 @@ def test_a_snapshot_that_always_takes_too_long_is_tried_seldom_and_the_group_is_
     for pause_ms in (SNAPSHOT_AGAIN_MS, 2 * SNAPSHOT_AGAIN_MS):
         before = service.store.snapshots
         service.now_ms += pause_ms // 2
-        service.shard.step(service.now_ms)
+        service.runtime.step(service.now_ms)
         assert service.store.snapshots == before
         service.now_ms += pause_ms // 2
-        service.shard.step(service.now_ms)
-        service.shard.step(service.now_ms)
+        service.runtime.step(service.now_ms)
+        service.runtime.step(service.now_ms)
         assert service.store.snapshots == before + 1
     service.store.snapshot_fault = None
     service.now_ms += 4 * SNAPSHOT_AGAIN_MS
-    service.shard.step(service.now_ms)
-    service.shard.step(service.now_ms)
+    service.runtime.step(service.now_ms)
+    service.runtime.step(service.now_ms)
     assert len(list(service.store.load("billing"))) < 30
     service.store.close()
 
@@ -356,7 +356,7 @@ def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch)
     number, stored_bytes = "", []
     for _ in range(10):
         plan = service.ask(acquire(number)).plan
-        number = plan.number
+        number = plan.plan_id
         service.ask(use(number))
         ((first, last, count),) = plan.partitions[0].ranges
         runs = tuple(OutcomeRun(n, n, count, outcomes[n % 2]) for n in range(first, last + 1))
@@ -372,19 +372,19 @@ def test_a_record_that_cannot_be_read_is_named_and_other_groups_are_served(servi
     service.store.inner.append({"broken": [b"\xc1 not a record"]})
     with pytest.raises(StateRecordUnreadable, match=r"Record 0 of share group broken in state store .*state\.db"):
         service.ask(join(group_id="broken"), "broken")
-    assert service.ask(acquire()).plan.number == "i.1"
+    assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
 def test_a_mistake_in_one_request_reaches_its_caller_by_name_and_nobody_else(service):
-    def script(group):
+    def transaction(group):
         yield from ()
         raise KeyError("oops")
 
-    bad = service.shard.submit("billing", script)
-    good = service.shard.submit("billing", one(acquire()))
-    service.shard.step(service.now_ms)
+    bad = service.runtime.submit("billing", transaction)
+    good = service.runtime.submit("billing", one(acquire()))
+    service.runtime.step(service.now_ms)
     assert isinstance(bad.exception(), InternalError)
-    assert good.result().plan.number == "i.1"
+    assert good.result().plan.plan_id == "i.1"
 
 
 def test_a_replay_that_fails_appends_nothing_and_the_groups_are_loaded_again(service, monkeypatch):
@@ -394,19 +394,19 @@ def test_a_replay_that_fails_appends_nothing_and_the_groups_are_loaded_again(ser
         with pytest.raises(InternalError):
             service.ask(acquire())
     assert service.store.appends == appends
-    service.shard.step(service.now_ms)
+    service.runtime.step(service.now_ms)
     service.ask(join(epoch=1))
-    assert service.ask(acquire()).plan.number == "i.1"
+    assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
 def test_a_group_that_was_only_looked_for_is_not_kept(service):
     with pytest.raises(Exception, match="nothing"):
         service.ask(join(group_id="nothing"), "nothing")
-    assert "nothing" not in service.shard.groups
+    assert "nothing" not in service.runtime.groups
 
 
 class SlowStore(FaultyStore):
-    """A store whose loads take as long as `load_ms` says on the shard's clock."""
+    """A store whose loads take as long as `load_ms` says on the runtime's clock."""
 
     load_ms = 0
 
@@ -421,129 +421,129 @@ def slow(tmp_path):
     service.store.close()
     store = service.store = SlowStore(SqliteStore(service.path))
     store.clock_ms = service.now_ms
-    service.shard = Shard(store, clock=lambda: store.clock_ms)
+    service.runtime = CoordinatorRuntime(store, clock=lambda: store.clock_ms)
     service.create()
     yield service
     store.close()
 
 
 def test_after_a_load_that_took_longer_than_a_session_each_holder_has_its_session_still(slow):
-    number = slow.ask(acquire()).plan.number
+    number = slow.ask(acquire()).plan.plan_id
     slow.ask(use(number))
     slow.store.load_ms = 60_000
     slow.store.fault = "refuse"
     with pytest.raises(CoordinatorNotAvailable):
         slow.ask(join("m2", "p2"))
-    slow.shard.step(slow.store.clock_ms)
-    slow.shard.step(slow.store.clock_ms)
+    slow.runtime.step(slow.store.clock_ms)
+    slow.runtime.step(slow.store.clock_ms)
     assert slow.group.partitions["T", 0].acquired_count == 100
-    assert slow.shard.next_deadline_ms() > slow.store.clock_ms + 44_000
+    assert slow.runtime.next_deadline_ms() > slow.store.clock_ms + 44_000
 
 
 def test_heartbeats_that_came_while_another_group_was_loaded_for_long_are_heard_before_sessions_end(slow):
-    slow.ask(use(slow.ask(acquire()).plan.number))
+    slow.ask(use(slow.ask(acquire()).plan.plan_id))
     slow.store.load_ms = 60_000
-    other = slow.shard.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
-    slow.shard.step(slow.store.clock_ms)
+    other = slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
+    slow.runtime.step(slow.store.clock_ms)
     assert other.exception() is not None
-    beat = slow.shard.submit("billing", one(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)))
-    slow.shard.step(slow.store.clock_ms)
+    beat = slow.runtime.submit("billing", one(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)))
+    slow.runtime.step(slow.store.clock_ms)
     assert beat.result(0)
     assert slow.group.partitions["T", 0].acquired_count == 100
 
 
 def beat(service, member="m1"):
-    return service.shard.submit("billing", one(Heartbeat(group_id="billing", member_id=member, member_epoch=1)))
+    return service.runtime.submit("billing", one(Heartbeat(group_id="billing", member_id=member, member_epoch=1)))
 
 
 def test_a_process_that_was_stopped_for_a_session_ends_nobody_s_session(service):
     """m1 reads its batch, m2 waits for records; both send heartbeats, which wait like their sender."""
     service.ask(join("m2", "p2"))
-    service.ask(use(service.ask(acquire(limit=RECORDS)).plan.number))
+    service.ask(use(service.ask(acquire(limit=RECORDS)).plan.plan_id))
     service.now_ms += 46_000
     beats = [beat(service), beat(service, "m2")]
-    service.shard.step(service.now_ms, unheard_ms=46_000)
+    service.runtime.step(service.now_ms, stalled_ms=46_000)
     assert all(each.result(0) for each in beats)
-    assert service.ask(acquire(member="m2")).plan.number == ""
+    assert service.ask(acquire(member="m2")).plan.plan_id == ""
 
 
 def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
     """Its client found another coordinator meanwhile, which has the group; one that still waits asks again."""
     claimed = []
     monkeypatch.setattr(service.store.inner, "claim", claimed.append, raising=False)
-    old = service.shard.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
-    service.shard.step(service.now_ms + 46_000, unheard_ms=46_000)
+    old = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    service.runtime.step(service.now_ms + 46_000, stalled_ms=46_000)
     assert isinstance(old.exception(), CoordinatorNotAvailable) and old.exception().retriable
     assert claimed == []
-    again = service.shard.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
-    service.shard.step(service.now_ms + 46_000 + runtime.CLAIM_PAUSE_MS)
+    again = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    service.runtime.step(service.now_ms + 46_000 + runtime.CLAIM_PAUSE_MS)
     assert again.result(0) and claimed == ["payments"]
 
 
 def test_sessions_that_are_over_while_nobody_was_heard_live_on_for_a_session_s_time(service):
-    """Its heartbeats come a moment after the engine goes on."""
-    service.ask(use(service.ask(acquire()).plan.number))
-    service.shard.step(service.now_ms + 100_000, unheard_ms=100_000)
+    """Its heartbeats come a moment after the event_loop goes on."""
+    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.runtime.step(service.now_ms + 100_000, stalled_ms=100_000)
     assert service.group.partitions["T", 0].acquired_count == 100
-    assert service.shard.next_deadline_ms() > service.now_ms + 144_000
+    assert service.runtime.next_deadline_ms() > service.now_ms + 144_000
 
 
 def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):
-    service.ask(use(service.ask(acquire()).plan.number))
+    service.ask(use(service.ask(acquire()).plan.plan_id))
     service.now_ms += 46_000
     waits = beat(service)
-    service.shard.step(service.now_ms)
+    service.runtime.step(service.now_ms)
     assert waits.result(0)
     assert service.group.partitions["T", 0].acquired_count == 100
 
 
 def test_what_a_load_in_the_same_round_took_ends_no_session(slow):
-    slow.ask(use(slow.ask(acquire()).plan.number))
+    slow.ask(use(slow.ask(acquire()).plan.plan_id))
     slow.store.load_ms = 60_000
-    slow.shard.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
-    slow.shard.step(slow.store.clock_ms)
+    slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
+    slow.runtime.step(slow.store.clock_ms)
     assert slow.group.partitions["T", 0].acquired_count == 100
 
 
 def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
     """It lost touch with its fleet: others may have its groups, and hear their members."""
-    service.ask(use(service.ask(acquire()).plan.number))
+    service.ask(use(service.ask(acquire()).plan.plan_id))
     with monkeypatch.context() as patch:
         patch.setattr(FaultyStore, "is_current", False)
-        service.shard.step(service.now_ms)
+        service.runtime.step(service.now_ms)
         service.now_ms += 100_000
-        service.shard.step(service.now_ms)
+        service.runtime.step(service.now_ms)
         assert service.group.partitions["T", 0].acquired_count == 100
-        assert service.shard.next_deadline_ms() > service.now_ms, "it looks again after a while"
-    service.shard.step(service.now_ms)
+        assert service.runtime.next_deadline_ms() > service.now_ms, "it looks again after a while"
+    service.runtime.step(service.now_ms)
     assert service.group.partitions["T", 0].acquired_count == 100
     service.now_ms += 46_000
-    service.shard.step(service.now_ms)
+    service.runtime.step(service.now_ms)
     assert service.group.partitions["T", 0].acquired_count == 0
 
 
 def test_an_exception_after_the_replay_leaves_no_group_with_more_in_memory_than_in_the_log(service, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(service.shard, "_commit", lambda round_: 1 / 0)
-        service.shard.submit("billing", one(acquire()))
+        patch.setattr(service.runtime, "_commit", lambda round_: 1 / 0)
+        service.runtime.submit("billing", one(acquire()))
         with pytest.raises(ZeroDivisionError):
-            service.shard.step(service.now_ms)
-    assert "billing" not in service.shard.groups
-    service.shard.step(service.now_ms)
+            service.runtime.step(service.now_ms)
+    assert "billing" not in service.runtime.groups
+    service.runtime.step(service.now_ms)
     service.ask(join(epoch=1))
-    assert service.ask(acquire()).plan.number == "i.1"
+    assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
 def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(service):
-    answer = service.shard.submit("billing", one(acquire()))
+    answer = service.runtime.submit("billing", one(acquire()))
     assert answer.cancel()
-    service.shard.step(service.now_ms)
-    assert service.group.last_number == 0
+    service.runtime.step(service.now_ms)
+    assert service.group.last_plan_id == 0
 
 
 def test_who_is_told_of_a_change_is_told_after_it_is_durable(service):
     told = []
-    service.shard.on_change = lambda groups: told.append((groups, service.store.appends))
+    service.runtime.on_change = lambda groups: told.append((groups, service.store.appends))
     appends = service.store.appends
     service.ask(acquire())
     service.ask(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))  # changes nothing to wait for

@@ -5,7 +5,7 @@ import tenacity
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Unreachable
-from coordinator.client.patience import LONGEST_TRY_S, StopAfterTrying
+from coordinator.client.retry_deadline import LONGEST_TRY_S, StopAtDeadline
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup
 
@@ -25,7 +25,7 @@ class Tries:
 
 
 def tried(tries, timeout_s):
-    stop = StopAfterTrying(timeout_s, lambda: tries.now_s)
+    stop = StopAtDeadline(timeout_s, lambda: tries.now_s)
     return tenacity.Retrying(stop=stop, reraise=True)(tries)
 
 
@@ -61,7 +61,7 @@ class StoppedDirectory:
 
 def test_a_client_whose_process_was_stopped_in_a_call_asks_again(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("coordinator.client.patience.StopAfterTrying.__init__.__defaults__", (lambda: clock[0],))
+    monkeypatch.setattr("coordinator.client.retry_deadline.StopAtDeadline.__init__.__defaults__", (lambda: clock[0],))
     directory = StoppedDirectory(clock)
     client = CoordinatorClient(directory, retry_timeout_s=3 * LONGEST_TRY_S)
     with pytest.raises(CoordinatorNotAvailable):

@@ -4,8 +4,8 @@ import pytest
 
 from coordinator.core.commands import ArchiveGaps, Gap
 from coordinator.core.record_state import RecordState
-from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, Gaps
-from coordinator.service.runtime.transactions import Held
+from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps
+from coordinator.service.runtime.transactions import LogRange
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.group_driver import TOPIC_ID, GroupDriver
 
@@ -21,40 +21,40 @@ def cluster():
 
 def test_the_holes_of_a_range_are_named(cluster):
     cluster.gaps = {5, 6, 9}
-    gaps = Gaps(cluster)
-    assert [(g.first, g.last) for g in gaps.among([Held(*WHERE, 5, 9)], read_committed=False)] == [(5, 6), (9, 9)]
-    assert gaps.among([Held(*WHERE, 5, 9)], read_committed=False) == (), "looked at once"
-    assert gaps.among([Held(*WHERE, 10, 12)], read_committed=False) == ()
+    gaps = LogGaps(cluster)
+    assert [(g.first, g.last) for g in gaps.among([LogRange(*WHERE, 5, 9)], read_committed=False)] == [(5, 6), (9, 9)]
+    assert gaps.among([LogRange(*WHERE, 5, 9)], read_committed=False) == (), "looked at once"
+    assert gaps.among([LogRange(*WHERE, 10, 12)], read_committed=False) == ()
 
 
 def test_while_the_log_cannot_be_read_nothing_is_a_gap_nothing_is_evidence_and_nobody_waits_twice(cluster, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
-    gaps = Gaps(cluster)
+    gaps = LogGaps(cluster)
     cluster.unreachable = True
-    assert gaps.among([Held(*WHERE, 5, 9)], read_committed=False) == ()
+    assert gaps.among([LogRange(*WHERE, 5, 9)], read_committed=False) == ()
     cluster.unreachable = False
-    assert not gaps.holds_any([Held(*WHERE, 5, 9)], read_committed=False)
+    assert not gaps.holds_any([LogRange(*WHERE, 5, 9)], read_committed=False)
     assert cluster.read == []
     now_s += AFTER_ERROR_S
-    assert gaps.holds_any([Held(*WHERE, 5, 9)], read_committed=False)
+    assert gaps.holds_any([LogRange(*WHERE, 5, 9)], read_committed=False)
 
 
 def test_what_the_log_as_seen_now_does_not_reach_is_no_gap(cluster):
-    gaps = Gaps(cluster)
+    gaps = LogGaps(cluster)
     cluster.gaps = {97}
-    for held in (Held(*WHERE, 100, 109), Held(*WHERE, 150, 150)):
+    for held in (LogRange(*WHERE, 100, 109), LogRange(*WHERE, 150, 150)):
         assert gaps.among([held], read_committed=False) == ()
     cluster.stable = {("orders", 0): 95}
-    assert gaps.among([Held(*WHERE, 96, 98)], read_committed=True) == ()
+    assert gaps.among([LogRange(*WHERE, 96, 98)], read_committed=True) == ()
 
 
 def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
-    gaps = Gaps(cluster)
+    gaps = LogGaps(cluster)
     cluster.gaps = {98, 101}
-    held = Held(*WHERE, 98, 102)
+    held = LogRange(*WHERE, 98, 102)
     assert [(g.first, g.last) for g in gaps.among([held], read_committed=False)] == [(98, 98)]
     assert gaps.among([held], read_committed=False) == (), "after a while"
     cluster.move("orders", 200)
@@ -66,9 +66,9 @@ def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
 
 def test_what_was_removed_from_the_log_is_lost_and_no_gap(cluster):
     cluster.move("orders", 100, start=50)
-    gaps = Gaps(cluster)
-    assert gaps.among([Held(*WHERE, 30, 39)], read_committed=False) == ()
-    assert gaps.among([Held(*WHERE, 45, 54)], read_committed=False) == ()
+    gaps = LogGaps(cluster)
+    assert gaps.among([LogRange(*WHERE, 30, 39)], read_committed=False) == ()
+    assert gaps.among([LogRange(*WHERE, 45, 54)], read_committed=False) == ()
 
 
 def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(cluster, monkeypatch):
@@ -76,13 +76,13 @@ def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(clu
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     cluster.add("broken", 3, end=100)
     cluster.unreadable = {("broken", 0), ("broken", 1), ("broken", 2)}
-    broken = [Held("broken", "B", partition, 0, 0) for partition in range(3)]
+    broken = [LogRange("broken", "B", partition, 0, 0) for partition in range(3)]
     cluster.gaps = {5}
-    gaps = Gaps(cluster)
+    gaps = LogGaps(cluster)
     for offset in range(4):
-        gaps.among([*broken, Held(*WHERE, offset, offset)], read_committed=False)
-    assert [(g.first, g.last) for g in gaps.among([*broken, Held(*WHERE, 5, 5)], read_committed=False)] == [(5, 5)]
-    assert gaps.holds_any([*broken, Held(*WHERE, 6, 6)], read_committed=False)
+        gaps.among([*broken, LogRange(*WHERE, offset, offset)], read_committed=False)
+    assert [(g.first, g.last) for g in gaps.among([*broken, LogRange(*WHERE, 5, 5)], read_committed=False)] == [(5, 5)]
+    assert gaps.holds_any([*broken, LogRange(*WHERE, 6, 6)], read_committed=False)
     looks = len(cluster.read)
     gaps.among(broken, read_committed=False)
     assert len(cluster.read) == looks, "members wait for the answer"
@@ -93,15 +93,15 @@ def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(clu
 
 def test_a_plan_may_begin_with_many_gaps(cluster):
     cluster.gaps = set(range(50))
-    gaps = Gaps(cluster)
-    assert gaps.holds_any([Held(*WHERE, n, n + 4) for n in range(0, 60, 5)], read_committed=False)
-    assert not gaps.holds_any([Held(*WHERE, n, n + 4) for n in range(0, 50, 5)], read_committed=False)
+    gaps = LogGaps(cluster)
+    assert gaps.holds_any([LogRange(*WHERE, n, n + 4) for n in range(0, 60, 5)], read_committed=False)
+    assert not gaps.holds_any([LogRange(*WHERE, n, n + 4) for n in range(0, 50, 5)], read_committed=False)
 
 
 def test_only_what_nobody_holds_is_archived():
     group = GroupDriver(records=10)
     group.join()
-    plan = group.next(limit=4).plan.number
+    plan = group.next(limit=4).plan.plan_id
     group.use(plan)
     group.run(ArchiveGaps(gaps=(Gap(topic_id=TOPIC_ID, partition=0, first=0, last=9),)))
     assert group.dump() == ["[0..3] ACQUIRED 1 0 1"], "held, or never acquired"
@@ -111,7 +111,7 @@ def test_only_what_nobody_holds_is_archived():
 def fail_alone(running):
     """With a limit of 2, two deliveries that fail set all records of the batch aside."""
     running.join(starting_offsets="earliest", configs={"share.delivery.count.limit": "2"})
-    number = running.next(max_records=10).number
+    number = running.next(max_records=10).plan_id
     running.use(number)
     for attempt in range(2):
         running.join(process=f"later-{attempt}")
@@ -120,14 +120,14 @@ def fail_alone(running):
 
 
 def state(running):
-    return running.engine.call("billing", lambda group: _only_look(group))
+    return running.event_loop.call("billing", lambda group: _only_look(group))
 
 
 def _only_look(group):
     yield from ()
     (partition,) = group.partitions.values()
     return (
-        [(f, last) for f, last, run in partition.runs if run.set_aside_ms is not None],
+        [(f, last) for f, last, run in partition.runs if run.quarantined_ms is not None],
         partition.runs.counts[RecordState.ARCHIVED] + partition.archived_total,
         [member.evidence for member in group.members.values()],
     )
@@ -139,11 +139,11 @@ def test_a_batch_of_gaps_is_no_evidence_that_processing_works(running, cluster):
     cluster.gaps = set(range(10, 20))
     gaps_only = running.next(number, max_records=10)
     assert [(r.first, r.last) for p in gaps_only.partitions for r in p.ranges] == [(10, 19)]
-    running.use(gaps_only.number)
-    real = running.next(gaps_only.number, max_records=10)
+    running.use(gaps_only.plan_id)
+    real = running.next(gaps_only.plan_id, max_records=10)
     assert state(running)[2] == [False]
-    running.use(real.number)
-    running.next(real.number, max_records=10)
+    running.use(real.plan_id)
+    running.next(real.plan_id, max_records=10)
     assert state(running)[2] == [True]
 
 
@@ -151,7 +151,7 @@ def test_a_record_that_was_set_aside_and_does_not_exist_is_archived_and_never_tr
     number = fail_alone(running)
     cluster.gaps = {0, 1, 2, 4}
     plan = running.next(number, max_records=10)
-    running.use(plan.number)
+    running.use(plan.plan_id)
     aside, archived, _ = state(running)
     assert aside == [(3, 3), (5, 9)]
     assert archived >= 1
@@ -166,7 +166,7 @@ def fail_until_set_aside(running, topic, member):
             starting_offsets="earliest",
             configs={"share.delivery.count.limit": "2"},
         )
-        number = running.next(member=member, max_records=1).number if attempt == 0 else number  # noqa: F821
+        number = running.next(member=member, max_records=1).plan_id if attempt == 0 else number  # noqa: F821
         running.use(number, member)
     return number
 
@@ -186,7 +186,7 @@ def test_a_record_set_aside_in_a_topic_that_went_starves_no_trial_of_others(runn
         plan = running.next(number, max_records=10)
         if plan.trial:
             break
-        number = plan.number
+        number = plan.plan_id
         running.use(number)
     assert plan.trial and [(r.first, r.last) for p in plan.partitions for r in p.ranges] == [(0, 0)]
 
@@ -209,7 +209,7 @@ def test_a_gap_that_another_topic_of_the_name_has_archives_nothing(running, clus
 
 def test_the_log_is_not_read_while_nothing_is_set_aside(running, cluster):
     running.join(starting_offsets="earliest")
-    number = running.next(max_records=10).number
+    number = running.next(max_records=10).plan_id
     running.use(number)
     running.next(number, max_records=10)
     assert cluster.read == []

@@ -18,7 +18,7 @@ from sharegroup.demo.screen import Screen
 from sharegroup.demo.traces import Bill
 
 
-class News:
+class OrderEvents:
     """Tells them on the screen."""
 
     def __init__(self, screen: Screen, queries: Sequence[Query], letters: DeadLetters, payments: Payments) -> None:
@@ -29,7 +29,7 @@ class News:
         self._to_tell = [self._dead, self._back]
 
     def __repr__(self) -> str:
-        return f"<News to_tell={len(self._to_tell)}>"
+        return f"<OrderEvents to_tell={len(self._to_tell)}>"
 
     def tell(self) -> None:
         """Say what is new."""

@@ -16,7 +16,7 @@ from coordinator.protocol.outcome_rows import SCHEMA, coalesce
 from coordinator.protocol.values import AcknowledgeType
 from share_sink.archive.batches import ArchiveWriter
 from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON, TOPIC
-from share_sink.letters import Letters, completed, replacements
+from share_sink.rejected_row_writer import RejectedRowWriter, completed, replacements
 from share_sink.sink import Sink
 
 SLICE_ROWS = 10_000
@@ -31,7 +31,7 @@ class RejectedRows:
 
     def __init__(self, sink: Sink, query_id: str, batch_id: int, task_id: int, run_id: str = "") -> None:
         self._sink = sink
-        self._letters = Letters(sink) if sink.opened.dead_letter_topic else None
+        self._letters = RejectedRowWriter(sink) if sink.opened.dead_letter_topic else None
         self._archive: ArchiveWriter | None = None
         if sink.archive:
             self._archive = ArchiveWriter(

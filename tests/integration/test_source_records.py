@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from coordinator.dead_letters.producer import Fate, LetterWriter
+from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
 from coordinator.dead_letters.record_format import Origin, letter, origin_of
-from coordinator.dead_letters.source_records import Absent, Original, Originals, Why
+from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.values import Disposition
 from tests.support.rejecting import read_all
@@ -22,13 +22,13 @@ STALL_S = 6.0
 
 @pytest.fixture
 def originals(kafka):
-    with contextlib.closing(Originals(kafka.bootstrap, {})) as opened:
+    with contextlib.closing(SourceRecordReader(kafka.bootstrap, {})) as opened:
         yield opened
 
 
 @pytest.fixture
 def writer(kafka):
-    with contextlib.closing(LetterWriter(kafka.bootstrap, {})) as opened:
+    with contextlib.closing(DeadLetterProducer(kafka.bootstrap, {})) as opened:
         yield opened
 
 
@@ -67,7 +67,7 @@ def test_offsets_are_found_however_they_lie(kafka, topic, originals, wanted):
     found = list(originals.read(name, 0, list(offsets)))
 
     assert [o.offset for o in found] == list(offsets)
-    assert all(isinstance(o, Original) and o.value == str(o.offset).encode() for o in found)
+    assert all(isinstance(o, SourceRecord) and o.value == str(o.offset).encode() for o in found)
     # The same reader goes on in another place.
     assert [o.offset for o in originals.read(name, 0, [3, 4])] == [3, 4]
 
@@ -82,22 +82,22 @@ def test_what_is_gone_is_told_from_what_never_was(kafka, topic, originals):
     found = list(originals.read(name, 0, [0, 2, 3, 14, 15, 16, 19, 20, 500]))
 
     assert [(a.offset, a.why) for a in found if isinstance(a, Absent)] == [
-        (0, Why.GONE),
-        (2, Why.GONE),
-        (15, Why.NEVER),
-        (20, Why.PAST_END),
-        (500, Why.PAST_END),
+        (0, AbsenceReason.GONE),
+        (2, AbsenceReason.GONE),
+        (15, AbsenceReason.NEVER),
+        (20, AbsenceReason.PAST_END),
+        (500, AbsenceReason.PAST_END),
     ]
     assert [o.offset for o in found] == [0, 2, 3, 14, 15, 16, 19, 20, 500]
-    assert [a.why for a in originals.read(name, 0, [0, 1])] == [Why.GONE] * 2
-    assert [a.why for a in originals.read(name, 0, [700])] == [Why.PAST_END]
+    assert [a.why for a in originals.read(name, 0, [0, 1])] == [AbsenceReason.GONE] * 2
+    assert [a.why for a in originals.read(name, 0, [700])] == [AbsenceReason.PAST_END]
 
 
 def test_a_marker_at_the_logs_end_is_no_record(kafka, topic, originals):
     name = topic()
     kafka.produce_transaction(name, ["t"] * 5)
 
-    assert list(originals.read(name, 0, [5])) == [Absent(5, Why.NEVER)]
+    assert list(originals.read(name, 0, [5])) == [Absent(5, AbsenceReason.NEVER)]
 
 
 def test_an_aborted_record_is_none_for_a_group_that_reads_committed(kafka, topic):
@@ -105,12 +105,12 @@ def test_an_aborted_record_is_none_for_a_group_that_reads_committed(kafka, topic
     kafka.produce_transaction(name, ["no"] * 3, commit=False)
     kafka.produce(name, ["yes"])
 
-    with contextlib.closing(Originals(kafka.bootstrap, {}, read_committed=True)) as committed:
+    with contextlib.closing(SourceRecordReader(kafka.bootstrap, {}, read_committed=True)) as committed:
         found = list(committed.read(name, 0, [0, 2, 4]))
-    with contextlib.closing(Originals(kafka.bootstrap, {})) as uncommitted:
+    with contextlib.closing(SourceRecordReader(kafka.bootstrap, {})) as uncommitted:
         seen = list(uncommitted.read(name, 0, [0, 2, 4]))
 
-    assert found[:2] == [Absent(0, Why.NEVER), Absent(2, Why.NEVER)]
+    assert found[:2] == [Absent(0, AbsenceReason.NEVER), Absent(2, AbsenceReason.NEVER)]
     assert found[2].value == b"yes"
     assert [o.value for o in seen] == [b"no", b"no", b"yes"]
 
@@ -121,22 +121,22 @@ def test_a_compacted_record_is_not_in_the_log(kafka, topic, originals):
 
     def compacted():
         kafka.produce(name, ["roll"], keys=["b"])
-        return list(originals.read(name, 0, [0, 1])) == [Absent(0, Why.NEVER), Absent(1, Why.NEVER)]
+        return list(originals.read(name, 0, [0, 1])) == [Absent(0, AbsenceReason.NEVER), Absent(1, AbsenceReason.NEVER)]
 
     wait_until(compacted, what="the log is compacted", interval_s=0.3)
 
 
 def test_a_topic_that_is_not_there_has_no_originals(kafka, unique):
-    with contextlib.closing(Originals(kafka.bootstrap, {}, stall_s=STALL_S)) as originals:
+    with contextlib.closing(SourceRecordReader(kafka.bootstrap, {}, stall_s=STALL_S)) as originals:
         found = list(originals.read(unique("nowhere"), 0, [0, 1]))
 
-    assert found == [Absent(0, Why.GONE), Absent(1, Why.GONE)]
+    assert found == [Absent(0, AbsenceReason.GONE), Absent(1, AbsenceReason.GONE)]
 
 
 def test_a_broker_that_is_away_says_nothing_of_its_records(kafka, topic):
     name = topic()
     kafka.produce(name, ["x"] * 3)
-    with contextlib.closing(Originals(kafka.proxied_bootstrap, {}, stall_s=STALL_S)) as cut_off:
+    with contextlib.closing(SourceRecordReader(kafka.proxied_bootstrap, {}, stall_s=STALL_S)) as cut_off:
         assert len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3
         kafka.proxy.cut()
         try:
@@ -154,7 +154,7 @@ def test_letters_are_written_with_their_headers_into_their_partition(kafka, topi
     dlq = topic("dlq", partitions=3)
     letters = letters_of(range(10), partition=4)
 
-    assert [w.fate for w in writer.write(dlq, 3, letters)] == [Fate.WRITTEN] * 10
+    assert [w.fate for w in writer.write(dlq, 3, letters)] == [WriteStatus.WRITTEN] * 10
 
     found = read_all(kafka, dlq)
     assert [m.partition() for m in found] == [1] * 10
@@ -170,7 +170,7 @@ def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka
 
     written = writer.write(dlq, 1, letters)
 
-    assert [w.fate for w in written] == [Fate.WRITTEN] * 100
+    assert [w.fate for w in written] == [WriteStatus.WRITTEN] * 100
     assert [n for n, w in enumerate(written) if w.headers_only] == [50]
     assert written[50].reason == "MSG_SIZE_TOO_LARGE"
     found = {origin_of(m.headers()).offset: m.value() for m in read_all(kafka, dlq)}
@@ -181,19 +181,19 @@ def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka
 
 def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
     dlq = topic("dlq")
-    with contextlib.closing(LetterWriter(kafka.bootstrap, {})) as writer:
+    with contextlib.closing(DeadLetterProducer(kafka.bootstrap, {})) as writer:
         (written,) = writer.write(unique("nowhere"), 1, letters_of([1]))
-        assert written.fate is Fate.CANT_HEAL
+        assert written.fate is WriteStatus.CANT_HEAL
         assert "UNKNOWN" in written.reason
-    with contextlib.closing(LetterWriter(kafka.proxied_bootstrap, {}, timeout_s=STALL_S)) as writer:
-        assert writer.write(dlq, 1, letters_of([1]))[0].fate is Fate.WRITTEN
+    with contextlib.closing(DeadLetterProducer(kafka.proxied_bootstrap, {}, timeout_s=STALL_S)) as writer:
+        assert writer.write(dlq, 1, letters_of([1]))[0].fate is WriteStatus.WRITTEN
         kafka.proxy.cut()
         try:
-            assert {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {Fate.PASSING}
+            assert {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.PASSING}
         finally:
             kafka.proxy.heal()
         wait_until(
-            lambda: {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {Fate.WRITTEN},
+            lambda: {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.WRITTEN},
             what="the letters are written",
         )
     assert {origin_of(m.headers()).offset for m in read_all(kafka, dlq)} == set(range(5))
@@ -202,6 +202,6 @@ def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
 def test_more_letters_than_the_clients_queue_holds(kafka, topic):
     dlq = topic("dlq")
     config = {"queue.buffering.max.messages": "1000"}
-    with contextlib.closing(LetterWriter(kafka.bootstrap, config)) as writer:
-        assert {w.fate for w in writer.write(dlq, 1, letters_of(range(30_000)))} == {Fate.WRITTEN}
+    with contextlib.closing(DeadLetterProducer(kafka.bootstrap, config)) as writer:
+        assert {w.fate for w in writer.write(dlq, 1, letters_of(range(30_000)))} == {WriteStatus.WRITTEN}
     assert len(read_all(kafka, dlq)) == 30_000

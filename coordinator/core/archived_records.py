@@ -13,7 +13,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import GivenUp
-from coordinator.protocol.values import Disposition, TopicIdPartition
+from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SAMPLE = 20
 """Ranges of offsets that are named; the count is of all."""
@@ -30,7 +30,7 @@ def given_up(group: ShareGroup, records: Iterable[Any]) -> tuple[GivenUp, ...]:
     for record in records:
         if not isinstance(record, RunsChanged):
             continue
-        partition = group.partitions[TopicIdPartition(record.topic_id, record.partition)]
+        partition = group.partitions[SharePartitionKey(record.topic_id, record.partition)]
         for first, last, run in record.runs:
             if run.disposition not in _DISPOSITIONS or run.state not in _STATES:
                 continue

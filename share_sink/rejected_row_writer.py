@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator.dead_letters.producer import Fate, LetterWriter
-from coordinator.dead_letters.record_format import Letter, Origin, letter
-from coordinator.dead_letters.source_records import Original, Originals
+from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
+from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, letter
+from coordinator.dead_letters.source_records import SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.values import Disposition
 from share_sink.columns import DELIVERY_COUNT, HEADERS, KEY, OFFSET, PARTITION, REASON, RECORD, TIMESTAMP, TOPIC, VALUE
@@ -26,7 +26,7 @@ from share_sink.sink import Sink
 _log = logging.getLogger(__name__)
 
 
-class Letters:
+class RejectedRowWriter:
     """Those of one task. After a letter that only time could help, the rest is left to the coordinator."""
 
     def __init__(self, sink: Sink) -> None:
@@ -41,13 +41,13 @@ class Letters:
         writer = _writer(options.bootstrap_servers, tuple(sorted(options.kafka_config.items())))
         letters = list(self._letters(rows))
         found = writer.write(opened.dead_letter_topic, opened.dead_letter_partitions, letters)
-        missing = [each for each in found if each.fate is not Fate.WRITTEN]
+        missing = [each for each in found if each.fate is not WriteStatus.WRITTEN]
         if missing:
-            self._gave_up = any(each.fate is Fate.PASSING for each in missing)
+            self._gave_up = any(each.fate is WriteStatus.PASSING for each in missing)
             self.say_left(len(missing), missing[0].reason)
         if bare := [each.reason for each in found if each.headers_only]:
             _log.warning("%s dead letter(s) were written without their record: %s", len(bare), bare[0])
-        return [each.fate is Fate.WRITTEN for each in found]
+        return [each.fate is WriteStatus.WRITTEN for each in found]
 
     def give_up(self, count: int, reason: str) -> list[bool]:
         """Leave these rows and all that follow to the coordinator."""
@@ -60,7 +60,7 @@ class Letters:
         """To the task's log."""
         _log.warning("%s dead letter(s) are left to the coordinator: %s", count, reason)
 
-    def _letters(self, rows: pa.Table) -> Iterator[Letter]:
+    def _letters(self, rows: pa.Table) -> Iterator[DeadLetterRecord]:
         group_id, copy = self._sink.options.group_id, self._sink.opened.copy_record
         columns = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, REASON, KEY, VALUE, HEADERS)
         for topic, partition, offset, count, reason, key, value, headers in zip(
@@ -80,7 +80,7 @@ class Letters:
 def completed(rows: pa.Table, sink: Sink) -> pa.Table:
     """The rejected rows with key, value and headers: the rows' own where they have such a column, else the originals',
     null where there is none in the log any more. Where originals are read for it, so with the records' time. Errors of
-    Originals.read."""
+    SourceRecordReader.read."""
     if all(name in rows.column_names for name in RECORD) or not rows.num_rows:
         return rows
     found = _originals_of(rows, sink)
@@ -110,7 +110,7 @@ def replacements(rows: pa.Table, sink: Sink) -> int:
     )
 
 
-def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], Original]:
+def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], SourceRecord]:
     offsets: dict[tuple[str, int], set[int]] = {}
     for topic, partition, offset in zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True):
         offsets.setdefault((topic, partition), set()).add(offset)
@@ -120,11 +120,11 @@ def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], O
         (topic, partition, answer.offset): answer
         for (topic, partition), wanted in offsets.items()
         for answer in reader.read(topic, partition, sorted(wanted))
-        if isinstance(answer, Original)
+        if isinstance(answer, SourceRecord)
     }
 
 
-def _part(original: Original, name: str) -> Any:
+def _part(original: SourceRecord, name: str) -> Any:
     if name == TIMESTAMP:
         return original.timestamp_ms * 1000 if original.timestamp_ms >= 0 else None
     if name == HEADERS:
@@ -139,12 +139,12 @@ def _values(rows: pa.Table, name: str) -> list[Any]:
 
 
 @lru_cache(maxsize=4)
-def _writer(servers: str, kafka: tuple[tuple[str, str], ...]) -> LetterWriter:
+def _writer(servers: str, kafka: tuple[tuple[str, str], ...]) -> DeadLetterProducer:
     """One in a worker, which has one task at a time: it keeps its connection."""
-    return LetterWriter(servers, dict(kafka))
+    return DeadLetterProducer(servers, dict(kafka))
 
 
 @lru_cache(maxsize=4)
-def _originals(servers: str, kafka: tuple[tuple[str, str], ...]) -> Originals:
+def _originals(servers: str, kafka: tuple[tuple[str, str], ...]) -> SourceRecordReader:
     """As above. What was delivered is there to be read, so no isolation is needed."""
-    return Originals(servers, dict(kafka))
+    return SourceRecordReader(servers, dict(kafka))

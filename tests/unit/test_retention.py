@@ -15,7 +15,7 @@ from coordinator.state_log.record_keys import (
     encode_key,
     group_of,
 )
-from coordinator.state_log.retention import JUST_TAKEN, Needed
+from coordinator.state_log.retention import JUST_TAKEN, Retention
 from tests.support.state_records import TOPIC_ID
 
 
@@ -28,7 +28,7 @@ def snapshot(group_id="billing"):
 
 
 def needed(*keys):
-    found = Needed()
+    found = Retention()
     for offset, key in keys:
         found.add(key, b"x", offset)
     return found
@@ -118,7 +118,7 @@ def test_the_record_that_says_where_groups_are_placed_is_known_and_is_no_stray()
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
 def test_nothing_below_the_lowest_is_what_any_group_loads(writes):
-    found, first = Needed(), {}
+    found, first = Retention(), {}
     for offset, (group_id, is_snapshot) in enumerate(writes):
         found.add(snapshot(group_id) if is_snapshot else record(group_id), b"x", offset)
         if is_snapshot or group_id not in first:

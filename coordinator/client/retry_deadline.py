@@ -10,7 +10,7 @@ LONGEST_TRY_S = 60.0
 """A try takes less, unless this process was stopped in it, or its host suspended."""
 
 
-class StopAfterTrying:
+class StopAtDeadline:
     """For tenacity: stop when it was tried for so many seconds. Of each try, and the pause before it, LONGEST_TRY_S
     count at most, so a driver that was stopped for an hour does not give up at the first error that it meets."""
 
@@ -19,7 +19,7 @@ class StopAfterTrying:
         self._looked_s, self._tried_s = now_s(), 0.0
 
     def __repr__(self) -> str:
-        return f"<StopAfterTrying {self._tried_s:.1f} of {self._timeout_s:.1f} s>"
+        return f"<StopAtDeadline {self._tried_s:.1f} of {self._timeout_s:.1f} s>"
 
     def __call__(self, retry_state: Any) -> bool:
         now_s = self._now_s()

@@ -3,7 +3,7 @@
 The rule: nothing of the demo is in the program itself. The leash is standard input: its end is the demo's end. Spark's
 JVM and workers hang on this process in the same way.
 
-    python -m sharegroup.demo.leash MODULE ARGUMENTS...
+    python -m sharegroup.demo.parent_watch MODULE ARGUMENTS...
 """
 
 from __future__ import annotations

@@ -1,0 +1,165 @@
+"""The dispatcher's order of work: who is worked at and when, and when a coordinator may leave. Desks are stood in
+for."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from coordinator.service.dead_letters import dispatcher as dispatcher_module
+from coordinator.service.dead_letters.dispatcher import (
+    FIRST_BACKOFF_S,
+    JITTER,
+    LONGEST_BACKOFF_S,
+    DeadLetterDispatcher,
+    backoff_s,
+)
+from coordinator.service.dead_letters.group_worker import Left
+from tests.support.waiting import wait_until
+
+
+class Work:
+    """Stands where workers do: each pass of a group waits for the test, which says what it left."""
+
+    def __init__(self):
+        self.answers = {}
+        self.passes = {}
+        self.closed = []
+        self.changed = threading.Condition()
+
+    def worker(self, group_id, *_, **__):
+        worker = SimpleNamespace(group_id=group_id, attempts=0)
+        worker.work = lambda: self._work(worker)
+        worker.close = lambda: self.closed.append(group_id)
+        return worker
+
+    def _work(self, worker):
+        with self.changed:
+            self.passes[worker.group_id] = self.passes.get(worker.group_id, 0) + 1
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: self.answers.get(worker.group_id), 120)
+            left = self.answers[worker.group_id].pop(0)
+        if isinstance(left, Exception):
+            raise left
+        worker.attempts = worker.attempts + 1 if left in (Left.BLOCKED, Left.WAITING) else 0
+        return left
+
+    def answer(self, group_id, *left):
+        with self.changed:
+            self.answers.setdefault(group_id, []).extend(left)
+            self.changed.notify_all()
+
+    def wait_passes(self, group_id, count):
+        wait_until(lambda: self.passes.get(group_id, 0) >= count, what=f"{group_id} is worked at {count} times")
+
+
+@pytest.fixture
+def work(monkeypatch):
+    standing_in = Work()
+    monkeypatch.setattr(dispatcher_module, "GroupWorker", standing_in.worker)
+    return standing_in
+
+
+@pytest.fixture
+def having():
+    """Groups whose records wait for their letters."""
+    return {"a", "b", "c", "d", "e"}
+
+
+@pytest.fixture
+def dispatcher(work, having):
+    opened = DeadLetterDispatcher(None, {})
+    opened.open(SimpleNamespace(has_letters=having.__contains__))
+    yield opened
+    opened._closed = True
+    for group_id in having:
+        work.answer(group_id, *[Left.NOTHING] * 10)
+    opened.close()
+
+
+def test_a_group_without_letters_gets_no_desk_and_no_thread(dispatcher):
+    dispatcher.tell({"x", "y"})
+
+    assert dispatcher.may_rest()
+    assert not dispatcher._threads
+
+
+def test_a_coordinator_stays_until_the_letters_are_written(dispatcher, work):
+    dispatcher.tell({"a"})
+    work.wait_passes("a", 1)
+    assert not dispatcher.may_rest()
+
+    work.answer("a", Left.NOTHING)
+
+    wait_until(dispatcher.may_rest, what="nothing waits")
+    assert work.closed == ["a"]
+
+
+def test_it_stays_while_a_letter_can_still_be_written_and_not_for_one_that_needs_a_person(dispatcher, work):
+    dispatcher.tell({"a", "b"})
+    work.answer("a", Left.BLOCKED)
+    work.answer("b", Left.WAITING)
+    wait_until(lambda: dispatcher._slots["a"].is_blocked, what="a is blocked")
+    assert not dispatcher.may_rest()
+
+    work.answer("b", Left.BLOCKED)
+
+    wait_until(dispatcher.may_rest, what="both are blocked")
+
+
+def test_what_is_told_during_a_pass_is_looked_at_after_it(dispatcher, work):
+    dispatcher.tell({"a"})
+    work.wait_passes("a", 1)
+    dispatcher.tell({"a"})
+    work.answer("a", Left.NOTHING)
+
+    work.wait_passes("a", 2)
+    assert not dispatcher.may_rest()
+    work.answer("a", Left.NOTHING)
+    wait_until(dispatcher.may_rest)
+
+
+def test_a_group_that_went_elsewhere_is_dropped(dispatcher, work):
+    dispatcher.tell({"a"})
+    work.answer("a", Left.GROUP_GONE)
+
+    wait_until(dispatcher.may_rest)
+    assert work.passes == {"a": 1}
+
+
+def test_groups_that_wait_hold_up_no_other(dispatcher, work):
+    waiting = {"a", "b", "c", "d"}
+    dispatcher.tell(waiting)
+    for group_id in waiting:
+        work.answer(group_id, Left.WAITING)
+        work.wait_passes(group_id, 1)
+
+    dispatcher.tell({"e"})
+
+    work.wait_passes("e", 1)
+
+
+def test_a_mistake_with_one_group_ends_no_thread(dispatcher, work):
+    dispatcher.tell({"a"})
+    work.answer("a", ValueError("ours"), Left.NOTHING)
+
+    wait_until(dispatcher.may_rest, what="it was tried again")
+    assert work.passes == {"a": 2}
+
+
+def test_what_was_told_before_it_opened_is_not_forgotten(work, having):
+    dispatcher = DeadLetterDispatcher(None, {})
+    dispatcher.tell({"a"})
+    dispatcher.open(SimpleNamespace(has_letters=having.__contains__))
+
+    work.wait_passes("a", 1)
+    work.answer("a", Left.NOTHING)
+    wait_until(dispatcher.may_rest)
+    dispatcher.close()
+
+
+@pytest.mark.parametrize(("attempts", "about_s"), [(1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (1_000, 30)])
+def test_the_backoff_grows_from_a_second_to_half_a_minute(attempts, about_s):
+    assert (FIRST_BACKOFF_S, LONGEST_BACKOFF_S) == (1, 30)
+    for _ in range(20):
+        assert about_s * (1 - JITTER) <= backoff_s(attempts) <= about_s * (1 + JITTER)
