@@ -7,10 +7,9 @@ trial; or its locks ran out too often. It becomes ARCHIVING, or ARCHIVED at once
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
+from coordinator.core.records import Record, RunsChanged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import GivenUp
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -22,7 +21,7 @@ _DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Di
 _STATES = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 
 
-def given_up(group: ShareGroup, records: Iterable[Any]) -> tuple[GivenUp, ...]:
+def given_up(group: ShareGroup, records: Iterable[Record]) -> tuple[GivenUp, ...]:
     """What these log records give up, one entry a disposition. Asked before they are replayed: a record that is
     ARCHIVING already was given up earlier, and its dead letter is written now."""
     counts: dict[Disposition, int] = {}

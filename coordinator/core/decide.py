@@ -1,7 +1,7 @@
-"""Decide: a command comes to records and a reply, or raises and leaves everything unchanged.
+"""Decide: turn a command into log records and a reply, or raise a named error and change nothing.
 
-Pure: the same group, command and ``now_ms`` come to the same decision. The shell appends ``Decision.records``, replays
-them, and only then replies.
+Pure: the same group, command and ``now_ms`` always give the same decision. The runtime appends ``Decision.records``,
+replays them, and only then sends the reply.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from coordinator.core.commands import (
     AlterConfigs,
     ArchiveDeletedTopics,
     ArchiveGaps,
+    Command,
     CompletePlan,
     CreateGroup,
     Decision,
@@ -51,6 +52,7 @@ from coordinator.protocol.messages import (
     Acknowledge,
     AcquireRecords,
     DescribeGroup,
+    GroupDescription,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -58,11 +60,11 @@ from coordinator.protocol.messages import (
 )
 
 
-def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decision:
+def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decision[GroupDescription]:
     return Decision((), describe_group(group, command))
 
 
-_DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
+_DECIDERS: dict[type[Command], Callable[[ShareGroup, Any, int], Decision[Any]]] = {
     CreateGroup: create_group,
     AlterConfigs: alter_configs,
     JoinGroup: join,
@@ -85,6 +87,12 @@ _DECIDERS: dict[type[Any], Callable[[ShareGroup, Any, int], Decision]] = {
 }
 
 
-def decide(group: ShareGroup, command: Any, now_ms: int) -> Decision:
-    """The decision on ``command`` at ``now_ms``: a clock that begins at wall time and never jumps within a process."""
+def decide(group: ShareGroup, command: Command, now_ms: int) -> Decision[Any]:
+    """The decision on ``command``.
+
+    ``now_ms``: from a clock that starts at wall time and never jumps while the process runs.
+
+    Raises:
+        ShareGroupError: the command is refused; the subclass says why. The group is unchanged.
+    """
     return _DECIDERS[type(command)](group, command, now_ms)

@@ -7,9 +7,26 @@ that only the broker knows: those the service looks up and hands over in the com
 
 from __future__ import annotations
 
+from typing import Generic, TypeAlias, TypeVar
+
 import msgspec
 
-from coordinator.protocol.messages import GivenUp, LeftOut, Message, PartitionBounds
+from coordinator.core.records import Record
+from coordinator.protocol.messages import (
+    Acknowledge,
+    AcquireRecords,
+    DescribeGroup,
+    GivenUp,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeftOut,
+    Message,
+    PartitionBounds,
+    StageOutcomes,
+)
+
+Reply = TypeVar("Reply")
 
 
 class TopicPartitions(Message, frozen=True, tag=False):
@@ -164,8 +181,36 @@ class ExtendDeadlines(Message, frozen=True):
     stalled_ms: int
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """What a command comes to: records to append and replay, in order, and the reply once that is done."""
+class Decision(msgspec.Struct, Generic[Reply], frozen=True):
+    """The result of a command: log records to append and replay, and the reply to send once both are done.
 
-    records: tuple[object, ...]
-    reply: object
+    ``records`` are replayed in this order. The order matters: PlanAcquired comes before the runs that carry its plan
+    id, and PlanStarted after the runs that it reclaims.
+    """
+
+    records: tuple[Record, ...]
+    reply: Reply
+
+
+Command: TypeAlias = (
+    CreateGroup
+    | AlterConfigs
+    | JoinGroup
+    | Heartbeat
+    | LeaveGroup
+    | InitializePartitions
+    | MoveLogStarts
+    | ArchiveGaps
+    | ArchiveDeletedTopics
+    | AcquirePlan
+    | StartOrReclaimPlan
+    | StageOutcomes
+    | CompletePlan
+    | MarkDeadLettersWritten
+    | AcquireRecords
+    | Acknowledge
+    | Expire
+    | ExtendDeadlines
+    | DescribeGroup
+)
+"""Every command that :func:`coordinator.core.decide.decide` takes."""

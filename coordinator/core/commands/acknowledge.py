@@ -29,7 +29,7 @@ Piece = tuple[int, int, AcknowledgeType]
 _TYPES = {kind.value: kind for kind in AcknowledgeType}
 
 
-def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decision:
+def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decision[AcknowledgeReply]:
     """Apply outcomes; the reply names the error of each partition that was refused."""
     group.member(command.member_id, command.member_epoch)
     records: list[Record] = []

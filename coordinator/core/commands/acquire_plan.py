@@ -28,7 +28,7 @@ Log = tuple[SharePartition, int]
 """A share partition, and where its log ends now."""
 
 
-def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision:
+def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision[PlanReply]:
     """The member's next plan, or the one that it has and did not use yet. StalePlan for a start that was rolled back.
 
     A plan not yet used is returned to the same process, as far as it still holds it, be it nothing; a later process
@@ -67,7 +67,7 @@ def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
     return records
 
 
-def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision | None:
+def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision[PlanReply] | None:
     plan = member.newest
     assert plan is not None
     reclaim = Reclaim(group, member, plan, now_ms)
@@ -234,7 +234,7 @@ class Acquisition:
         self.ranges += 1
         return count
 
-    def decision(self, member: Member) -> Decision:
+    def decision(self, member: Member) -> Decision[PlanReply]:
         """The plan; one without a record if there are losses to be told, since none may come for a long time."""
         tells = self._tells()
         if not (self.taken or tells or self.must_tell):

@@ -21,7 +21,7 @@ from coordinator.protocol.messages import AcquiredReply, AcquireRecords, Partiti
 from coordinator.protocol.values import SharePartitionKey
 
 
-def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> Decision:
+def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> Decision[AcquiredReply]:
     """Up to ``max_records`` records, each partition's returned ones first, under a lock of
     share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges."""
     member = group.member(command.member_id, command.member_epoch)
@@ -44,7 +44,7 @@ def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> 
 
 def acquired_decision(
     group: ShareGroup, member_id: str, member_epoch: int, taken: dict[SharePartitionKey, list[Segment]], now_ms: int
-) -> Decision:
+) -> Decision[AcquiredReply]:
     """The member acquires these segments, under one plan_id and one lock deadline."""
     plan_id = group.last_plan_id + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms

@@ -30,7 +30,7 @@ from coordinator.protocol.values import AcknowledgeType, Disposition, ShareParti
 Lost = tuple[SharePartitionKey, Segment]
 
 
-def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
+def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision[PlanDone]:
     """Spark has committed the plan's batch: what still carries its plan_id is decided, an hour later too. Twice is
     harmless. StalePlan for any other than the newest."""
     member = group.member(command.member_id, command.member_epoch)
@@ -53,7 +53,7 @@ def nobody_decides(member: Member) -> bool:
     return member.pending is not None and member.pending.explicit and not member.decides
 
 
-def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision:
+def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
     """All of it, as if it had not been delivered: a query without a sink must not burn its topic's deliveries."""
     changes = Changes()
     lost: list[Lost] = []

@@ -40,21 +40,21 @@ from coordinator.protocol.values import SharePartitionKey
 FENCED_PROCESSES_KEPT = 16
 
 
-def create_group(group: ShareGroup, command: CreateGroup, now_ms: int) -> Decision:
+def create_group(group: ShareGroup, command: CreateGroup, now_ms: int) -> Decision[Done]:
     """Nothing, if the group exists already."""
     if group.exists:
         return Decision((), Done())
     return Decision((GroupCreated(incarnation=command.incarnation, topic_ids=command.topic_ids),), Done())
 
 
-def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Decision:
+def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Decision[Done]:
     """Set configs; what runs already keeps the deadline that it has. Named errors for a bad key or value."""
     configs = {**group.configs, **command.configs}
     GroupConfig.parse(configs)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
 
 
-def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision:
+def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]:
     """See :class:`~coordinator.protocol.messages.JoinGroup`: the epoch is durable before the answer, and outlives the
     session."""
     if not group.exists:
@@ -124,7 +124,7 @@ def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
     )
 
 
-def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision:
+def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Joined]:
     """The session, and so a query's locks, live on for share.session.timeout.ms from now. The answer says how soon the
     next heartbeat must come, which may have been altered since the member joined."""
     member = group.member(command.member_id, command.member_epoch)
@@ -136,7 +136,7 @@ def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision:
     return Decision(tuple(records), _joined_reply(group, member.member_epoch))
 
 
-def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision:
+def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]:
     """End the session now. A ShareConsumer gives its records back; a query's are lost as by a timeout."""
     member = group.members.get(command.member_id)
     if member is None:
@@ -145,7 +145,7 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision:
     return Decision(tuple(_end_session(group, member, now_ms, left=True)), Done())
 
 
-def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
+def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
     """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then forget what is gone."""
     records: list[Record] = []
     ended: set[str] = set()
@@ -172,7 +172,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
     return Decision(tuple(records), Done())
 
 
-def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision:
+def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision[Done]:
     """See :class:`~coordinator.core.commands.ExtendDeadlines`. A full session's time is given once in a session's time,
     so that those who are gone lose what they hold also where nobody is heard again and again."""
     until_ms = group.deadlines_extended_until_ms + command.stalled_ms

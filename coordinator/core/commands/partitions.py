@@ -22,7 +22,7 @@ from coordinator.protocol.messages import Done, LeftOut
 from coordinator.protocol.values import SharePartitionKey
 
 
-def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision:
+def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision[Done]:
     """Append the start offsets that the reset policy resolved to, before anything is acquired there."""
     records: list[Record] = [
         TopicRegistered(topic=t.topic, topic_id=t.topic_id)
@@ -37,7 +37,7 @@ def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_
     return Decision(tuple(records), Done())
 
 
-def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision:
+def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision[Done]:
     """The start offset moves at once; AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it
     is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up; what
     nobody held, to the query that acquires next (a group without queries passes over it, as in Kafka)."""
@@ -54,7 +54,9 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
     return Decision((*records, *data_lost(group, lost)), Done())
 
 
-def archive_deleted_topics(group: ShareGroup, command: ArchiveDeletedTopics, now_ms: int) -> Decision:
+def archive_deleted_topics(
+    group: ShareGroup, command: ArchiveDeletedTopics, now_ms: int
+) -> Decision[DeletedTopicsArchived]:
     """As if the logs began where they ended: what is AVAILABLE, and what was never acquired, is archived, counted and
     told; ACQUIRED records are their holders' to decide, and are lost when these give them back. Once for each id."""
     ends = {SharePartitionKey(end.topic_id, end.partition): end.start_offset for end in command.ends}
@@ -89,7 +91,7 @@ def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, lis
     return changes, lost
 
 
-def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision:
+def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision[Done]:
     """What is AVAILABLE and not in the log is archived; what somebody holds is his to decide."""
     changes = Changes()
     for topic_id, index, first, last in ((g.topic_id, g.partition, g.first, g.last) for g in command.gaps):

@@ -44,7 +44,7 @@ def stale(group: ShareGroup, member: Member, plan_id: int, reason: str) -> Stale
     return StalePlan(plan_id=group.plan_id_text(plan_id) or "(initial)", member_id=member.member_id, reason=reason)
 
 
-def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms: int) -> Decision:
+def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms: int) -> Decision[PlanReply]:
     """``partitions(end)``: durably mark the plan used before anyone reads it; reclaim it first if this process did not
     acquire it. Asked again in the same epoch it changes nothing. StalePlan for any other than the newest, or one that
     was given up for it and is in Spark's log none the less, if nobody used either."""
@@ -78,7 +78,9 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
     return Decision(records, _reply(group, plan, reclaim.kept_plan(), left_out, data_loss))
 
 
-def _start_empty(group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan_id: int, now_ms: int) -> Decision:
+def _start_empty(
+    group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan_id: int, now_ms: int
+) -> Decision[PlanReply]:
     """A driver that had been stopped logged this plan after its successor had acquired the newest one, and Spark goes
     on from its log. Nothing of this plan is left, and nobody read the newest one: this one is the newest again, empty,
     and what the other one held goes back to the group, its count unchanged."""

@@ -41,7 +41,7 @@ JUDGED_FROM = 100
 """So many decided records tell something about a ratio."""
 
 
-def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> Decision:
+def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> Decision[OutcomesStaged]:
     """See :class:`~coordinator.protocol.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide,
     NeverDelivered, BatchReclaimed, StaleReceipts, NoneHeld, TooManyRejects; then nothing is staged."""
     if not group.exists:
@@ -312,7 +312,7 @@ def _receipt(outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
     return f"{outcomes.topic}-{outcomes.partition}@{offset} ({run.delivery_count})"
 
 
-def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Decision:
+def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Decision[Done]:
     """Records whose dead letter is written, or never will be, are ARCHIVED; those that are no longer ARCHIVING at this
     delivery count are left as they are."""
     changes = Changes()

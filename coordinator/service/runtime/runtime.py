@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from coordinator.core.archived_records import given_up
 from coordinator.core.commands import Expire, ExtendDeadlines
@@ -285,15 +285,14 @@ class CoordinatorRuntime:
     def _decide(self, round_: _Round, group: ShareGroup, command: Any) -> Any:
         # A load in this round may have taken long: it is nobody's silence.
         decision = decide(group, command, round_.begun_ms if isinstance(command, Expire) else round_.now_ms)
-        records = cast("tuple[Record, ...]", decision.records)
-        if durable := [record for record in records if record.durable]:
+        if durable := [record for record in decision.records if record.durable]:
             if self.groups.get(group.group_id) is not group:
                 raise InternalError(what=f"a look at share group {group.group_id}", reason="it would change it")
             round_.records.setdefault(group.group_id, []).extend(durable)
             round_.touched.add(group.group_id)
         round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
         try:
-            for record in records:
+            for record in decision.records:
                 group.replay(record)
         except BaseException:
             # Memory is half changed: nothing of this round may be appended, and its groups are loaded again.
