@@ -51,7 +51,8 @@ def read_in_batches(topic: str, partitions: list[int], records: int, config: Con
 
 
 def consume_into_arrow(topic: str, partitions: list[int], records: int, config: Config) -> int:
-    """What facts.md measured: large prefetch settings, ``consume(10000)``, key, value, offset and timestamp."""
+    """What docs/facts.md measured (R1, R6): large prefetch settings, ``consume(10000)``, key, value, offset and
+    timestamp."""
     consumer = Consumer(
         {
             "group.id": "read-path",

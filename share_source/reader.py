@@ -1,4 +1,5 @@
-"""The reader of a streaming query, in a Python process of its own on the driver host (design §4).
+"""The reader of a streaming query, in a Python process of its own on the driver host (docs/protocol.md, "One
+micro-batch").
 
 It talks to the coordinator only: acquires plans, marks them used, completes them. What it hands to executors is a plan
 cut into tasks; they fetch by themselves. Rule: all that must survive a crash is in the coordinator's state or in

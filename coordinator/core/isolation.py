@@ -1,4 +1,4 @@
-"""Poison isolation: which records may be delivered together, and how many (design §2, "Poison isolation").
+"""Poison isolation: which records may be delivered together, and how many (docs/concepts.md, "Isolation").
 
 A batch that fails again and again holds a record that nobody can process. From its ``t``-th try on, a record is
 acquired only with records that are on the same try, in slices that shrink to one at the last; after that it is set

@@ -1,8 +1,9 @@
 """What becomes of records when a delivery ends without an outcome: a lost lock, a replay, a failed trial.
 
 A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
-for a failure alone: at the limit it is set aside, to be delivered alone (design §2, "Poison isolation"). What is given
-up is ARCHIVING until its dead letter is filed, or ARCHIVED at once in a group that has no dead letter queue.
+for a failure alone: at the limit it is set aside, to be delivered alone (docs/protocol.md, "Failures and isolation").
+What is given up is ARCHIVING until its dead letter is filed, or ARCHIVED at once in a group that has no dead letter
+queue.
 """
 
 from __future__ import annotations

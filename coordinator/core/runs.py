@@ -19,12 +19,12 @@ from coordinator.protocol.values import Disposition
 class Run(NamedTuple):
     """What is known of each record of a run; its offsets are the map's.
 
-    delivery_count: acquisitions so far. failures, releases: see design §2, *tries*. acquisition: the plan_id of the
-    plan that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a ShareConsumer's
-    lock; None for a query's, which lives as long as its session. not_before_ms: not acquired earlier. quarantined_ms:
-    None, or when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered alone.
-    trials_lost: trials that ended in a lost lock and were not judged then. disposition, reason: what the dead letter of
-    an ARCHIVING one says.
+    delivery_count: acquisitions so far. failures, releases: see docs/concepts.md, "Tries". acquisition: the plan_id of
+    the plan that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a
+    ShareConsumer's lock; None for a query's, which lives as long as its session. not_before_ms: not acquired earlier.
+    quarantined_ms: None, or when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered
+    alone. trials_lost: trials that ended in a lost lock and were not judged then. disposition, reason: what the dead
+    letter of an ARCHIVING one says.
     """
 
     state: RecordState

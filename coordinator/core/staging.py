@@ -1,4 +1,5 @@
-"""Staged outcomes: what sinks said of a plan's records, kept until the plan completes (design §5).
+"""Staged outcomes: what sinks said of a plan's records, kept until the plan completes (docs/protocol.md, "Outcomes of a
+sink").
 
 An attempt is a delivery, known by its delivery count. Rule: the last attempt's outcome counts, and what it did not
 mention is an outcome too (implicit: accepted, explicit: released); an older attempt's outcome can only veto: where two

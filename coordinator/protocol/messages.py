@@ -246,14 +246,14 @@ class OpenSink(Message, frozen=True):
 
 
 class StageOutcomes(Message, frozen=True):
-    """Stage what the rows of a batch said, durably, on the plans that carry them (design §5): it takes effect when the
-    plan completes. Rows whose receipt matches no live plan are stale: they are counted, and with ``fail_on_stale``
-    the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that the sink was opened with; empty:
-    not pinned. ``query_id`` is Spark's, empty where no query writes. ``acknowledgement_mode``: the sink's own, which
-    holds for this attempt at the batch; empty: as its delivery began. ``replaces``: the query's output of a batch takes
-    the place of what an earlier attempt wrote. ``rows`` is how many the batch had.
-    ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that the coordinator
-    writes the original."""
+    """Stage what the rows of a batch said, durably, on the plans that carry them (docs/protocol.md, "Outcomes of a
+    sink"): it takes effect when the plan completes. Rows whose receipt matches no live plan are stale: they are
+    counted, and with ``fail_on_stale`` the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that
+    the sink was opened with; empty: not pinned. ``query_id`` is Spark's, empty where no query writes.
+    ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery began.
+    ``replaces``: the query's output of a batch takes the place of what an earlier attempt wrote. ``rows`` is how many
+    the batch had. ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that
+    the coordinator writes the original."""
 
     group_id: str
     incarnation: str = ""

@@ -1,7 +1,7 @@
 """How an update comes upon the state before it: for each offset what is further on wins.
 
 Further on is the larger delivery count, then the larger delivery state (KIP-932, "Share coordinator"; Kafka's
-PersisterStateBatchCombiner, ``kafka-engine-facts.md`` 34). It is not the newer one: an update that comes late takes
+PersisterStateBatchCombiner, docs/facts.md, K34). It is not the newer one: an update that comes late takes
 nothing back, and no order of the same updates makes a difference. So an update can't lower a record; a snapshot can.
 """
 
@@ -28,7 +28,7 @@ def combine(
 
 def apply_update(state: ShareSnapshotValue, update: ShareUpdateValue) -> ShareSnapshotValue:
     """A share partition's state after an update that was written behind it. The delivery complete count is the
-    update's if it names a start offset (``kafka-engine-facts.md`` 38)."""
+    update's if it names a start offset (docs/facts.md, K38)."""
     start_offset, complete = update.start_offset, update.delivery_complete_count
     if start_offset is None:
         start_offset, complete = state.start_offset, state.delivery_complete_count

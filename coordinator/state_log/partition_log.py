@@ -2,7 +2,7 @@
 
 Kafka's ShareCoordinatorShard, for one key and without a second copy of the state: that is the core's, and comes as an
 argument. A write returns a record and changes nothing; :meth:`PartitionLog.replay` of the record changes what is
-remembered, live and on load alike (``kafka-engine-facts.md`` 35-38). Where a record names a group, it is always this
+remembered, live and on load alike (docs/facts.md, K35 to K38). Where a record names a group, it is always this
 one's: who passes another's key is wrong, and it is not checked.
 
 The records are for Kafka's tools and for the trail; which of them is next depends on these numbers alone:

@@ -1,6 +1,6 @@
 """A share partition as Kafka's state log has it: what would be left of it if every lock were lost now.
 
-Kafka never writes ACQUIRED (KIP-932, "Share coordinator"; ``kafka-engine-facts.md`` 21). A record that a member holds
+Kafka never writes ACQUIRED (KIP-932, "Share coordinator"; docs/facts.md, K21). A record that a member holds
 is projected as it was before this acquisition, AVAILABLE at one delivery less; what was never acquired before is in no
 batch. Who holds what, failures, numbers and delays are in our own records only.
 
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 def project(partition: SharePartition) -> Projection:
     """The partition as it is now. Below the start offset nothing is said, also of records still held there
-    (``kafka-engine-facts.md`` 27, 29)."""
+    (docs/facts.md, K27, K29)."""
     return Projection(partition.start_offset, project_runs(partition.runs, partition.start_offset))
 
 

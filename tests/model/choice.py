@@ -1,4 +1,5 @@
-"""What an acquisition may choose (design §2: acquire, poison isolation): checked record by record, then applied."""
+"""What an acquisition may choose (docs/protocol.md; docs/concepts.md, "Isolation"): checked record by record, then
+applied."""
 
 from __future__ import annotations
 

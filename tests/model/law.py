@@ -1,4 +1,5 @@
-"""What design §2 lets happen to a record, held against the core's own decisions before they are replayed.
+"""What the protocol (docs/protocol.md) lets happen to a record, held against the core's own decisions before they are
+replayed.
 
 Knows no model: it looks at a run before and after, at the plan that held it, and at the command that did it.
 """

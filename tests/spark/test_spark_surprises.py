@@ -1,4 +1,4 @@
-"""What Spark does that surprises (design §8): each line of it that was seen in a run."""
+"""What Spark does that surprises (docs/facts.md, "Spark"): each line of it that was seen in a run."""
 
 import pytest
 

@@ -205,7 +205,7 @@ class GroupDriver:
         return self.group.partitions[SharePartitionKey(self.topic_id, partition)]
 
     def dump(self, partition: int = 0) -> list[str]:
-        """``[first..last] STATE count failures number``, as in the walkthrough."""
+        """``[first..last] STATE count failures number``."""
         return [
             f"[{first}..{last}] {run.state.name} {run.delivery_count} {run.failures} {run.plan_id or '-'}"
             for first, last, run in self.partition(partition).runs

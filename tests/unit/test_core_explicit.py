@@ -1,4 +1,4 @@
-"""Explicit mode, too many rejects, and what counts as processed (design §4.5, §5)."""
+"""Explicit mode, too many rejects, and what counts as processed (docs/protocol.md, "Outcomes of a sink")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A sink decides (design §5): what its rows said is staged on the plan, and takes effect when the plan completes."""
+"""A sink decides (docs/protocol.md, "Outcomes of a sink"): what its rows said is staged on the plan, and takes effect
+when the plan completes."""
 
 from __future__ import annotations
 

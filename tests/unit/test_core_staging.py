@@ -1,4 +1,5 @@
-"""Staging: attempts, which plan a row is about, what is refused, and that it is durable (design §5)."""
+"""Staging: attempts, which plan a row is about, what is refused, and that it is durable (docs/protocol.md, "Outcomes of
+a sink")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Complete a query's plan (design §4.5): Spark has committed the batch, and what sinks staged takes effect.
+"""Complete a query's plan (docs/protocol.md, "One micro-batch", step 5): Spark has committed the batch, and what sinks
+staged takes effect.
 
 Of what still carries the plan's plan_id, the last attempt's outcomes count; of the rest implicit mode accepts, explicit
 releases: the mode that the attempt began with, whatever the group's is by now. Attempts before it can veto that, unless

@@ -1,4 +1,5 @@
-"""Members come, stay and go (design §3): join, heartbeat, leave; and the group itself: create, configs."""
+"""Members come, stay and go (docs/concepts.md, "Sessions"): join, heartbeat, leave; and the group itself: create,
+configs."""
 
 from __future__ import annotations
 
@@ -233,5 +234,5 @@ def _held(group: ShareGroup, plan: AcquiredPlan) -> list[tuple[SharePartition, S
 
 
 def _below_log_start(partition: SharePartition, last: int, run: Run) -> Run | None:
-    """ARCHIVED, whatever its count, for records that the log no longer holds (``kafka-engine-facts.md`` 27)."""
+    """ARCHIVED, whatever its count, for records that the log no longer holds (docs/facts.md, K27)."""
     return moved(run, Event.LOG_START) if last < partition.log_start else None

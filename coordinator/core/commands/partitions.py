@@ -39,7 +39,7 @@ def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_
 
 def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision[Done]:
     """The start offset moves at once; AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it
-    is done with them (``kafka-engine-facts.md`` 27). What a query's plan lost is told when the plan is taken up; what
+    is done with them (docs/facts.md, K27). What a query's plan lost is told when the plan is taken up; what
     nobody held, to the query that acquires next (a group without queries passes over it, as in Kafka)."""
     records: list[Record] = []
     lost: list[tuple[SharePartitionKey, Segment]] = []

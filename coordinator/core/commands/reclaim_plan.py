@@ -1,7 +1,7 @@
 """A query's plan after it was acquired: take it up in ``partitions()``, reclaim it in a later process.
 
-Whoever comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its plan_id (design §2); a plan
-that is completed, or not the member's newest, is refused by name.
+Whoever comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its plan_id (docs/protocol.md,
+"Who may touch what"); a plan that is completed, or not the member's newest, is refused by name.
 """
 
 from __future__ import annotations

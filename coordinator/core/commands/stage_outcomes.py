@@ -1,4 +1,5 @@
-"""A sink stages what the rows of a batch said (design §5): durable now, in effect when their plan completes.
+"""A sink stages what the rows of a batch said (docs/protocol.md, "Outcomes of a sink"): durable now, in effect when
+their plan completes.
 
 The rows' receipts say which plan: a run is staged on the live plan that carries its offset at its delivery count. Rows
 of an earlier attempt of such a plan say that their driver was replaced, and must not commit what it wrote: it is

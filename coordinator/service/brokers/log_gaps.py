@@ -1,7 +1,7 @@
 """Which acquired offsets the log really holds: compaction, transaction markers and aborted batches leave gaps.
 
 Plans hold gaps, since nobody has read the log when it is acquired, and accepting them is harmless. Three things must
-not rest on them, and only for these is the log read (design §4.6): that a batch was completed is no evidence that
+not rest on them, and only for these is the log read (ADR 8): that a batch was completed is no evidence that
 processing works if there was nothing in it; a record that was set aside is not tried alone if there is none; and what
 no sink decided, in explicit mode, is not released.
 

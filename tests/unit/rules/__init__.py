@@ -1,1 +1,2 @@
-"""Every rule of design.md that the core carries: a test named after it, and mistakes that make these tests fail."""
+"""Every rule of docs/protocol.md that the core carries: a test named after it, and mistakes that make these tests
+fail."""

@@ -1,4 +1,4 @@
-"""The ◆ rules of design.md that are built, each with the tests that hold it and the mistakes that these tests find.
+"""The ◆ rules of docs/protocol.md, each with the tests that hold it and the mistakes that these tests find.
 
 A rule without a test, a test that no mistake makes fail, and a mistake that stands for no rule are failures. Rules of
 the Kafka store and of fleets are held by their own tests.
