@@ -4,7 +4,8 @@ python tools/draw_pictures.py            draws them
 python tools/draw_pictures.py --check    exit 1 if one is stale
 
 The state diagram is drawn from ``coordinator.core.record_state.TRANSITIONS``: a move between two states that had none
-before fails here until it has a place in ``EDGES``. The other two are told step by step in ``BATCH`` and ``CRASH``.
+before fails here until it has a place in ``EDGES``. The steps of the two stories are ``BATCH`` and ``CRASH``, the
+parts and the arrows between them stand in ``parts``.
 """
 
 from __future__ import annotations
@@ -78,6 +79,63 @@ class Picture:
                 "",
             ]
         )
+
+
+# --- the parts
+
+
+def parts() -> Picture:
+    """Processes and topics, and what passes between them."""
+    picture = Picture(1080, 580, "The parts: driver, coordinator, executors, and the topics of the Kafka cluster")
+    frames = {
+        "executors": (30, 130, 590, 160),
+        "driver’s host": (740, 40, 320, 360),
+        "Kafka cluster": (30, 440, 1030, 120),
+    }
+    for title, (x, y, width, height) in frames.items():
+        picture.box(x, y, width, height, PAPER, FAINT)
+        picture.text(x + 14, y + 22, title, "start", "faint")
+    for x, y, width, height, fill, head, lines in (
+        (245, 40, 150, 50, GREEN, "your output", ()),
+        (50, 172, 150, 84, BLUE, "source tasks", ("read the ranges",)),
+        (245, 172, 150, 84, YELLOW, "your code", ("a model, a service",)),
+        (440, 172, 160, 84, BLUE, "sink tasks", ("accept, release,", "reject by row")),
+        (
+            765,
+            80,
+            270,
+            150,
+            BLUE,
+            "your query (Spark driver)",
+            ("reader: asks for each batch", "sink: commits the outcomes"),
+        ),
+        (765, 300, 270, 80, BLUE, "coordinator", ("who holds which offsets;", "here, or on hosts of its own")),
+        (50, 476, 150, 64, GREEN, "your topics", ()),
+        (430, 476, 190, 64, RED, "dead letter topic", ("if you name one",)),
+        (765, 476, 270, 64, YELLOW, "share-group-state", ("the groups’ state",)),
+    ):
+        picture.box(x, y, width, height, fill)
+        top = y + height / 2 + 5 - len(lines) * LINE_HEIGHT / 2
+        picture.text(x + width / 2, top, head, style="head")
+        picture.lines(x + width / 2, top + LINE_HEIGHT, lines)
+    for path, x, y, text, anchor in (
+        ("M765,160 H622", 692, 150, "offset ranges", "middle"),
+        ("M602,214 H763", 692, 232, "outcomes", "middle"),
+        ("M202,214 H243", 0, 0, "", "middle"),
+        ("M397,214 H438", 0, 0, "", "middle"),
+        ("M320,172 V92", 328, 122, "rows", "start"),
+        ("M165,476 V258", 175, 370, "records", "start"),
+        ("M480,258 V474", 470, 370, "rejected records", "end"),
+        ("M765,340 H570 V474", 668, 330, "records given up", "middle"),
+        ("M840,232 V298", 832, 270, "next batch", "end"),
+        ("M960,298 V232", 968, 270, "ranges", "start"),
+        ("M840,382 V474", 832, 420, "append", "end"),
+        ("M960,474 V382", 968, 420, "load", "start"),
+    ):
+        picture.path(path)
+        if text:
+            picture.text(x, y, text, anchor)
+    return picture
 
 
 # --- the states of a record
@@ -197,8 +255,8 @@ BATCH: tuple[Step, ...] = (
     Say("reader", "Spark", "end = plan i.1"),
     Note("Spark", ("offsets/0 is written:", "the plan is in Spark's log")),
     Say("Spark", "reader", "partitions(start, end)"),
-    Say("reader", "coordinator", "use plan i.1"),
-    Say("coordinator", "state store", "append “used”"),
+    Say("reader", "coordinator", "start plan i.1"),
+    Say("coordinator", "state store", "append “started”"),
     Say("coordinator", "reader", "0-3999, count 1"),
     Say("reader", "Spark", "tasks"),
     Say("Spark", "executors", "tasks"),
@@ -214,7 +272,7 @@ BATCH: tuple[Step, ...] = (
 )
 
 CRASH: tuple[Step, ...] = (
-    Note("coordinator", ("4000-7999 ACQUIRED", "count 1, plan i.2, used"), BLUE),
+    Note("coordinator", ("4000-7999 ACQUIRED", "count 1, plan i.2, started"), BLUE),
     Note("executors", ("read 4000-7999", "as batch 1")),
     Crash("executors", "reader", "the driver dies in the middle of batch 1"),
     Note("coordinator", ("no heartbeats; m1’s session", "still runs, its locks hold"), YELLOW),
@@ -224,7 +282,7 @@ CRASH: tuple[Step, ...] = (
     Say("reader", "coordinator", "join as m1"),
     Say("coordinator", "state store", "append m1, epoch 2"),
     Note("coordinator", ("the process of epoch 1", "is refused from now on"), YELLOW),
-    Say("reader", "coordinator", "use plan i.2"),
+    Say("reader", "coordinator", "reclaim plan i.2"),
     Say("coordinator", "state store", "append the reclaim"),
     Note("coordinator", ("4000-7999 ACQUIRED, count 2", "failures 1, still plan i.2"), BLUE),
     Say("coordinator", "reader", "4000-7999, count 2"),
@@ -292,6 +350,7 @@ def _draw_arrow(picture: Picture, step: Say, y: int) -> int:
 def render() -> dict[str, str]:
     """Path under the root -> SVG."""
     return {
+        "docs/pictures/parts.svg": parts().svg(),
         "docs/pictures/states.svg": states().svg(),
         "docs/pictures/batch.svg": story("One micro-batch, from acquire to completion", BATCH).svg(),
         "docs/pictures/crash.svg": story("A crash in the middle of a batch, and its replay", CRASH).svg(),
