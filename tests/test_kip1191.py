@@ -22,7 +22,7 @@ from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.state_log.projection import project
 from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
-from tests.unit.sink_driver import DLQ, batch, run_at, said, states
+from tests.support.sink_driver import DLQ, batch, run_at, said, states
 
 TOPIC = "errors.deadletterqueue.topic.name"
 

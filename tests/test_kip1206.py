@@ -12,7 +12,7 @@ import pytest
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import ConfigOutOfBounds
 from tests.kip932.consumers import RELEASE, ShareConsumers
-from tests.unit.group_driver import offsets
+from tests.support.group_driver import offsets
 
 MODES = ("batch_optimized", "record_limit")
 each_mode = pytest.mark.parametrize("mode", MODES)

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from tests.kip932.consumers import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareConsumers, batch
-from tests.unit.group_driver import TOPIC_ID
+from tests.support.group_driver import TOPIC_ID
 
 
 def test_one_type_holds_for_a_whole_batch() -> None:

@@ -11,7 +11,7 @@ from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.store import StoreFenced, StoreRefused
 from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, encode_key
 from tests.support.state_topics import state_topic, taken
-from tests.unit.store_contract import StoreContract
+from tests.support.store_contract import StoreContract
 
 pytestmark = pytest.mark.broker
 

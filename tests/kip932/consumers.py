@@ -16,7 +16,7 @@ from coordinator.protocol.messages import (
     PartitionAcks,
 )
 from coordinator.protocol.values import AcknowledgeType
-from tests.unit.group_driver import GroupDriver
+from tests.support.group_driver import GroupDriver
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LOCK_MS = 30_000

@@ -9,7 +9,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import LeftOut
 from tests.model.choice import ChoiceModel
 from tests.model.naive import ACQUIRED, AVAILABLE, KNOWN, Key, Plan
-from tests.unit.group_driver import GroupDriver
+from tests.support.group_driver import GroupDriver
 
 
 class Comparison:

@@ -46,7 +46,7 @@ from tests.model.law import check_decision
 from tests.model.naive import ACQUIRED, Backoff, Key, Partition, Refused
 from tests.model.plans import Ack
 from tests.model.sinks import Row
-from tests.unit.group_driver import TOPIC_ID, GroupDriver, durable_state
+from tests.support.group_driver import TOPIC_ID, GroupDriver, durable_state
 
 QUERIES = ("q1", "q2", "q3")
 CONSUMERS = ("c1", "c2")

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.model.plans import Ack
 from tests.model.sinks import Row
 from tests.model.steps import BACKOFFS, CONSUMERS, PARTITIONS, QUERIES, SinkConfigs, Steps, pieces
-from tests.unit.group_driver import GroupDriver
+from tests.support.group_driver import GroupDriver
 
 TWO_QUERIES = QUERIES[:2]
 MEMBERS = (*TWO_QUERIES, *CONSUMERS)

@@ -32,7 +32,7 @@ from coordinator.core.staging import Verdict
 from coordinator.service.stores.store import StoredRecord
 from tests.simulation.broker import Broker, Record, log_of
 from tests.simulation.world import World
-from tests.unit.group_driver import durable_state
+from tests.support.group_driver import durable_state
 
 A, Q, ACK = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED

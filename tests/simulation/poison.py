@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from coordinator.protocol.messages import PlanReply
 from tests.simulation.spark_query import ProcessDied, Record, SimulatedCoordinator, SparkQuery
-from tests.unit.group_driver import SESSION_MS
+from tests.support.group_driver import SESSION_MS
 
 BATCH_MS = 500
 HEARTBEAT_MS = 10_000

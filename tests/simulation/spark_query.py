@@ -17,7 +17,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged, encode_record
 from coordinator.protocol.errors import UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, JoinGroup, PartitionBounds, PlanReply
-from tests.unit.group_driver import GroupDriver
+from tests.support.group_driver import GroupDriver
 
 Record = tuple[int, int]
 SNAPSHOT_AFTER = 400

@@ -14,7 +14,7 @@ from coordinator.service import coordinator_service
 from coordinator.service.process import rate_limited_log
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from tests.support.fake_cluster import FakeCluster
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 
 @pytest.fixture

@@ -16,9 +16,16 @@ from coordinator.protocol.messages import (
     PartitionBounds,
     PlanReply,
 )
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
-from tests.unit.rules.test_isolation import acknowledged, fetched
-from tests.unit.rules.test_plans import used_plan
+from tests.support.group_driver import (
+    SESSION_MS,
+    TOPIC_ID,
+    GroupDriver,
+    acknowledged,
+    fetched,
+    offsets,
+    ranges,
+    started_plan,
+)
 
 RELEASE = 2
 # No config sets these yet: the queue is not built. The core's rule is.
@@ -155,7 +162,7 @@ def test_a_partition_without_room_does_not_hold_up_the_others(came_back: int) ->
 
 def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
     """A plan of as many records failed until all of them were set aside."""
-    group, plan = used_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
+    group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
     for _ in range(limit):
         group.restart(plan)
     assert not offsets(group.use(plan))
@@ -343,7 +350,7 @@ def test_the_last_room_that_the_lock_limit_leaves_is_used(locks: int, taken: int
 
 
 def test_without_a_limit_records_that_keep_failing_come_in_slices_all_the_same() -> None:
-    group, plan = used_plan(10_000)
+    group, plan = started_plan(10_000)
     group.restart(plan)
     cut = ranges(group.restart(plan))
     assert cut == [(0, 2153, 3)]

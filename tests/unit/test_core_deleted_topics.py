@@ -18,10 +18,8 @@ from coordinator.core.record_state import RecordState
 from coordinator.protocol.messages import LeftOut, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.runtime import transactions
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
-from tests.unit.rules.source_driver import played
-from tests.unit.rules.test_isolation import acknowledged, fetched
-from tests.unit.rules.test_plans import from_snapshot
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
+from tests.support.source_driver import played
 
 
 def gone(group: GroupDriver, end: int | None = None) -> list[tuple[int, int, int]]:

@@ -12,10 +12,9 @@ from coordinator.protocol.messages import (
     PartitionPlan,
 )
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
-from tests.unit.rules.test_given_up_plans import successor_with_another_plan
-from tests.unit.rules.test_isolation import acknowledged, fetched
-from tests.unit.sink_driver import DLQ, REJECT, batch, said
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched
+from tests.support.sink_driver import DLQ, REJECT, batch, said
+from tests.support.superseded_plans import successor_with_another_plan
 
 RELEASE = 2
 

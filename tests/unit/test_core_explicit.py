@@ -11,8 +11,8 @@ from coordinator.core.runs import Run
 from coordinator.protocol.errors import TooManyRejects
 from coordinator.protocol.messages import OutcomesStaged
 from coordinator.protocol.values import AcknowledgeType, Disposition
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
-from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, from_snapshot, ranges
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 # --- explicit mode
 

@@ -8,8 +8,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import AcquireRecords, PartitionBounds
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
-from tests.unit.rules.test_isolation import fetched
+from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched
 
 
 def came_back(tries: int, records: int, limit: int = 10, then: int = 0) -> GroupDriver:

@@ -19,7 +19,7 @@ from coordinator.core.records import decode_record, encode_records
 from coordinator.protocol.errors import MemberForgotten, StalePlan
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup
 from coordinator.protocol.values import SharePartitionKey
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS

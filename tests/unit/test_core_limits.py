@@ -15,8 +15,17 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
 from coordinator.protocol.messages import LeaveGroup
 from coordinator.protocol.values import AcknowledgeType
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, durable_state, offsets, ranges
-from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
+from tests.support.group_driver import (
+    SESSION_MS,
+    TOPIC_ID,
+    GroupDriver,
+    acknowledged,
+    durable_state,
+    fetched,
+    offsets,
+    ranges,
+)
+from tests.support.quarantine import quarantined_record, started_trial
 
 RELEASE = 2
 Stored = TypeVar("Stored", records.RunsChanged, records.PlanStaged)
@@ -69,7 +78,7 @@ def test_a_lost_lock_at_the_limit_sets_aside_too() -> None:
 
 def test_failing_alone_again_is_no_news() -> None:
     """Only the first time makes evidence old; an outage can begin no more than once for a record."""
-    group, plan = single()
+    group, plan = quarantined_record()
     since_ms = group.partition().runs.first().run.quarantined_ms  # type: ignore[union-attr]
     for _ in range(2):
         alone = group.next(plan).plan.plan_id
@@ -91,7 +100,7 @@ def group_start(group: GroupDriver) -> str:
 
 
 def test_the_backoff_doubles_with_each_failure_alone() -> None:
-    group, plan = single()
+    group, plan = quarantined_record()
     waits = []
     for _ in range(7):
         plan = group.next(plan).plan.plan_id
@@ -104,15 +113,15 @@ def test_the_backoff_doubles_with_each_failure_alone() -> None:
 
 
 def test_a_query_that_leaves_in_a_trial_is_no_judgement() -> None:
-    group, plan = single(records=10)
-    on_trial(group, plan)
+    group, plan = quarantined_record(records=10)
+    started_trial(group, plan)
     group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
     assert group.partition().archived_total == 0
     assert group.partition().runs.first().run.trials_lost == 1  # type: ignore[union-attr]
 
 
 def test_a_trial_that_nobody_began_to_read_is_none() -> None:
-    group, plan = single(records=10)
+    group, plan = quarantined_record(records=10)
     other = group.next(plan)
     group.use(other.plan.plan_id)
     trial = group.next(other.plan.plan_id)
@@ -126,8 +135,8 @@ def test_a_trial_that_nobody_began_to_read_is_none() -> None:
 
 
 def test_a_second_lost_trial_takes_its_querys_evidence_alone() -> None:
-    group, plan = single(records=10)
-    on_trial(group, plan)
+    group, plan = quarantined_record(records=10)
+    started_trial(group, plan)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     group.ends[0] = 12
@@ -202,7 +211,7 @@ def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, fi
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(leaves: bool) -> None:
     """As a replay would say it: aside still, with its first backoff, and no trial is lost."""
-    group, plan = single()
+    group, plan = quarantined_record()
     group.use(group.next(plan).plan.plan_id)
     if leaves:
         group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
@@ -218,7 +227,7 @@ def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(lea
 
 
 def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
-    group, plan = single(records=10)
+    group, plan = quarantined_record(records=10)
     group.join("m2")
     group.ends[0] = 20
     good = group.acquire(member="m2", limit=10).plan.plan_id

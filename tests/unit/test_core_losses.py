@@ -15,9 +15,16 @@ from coordinator.core.commands import (
 from coordinator.core.records import DataLost, decode_record
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
 from coordinator.protocol.values import SharePartitionKey
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
-from tests.unit.rules.test_isolation import acknowledged, fetched
-from tests.unit.rules.test_plans import from_snapshot, used_plan
+from tests.support.group_driver import (
+    SESSION_MS,
+    TOPIC_ID,
+    GroupDriver,
+    acknowledged,
+    fetched,
+    from_snapshot,
+    ranges,
+    started_plan,
+)
 
 Told = list[tuple[str, int, int, int]]
 
@@ -137,7 +144,7 @@ def test_a_plan_of_which_nothing_is_left_to_read_tells_its_losses_with_the_next(
 
 
 def test_a_reader_that_asks_again_is_told_again() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.join()
     group.move_log_start(30)
     first = group.use(plan, fail_on_data_loss=True)
@@ -149,14 +156,14 @@ def test_a_reader_that_asks_again_is_told_again() -> None:
 
 
 def test_a_plan_that_goes_on_without_its_losses_is_used() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.move_log_start(30)
     group.restart(plan, fail_on_data_loss=False)
     assert group.group.plans[1].started
 
 
 def test_what_a_query_holds_when_its_session_ends_is_told_to_itself() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.move_log_start(30)
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[30..99] AVAILABLE 1 1 1"]
@@ -184,7 +191,7 @@ def test_a_log_start_that_did_not_move_writes_nothing() -> None:
 
 
 def test_what_the_log_lost_and_what_another_took_are_said_apart() -> None:
-    group, plan = used_plan(**{"share.acquire.mode": "record_limit"})
+    group, plan = started_plan(**{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(30)
     group.join("m2")
@@ -196,7 +203,7 @@ def test_what_the_log_lost_and_what_another_took_are_said_apart() -> None:
 
 
 def test_what_is_no_longer_subscribed_is_released_and_said() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.join()
     back = group.use(plan, unsubscribed_topic_ids=frozenset({TOPIC_ID}))
     assert ranges(back) == [] and told(back) == []
@@ -205,7 +212,7 @@ def test_what_is_no_longer_subscribed_is_released_and_said() -> None:
 
 
 def test_a_topic_that_is_gone_is_a_loss() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.join()
     back = group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID}))
     assert told(back) == [("orders", 0, 0, 99)]
@@ -213,7 +220,7 @@ def test_a_topic_that_is_gone_is_a_loss() -> None:
 
 
 def test_a_plan_of_a_topic_that_was_made_anew_is_replayed_after_a_snapshot_too() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.run(
         InitializePartitions(
             topics=(TopicPartitions(topic="orders", topic_id="T2", partitions=1),),
@@ -246,7 +253,7 @@ def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
 
 
 def test_a_batch_of_gaps_is_no_evidence() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.run(CompletePlan(member_id="m1", member_epoch=1, plan_id=plan, processed=False))
     assert group.partition().start_offset == 100
     assert not group.group.members["m1"].evidence
@@ -273,7 +280,7 @@ def test_what_nobody_held_is_written_as_nobodys_loss() -> None:
 
 
 def test_what_a_plan_lost_is_told_again_after_a_snapshot() -> None:
-    group, plan = used_plan(**{"share.acquire.mode": "record_limit"})
+    group, plan = started_plan(**{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(30)
     group.join("m2")

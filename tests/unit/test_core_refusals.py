@@ -48,9 +48,7 @@ from coordinator.protocol.wire import (
     encode,
     encode_error,
 )
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
-from tests.unit.rules.test_isolation import fetched
-from tests.unit.rules.test_plans import used_plan
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, started_plan
 
 ACCEPT, RENEW = 1, 4
 MOVES = [(state, event) for state in RecordState for event in Event]
@@ -141,14 +139,14 @@ def test_an_offset_is_acknowledged_once_in_whatever_order() -> None:
 
 @pytest.mark.parametrize("number", ["j.1", "i.x", "i.", "1", "i.1.1"])
 def test_a_number_of_another_incarnation_is_refused(number: str) -> None:
-    group, _ = used_plan()
+    group, _ = started_plan()
     with pytest.raises(ForeignPlan) as refused:
         group.use(number)
     assert refused.value.fields == {"plan_id": number, "group_id": "billing", "incarnation": "i"}
 
 
 def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.complete(plan)
     with pytest.raises(StalePlan, match=r"Plan \(initial\) of member m1 .* last completed plan is i\.1"):
         group.acquire("")
@@ -164,7 +162,7 @@ def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
 
 
 def test_the_next_plan_is_refused_by_name_while_the_one_before_is_not_completed() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.ends[0] = 200
     group.complete(plan)
     following = group.acquire(plan).plan.plan_id
@@ -315,7 +313,7 @@ def test_what_is_appended_is_in_offset_order_however_it_was_named() -> None:
 
 
 def test_a_completion_says_how_many_records_it_accepted() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.ends[0] = 130
     group.complete(group.next(plan).plan.plan_id)
     completed = [record for record in map(decode_record, group.log) if isinstance(record, PlanCompleted)]

@@ -11,9 +11,9 @@ from coordinator.core.release_backoff import lot_of, release_delay_ms
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
 from coordinator.protocol.values import Disposition
-from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
-from tests.unit.rules.test_isolation import acknowledged, fetched, on_trial, single
-from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states
+from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, from_snapshot, offsets, ranges
+from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 # --- outcomes take effect at completion
 
@@ -195,9 +195,9 @@ def test_what_a_share_consumer_rejects_waits_for_its_letter() -> None:
 
 
 def test_a_failed_trial_waits_for_its_letter() -> None:
-    group, plan = single(records=10)
+    group, plan = quarantined_record(records=10)
     group.run(AlterConfigs(configs={**group.group.configs, **DLQ}))
-    trial = on_trial(group, plan)
+    trial = started_trial(group, plan)
     count = run_at(group, 0).delivery_count
     group.restart(trial)
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, count, disposition=Disposition.DELIVERY_LIMIT)

@@ -20,9 +20,8 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
-from tests.unit.rules.test_isolation import fetched
-from tests.unit.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, run_at, said, states
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 # --- attempts
 

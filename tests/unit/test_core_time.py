@@ -9,8 +9,7 @@ from coordinator.core.runs import Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
 from coordinator.protocol.values import SharePartitionKey
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
-from tests.unit.rules.test_isolation import acknowledged, fetched
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, ranges
 
 LOCK_MS = 30_000
 ACCEPT, RENEW = 1, 4

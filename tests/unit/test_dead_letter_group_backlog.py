@@ -9,8 +9,8 @@ from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Due, coalesced, look
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
-from tests.unit.rules.source_driver import played
+from tests.support.group_driver import TOPIC_ID, GroupDriver
+from tests.support.source_driver import played
 
 REJECTED = Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED)
 LIMIT = Run(RecordState.ARCHIVING, 5, disposition=Disposition.DELIVERY_LIMIT, reason="why")

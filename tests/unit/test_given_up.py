@@ -19,9 +19,9 @@ from coordinator.protocol.messages import (
 )
 from share_source.plan_log import warn_given_up, warn_left_out
 from tests.support.fake_cluster import FakeCluster
+from tests.support.group_driver import GroupDriver, from_snapshot
 from tests.support.running_service import Running
-from tests.unit.group_driver import GroupDriver
-from tests.unit.sink_driver import DLQ, EXPLICIT, REJECT, RELEASE, batch, from_snapshot, said
+from tests.support.sink_driver import DLQ, EXPLICIT, REJECT, RELEASE, batch, said
 
 LIMIT_OF_TWO = {"share.delivery.count.limit": "2"}
 

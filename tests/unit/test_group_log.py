@@ -33,9 +33,9 @@ from coordinator.state_log.record_keys import (
 )
 from coordinator.state_log.record_values import ShareSnapshotValue
 from tests.kip932.consumers import ShareConsumers, batch
+from tests.support.group_driver import durable_state
+from tests.support.group_steps import play_step, steps
 from tests.support.state_records import TOPIC_ID, state_after
-from tests.unit.group_driver import durable_state
-from tests.unit.test_partition_log import play, steps
 
 GROUP = "billing"
 OTHERS = "billing-2"
@@ -193,7 +193,7 @@ def test_whatever_the_engine_does_its_log_is_the_group_and_kafkas_records_say_th
             if prunes:
                 group.prune()
         try:
-            play(group, newest, what, who, first, size)  # type: ignore[arg-type]
+            play_step(group, newest, what, who, first, size)  # type: ignore[arg-type]
         except ShareGroupError:
             continue
     group.check_log()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.isolation import integer_root, slice_size, solo_backoff_ms
-from tests.unit.group_driver import GroupDriver, ranges
+from tests.support.group_driver import GroupDriver, ranges
 
 
 def test_the_slices_of_the_default_limit() -> None:

@@ -15,7 +15,7 @@ from coordinator.core.runs import Run
 from coordinator.protocol.messages import LeftOut, PlanReply
 from coordinator.protocol.wire import encode
 from share_source.plan_log import NAMED
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 
 def entry(first: int, last: int, partition: int = 0, topic: str = "orders", reason: str = "data_loss") -> LeftOut:

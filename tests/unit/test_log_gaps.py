@@ -7,7 +7,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps
 from coordinator.service.runtime.transactions import LogRange
 from tests.support.fake_cluster import FakeCluster
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 WHERE = ("orders", "T", 0)
 

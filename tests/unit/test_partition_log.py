@@ -26,6 +26,7 @@ from coordinator.state_log.record_values import (
     encode_update,
 )
 from tests.kip932.consumers import ShareConsumers
+from tests.support.group_steps import play_step, steps
 from tests.support.state_records import (
     TOPIC_ID,
     Naive,
@@ -193,34 +194,6 @@ class Told(ShareConsumers):
         assert self.projection == projection_of(naive, self.partition().start_offset), "what the records said, in sum"
 
 
-def play(group: Told, newest: dict[str, str], what: str, who: int, first: int, size: int) -> None:
-    """One thing that a consumer, a query or the world does; it may be refused."""
-    consumer, query = f"c{who % 2 + 1}", f"q{who % 2 + 1}"
-    if what == "join":
-        group.join(consumer if who < 2 else query, query=who >= 2)
-    elif what == "fetch":
-        group.fetch(consumer, size)
-    elif what == "acknowledge":
-        for at, last, run in list(group.partition().runs.between(first, first + size)):
-            group.acknowledge(AcknowledgeType(who), at, last, count=run.delivery_count, member=consumer)
-    elif what == "batch":
-        newest[query] = group.next(newest.get(query, ""), query, size).plan.plan_id or newest.get(query, "")
-    elif what == "use":
-        group.use(newest.get(query, ""), query)
-    elif what == "restart":
-        group.restart(newest.get(query, ""), query)
-    elif what == "time":
-        group.pass_time(first * 2_000)
-    elif what == "log start":
-        group.move_log_start(min(max(group.log_starts[0], first), group.ends[0]))
-    elif what == "records":
-        group.ends[0] += size
-
-
-WORLD = ("join", "fetch", "fetch", "acknowledge", "batch", "batch", "use", "restart", "time", "log start", "records")
-steps = st.tuples(st.sampled_from(WORLD), st.integers(0, 3), small, st.integers(1, 12))
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.lists(steps, min_size=5, max_size=40), st.sampled_from([2, 3, 5]), st.sampled_from(LIMITS))
 def test_whatever_the_engine_does_its_records_tell_it(
@@ -232,7 +205,7 @@ def test_whatever_the_engine_does_its_records_tell_it(
     group.join("q2")
     for what, who, first, size in script:
         try:
-            play(group, newest, what, who, first, size)
+            play_step(group, newest, what, who, first, size)
         except ShareGroupError:
             continue
     group.trail.check()

@@ -19,7 +19,7 @@ from share_sink.query_batch import batch_at, parse_batch
 from share_sink.sink import open_sink
 from share_source.arrow_schema import spark_schema
 from share_source.plan_offset import initial_offset, plan_offset
-from tests.unit.sink_rows import REQUIRED, schema
+from tests.support.sink_rows import REQUIRED, schema
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing"}
 PLAN = Plan(

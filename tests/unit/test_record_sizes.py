@@ -17,8 +17,7 @@ from coordinator.protocol.errors import SubscriptionTooLarge
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.protocol.wire import encode
-from tests.unit.group_driver import GroupDriver, durable_state, ranges
-from tests.unit.rules.test_isolation import fetched
+from tests.support.group_driver import GroupDriver, durable_state, fetched, ranges
 
 LONG = "x" * 249
 MIB = 1024 * 1024

@@ -19,9 +19,9 @@ from coordinator.protocol.errors import (
     StalePlan,
     StaleReceipts,
 )
-from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
-from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.stores.sqlite_store import SqliteStore
@@ -30,9 +30,9 @@ from share_source.plan_offset import plan_offset
 from tests.support.fake_cluster import FakeCluster
 from tests.support.faulty_store import FaultyStore
 from tests.support.running_service import held
+from tests.support.service_sinks import EXPLICIT, begin, stage, states
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
-EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 IMPLICIT = {"share.acknowledgement.mode": "implicit"}
 DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
 
@@ -44,30 +44,8 @@ def cluster():
     return cluster
 
 
-def begin(running, **configs):
-    """m1 reads 0 to 9 in a batch; its plan's number."""
-    running.join(starting_offsets="earliest", configs=configs)
-    plan = running.next()
-    assert held(plan) == {("orders", 0): [(0, 9)]}
-    running.use(plan.plan_id)
-    return plan.plan_id
-
-
-def stage(running, *runs, **fields):
-    outcomes = (PartitionOutcomes(topic="orders", partition=0, runs=tuple(OutcomeRun(*run) for run in runs)),)
-    return running.service.handle(
-        StageOutcomes(group_id="billing", partitions=outcomes if runs else (), rows=len(runs), **fields)
-    )
-
-
 def open_sink(running, group_id="billing", **configs):
     return running.service.handle(OpenSink(group_id=group_id, configs=configs))
-
-
-def states(running):
-    """``first-last STATE count`` of the only partition, as a person sees it."""
-    (partition,) = running.partitions().values()
-    return [f"{run['first']}-{run['last']} {run['state']} {run['delivery_count']}" for run in partition.runs]
 
 
 def load_again(running, tmp_path):

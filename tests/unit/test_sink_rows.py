@@ -34,7 +34,7 @@ from share_sink.errors import (
     WrongColumn,
 )
 from share_sink.rows import LARGEST_DELAY_MS, outcome_rows, rejected_rows
-from tests.unit.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
+from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
 
 # --- columns
 

@@ -29,7 +29,7 @@ from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefuse
 from share_sink.options import SinkOptions
 from share_sink.sink import Sink, open_sink
 from share_sink.writer import Batch, TaskOutcomes, abort_batch, commit_batch, write_task
-from tests.unit.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
+from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
 
 OPTIONS = SinkOptions(bootstrap_servers="a:1", group_id="billing", kafka_config={"bootstrap.servers": "a:1"})
 PLAIN = SinkOpened(incarnation="i1", topic_ids={"orders": "T"})

@@ -10,7 +10,7 @@ import pytest
 from coordinator.protocol.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
-from tests.unit.store_contract import StoreContract
+from tests.support.store_contract import StoreContract
 
 
 @pytest.fixture

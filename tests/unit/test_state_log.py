@@ -21,7 +21,7 @@ from coordinator.state_log.record_values import (
     decode_update,
     encode_update,
 )
-from tests.kip932.test_worked_example import GOLDEN, Example, Written
+from tests.kip932.worked_example import GOLDEN, Example, Written
 from tests.support.state_records import (
     INT32_MAX,
     LAST,

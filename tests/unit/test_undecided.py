@@ -18,9 +18,9 @@ from coordinator.service.runtime.transactions import LogRange
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader
 from tests.support.fake_cluster import FakeCluster
+from tests.support.service_sinks import EXPLICIT, begin, stage, states
+from tests.support.source_driver import OPTIONS
 from tests.support.waiting import wait_until
-from tests.unit.rules.source_driver import OPTIONS
-from tests.unit.test_service_sinks import EXPLICIT, begin, stage, states
 
 ASKED = ("billing", "m1", "i.1")
 

@@ -7,7 +7,7 @@ import pytest
 from coordinator.protocol.errors import FencedMemberEpoch, StalePlan, StaleReceipts, UnknownMemberId
 from coordinator.protocol.receipt_errors import NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.unit.group_driver import SESSION_MS, GroupDriver, offsets, ranges
+from tests.support.group_driver import SESSION_MS, GroupDriver, offsets, ranges
 
 
 def one_batch_done() -> tuple[GroupDriver, str]:

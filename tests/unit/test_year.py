@@ -16,7 +16,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
 from coordinator.protocol.messages import PartitionOutcomes as Outcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.unit.group_driver import GroupDriver, durable_state
+from tests.support.group_driver import GroupDriver, durable_state
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -34,7 +34,7 @@ from coordinator.protocol.messages import (
     PartitionAcks,
     PartitionBounds,
 )
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 FAR = 2**62
 CONFIGS = {

@@ -1,6 +1,7 @@
 """The Persister: where groups' records become durable. Every store keeps the promises that are written here.
 
-``tests/unit/store_contract.py`` runs them against each store. A store neither reads nor makes records: they are bytes.
+``tests/support/store_contract.py`` runs them against each store. A store neither reads nor makes records: records are
+bytes to it.
 """
 
 from __future__ import annotations

@@ -6,32 +6,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan
-from tests.unit.group_driver import SESSION_MS, GroupDriver, ranges
-from tests.unit.rules.test_plans import from_snapshot
-
-
-def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:
-    """m1 completed i.1; its driver was given i.2 and stopped. Its successors were given others, and used none."""
-    group = GroupDriver(records=100)
-    group.join()
-    first = group.acquire(limit=60).plan.plan_id
-    group.use(first)
-    logged = group.next(first).plan.plan_id
-    newest = logged
-    for _ in range(plans):
-        take_records_away(group)
-        group.join()
-        newest = group.acquire(first, limit=30).plan.plan_id
-    assert (first, logged) == ("i.1", "i.2") and group.group.members["m1"].newest is not None
-    return group, logged, newest
-
-
-def take_records_away(group: GroupDriver) -> None:
-    """m1's session ends; another member acquires what it held, and leaves it to whoever comes."""
-    group.pass_time(SESSION_MS + 1)
-    group.join("other")
-    group.acquire(member="other", limit=None)
-    group.pass_time(SESSION_MS + 1)
+from tests.support.group_driver import SESSION_MS, from_snapshot, ranges
+from tests.support.superseded_plans import successor_with_another_plan
 
 
 def test_it_is_taken_up_empty_and_what_took_its_place_goes_back() -> None:

@@ -3,32 +3,9 @@
 from __future__ import annotations
 
 from coordinator.core.commands import Expire
-from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, ranges
-from tests.unit.rules.test_plans import used_plan
-from tests.unit.sink_driver import RELEASE, run_at, said
-
-
-def fetched(group: GroupDriver, most: int, member: str = "c1") -> list[tuple[int, int, int]]:
-    reply = group.run(
-        AcquireRecords(
-            group_id="billing",
-            member_id=member,
-            member_epoch=group.epochs[member],
-            max_records=most,
-            bounds=group.bounds(),
-        )
-    )
-    return [tuple(r) for p in reply.partitions for r in p.ranges]
-
-
-def acknowledged(group: GroupDriver, first: int, last: int, count: int, kind: int) -> dict[str, str]:
-    batches = (AckBatch(first=first, last=last, delivery_count=count, types=(kind,)),)
-    partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
-    epoch = group.epochs["c1"]
-    return dict(
-        group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=epoch, partitions=partitions)).errors
-    )
+from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges, started_plan
+from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.sink_driver import RELEASE, run_at, said
 
 
 def test_limits_compare_tries_never_the_delivery_count() -> None:
@@ -44,7 +21,7 @@ def test_limits_compare_tries_never_the_delivery_count() -> None:
 
 
 def test_the_cut_comes_first() -> None:
-    group, plan = used_plan(10_000)
+    group, plan = started_plan(10_000)
     group.restart(plan)
     assert ranges(group.restart(plan)) == [(0, 2153, 3)]
     assert group.dump()[1] == "[2154..3999] AVAILABLE 2 2 -", "count unchanged, number cleared"
@@ -65,49 +42,26 @@ def test_isolation_looks_at_failures_only() -> None:
 
 
 def test_a_delivery_is_one_failure_at_most() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     group.restart(plan)
     assert group.dump() == ["[0..99] ACQUIRED 2 1 1"], "the lost lock and the replay are one delivery's end"
 
 
 def test_an_isolated_slice_takes_no_fresh_records() -> None:
-    group, plan = used_plan(10_000)
+    group, plan = started_plan(10_000)
     for _ in range(3):
         group.restart(plan)
     assert ranges(group.next(plan)) == [(46, 91, 4)]
 
 
-def single(limit: int = 5, records: int = 1) -> tuple[GroupDriver, str]:
-    """The only record fails until it is set aside; then `records` - 1 more arrive."""
-    group, plan = used_plan(1, **{"share.delivery.count.limit": str(limit)})
-    for _ in range(limit):
-        taken = group.restart(plan)
-    assert ranges(taken) == []
-    assert group.dump() == [f"[0..0] AVAILABLE {limit} {limit} -"], "set aside, not archived"
-    group.ends[0] = records
-    return group, plan
-
-
-def on_trial(group: GroupDriver, plan: str) -> str:
-    """Other records complete, and the one set aside goes on trial."""
-    other = group.next(plan)
-    assert ranges(other) == [(1, 9, 1)]
-    group.use(other.plan.plan_id)
-    trial = group.next(other.plan.plan_id)
-    assert trial.plan.trial
-    assert [r[:2] for r in ranges(trial)] == [(0, 0)]
-    group.use(trial.plan.plan_id)
-    return trial.plan.plan_id
-
-
 def test_a_failure_at_the_limit_sets_aside() -> None:
-    group, _ = single()
+    group, _ = quarantined_record()
     assert group.partition().archived_total == 0
 
 
 def test_no_trial_without_evidence() -> None:
-    group, plan = single()
+    group, plan = quarantined_record()
     for _ in range(12):
         taken = group.next(plan)
         assert not taken.plan.trial
@@ -120,16 +74,16 @@ def test_no_trial_without_evidence() -> None:
 
 
 def test_failed_trial_archives_and_uses_up_evidence() -> None:
-    group, plan = single(records=10)
-    trial = on_trial(group, plan)
+    group, plan = quarantined_record(records=10)
+    trial = started_trial(group, plan)
     assert [o.reason for o in group.restart(trial).left_out] == ["archived"]
     assert group.partition().archived_total == 1
     assert not group.group.members["m1"].evidence
 
 
 def test_a_trial_is_judged_when_its_query_comes_back() -> None:
-    group, plan = single(records=10)
-    trial = on_trial(group, plan)
+    group, plan = quarantined_record(records=10)
+    trial = started_trial(group, plan)
     group.pass_time(SESSION_MS + 1)
     assert group.partition().archived_total == 0, "Spark may have committed it"
     group.restart(trial)
@@ -137,8 +91,8 @@ def test_a_trial_is_judged_when_its_query_comes_back() -> None:
 
 
 def test_a_second_trial_lost_is_a_failed_one() -> None:
-    group, plan = single(records=10)
-    on_trial(group, plan)
+    group, plan = quarantined_record(records=10)
+    started_trial(group, plan)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     group.ends[0] = 12
@@ -152,7 +106,7 @@ def test_a_second_trial_lost_is_a_failed_one() -> None:
 
 
 def test_setting_aside_makes_all_evidence_old() -> None:
-    group, plan = used_plan(2, **{"share.acquire.mode": "record_limit"})
+    group, plan = started_plan(2, **{"share.acquire.mode": "record_limit"})
     group.ends[0] = 3
     group.join("m2")
     late = group.acquire(member="m2").plan.plan_id
@@ -164,7 +118,7 @@ def test_setting_aside_makes_all_evidence_old() -> None:
 
 
 def test_what_failed_among_others_fails_alone_before_its_trial() -> None:
-    group, plan = used_plan(3, **{"share.delivery.count.limit": "2"})
+    group, plan = started_plan(3, **{"share.delivery.count.limit": "2"})
     group.restart(plan)
     assert ranges(group.restart(plan)) == []
     first = group.next(plan)
@@ -202,7 +156,7 @@ def test_a_consumers_record_is_archived_at_the_limit() -> None:
 
 def test_failures_give_nothing_up_that_a_query_releases() -> None:
     """Four deployments killed the query in mid-batch; then its sink has no time: released as often as the limit."""
-    group, plan = used_plan(1)
+    group, plan = started_plan(1)
     for _ in range(4):
         group.restart(plan)
     for release in range(1, 6):
@@ -220,9 +174,9 @@ def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() ->
     """An outage set it aside; alone, it is answered for: later. On trial or not, it waits for its delay, however long,
     and comes alone. If it fails again it is set aside again."""
     for trial in (False, True):
-        group, plan = single(records=10 if trial else 1)
+        group, plan = quarantined_record(records=10 if trial else 1)
         if trial:
-            plan = on_trial(group, plan)
+            plan = started_trial(group, plan)
         else:
             group.pass_time(31_000)
             plan = group.next(plan).plan.plan_id

@@ -6,24 +6,24 @@ import pytest
 
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanAcquired, PlanStarted, decode_record, encode_record
+from coordinator.core.records import PlanAcquired, PlanStarted, decode_record
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
-from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, JoinGroup, PartitionAcks
+from coordinator.protocol.messages import AcquireRecords, JoinGroup
 from coordinator.protocol.values import AcknowledgeType
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
-
-
-def used_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
-    """m1 holds all records in a plan whose delivery has begun."""
-    group = GroupDriver(records=records, **configs)
-    group.join()
-    plan = group.next().plan.plan_id
-    group.use(plan)
-    return group, plan
+from tests.support.group_driver import (
+    SESSION_MS,
+    GroupDriver,
+    acknowledged,
+    fetched,
+    from_snapshot,
+    offsets,
+    ranges,
+    started_plan,
+)
 
 
 def test_every_acquisition_is_durable() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     appended = [decode_record(data) for data in group.log]
     assert any(isinstance(r, PlanAcquired) and r.plan_id == 1 for r in appended)
     assert any(isinstance(r, PlanStarted) and r.started for r in appended), "used, before anyone reads"
@@ -33,14 +33,14 @@ def test_every_acquisition_is_durable() -> None:
 
 
 def test_used_is_durable_so_that_a_replay_counts_after_a_crash() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.crash()
     group.restart(plan)
     assert group.dump() == ["[0..99] ACQUIRED 2 1 1"]
 
 
 def test_a_run_keeps_its_number_when_its_lock_runs_out() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
     group.join()
@@ -50,7 +50,7 @@ def test_a_run_keeps_its_number_when_its_lock_runs_out() -> None:
 
 def test_state_and_count_alone_never_match() -> None:
     """m2 took the records, lost its lock too: AVAILABLE again, but it is m2's number that they carry."""
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     other = group.acquire(member="m2", limit=50)
@@ -66,7 +66,7 @@ def test_state_and_count_alone_never_match() -> None:
 
 
 def test_newest_plan_without_runs_replays_empty() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     group.acquire(member="m2")
@@ -78,7 +78,7 @@ def test_newest_plan_without_runs_replays_empty() -> None:
 
 
 def test_a_loss_is_said_once() -> None:
-    group, plan = used_plan(10_000)
+    group, plan = started_plan(10_000)
     said = [o for _ in range(4) for o in group.restart(plan).left_out]
     assert [o.reason for o in said] == ["cut", "cut", "cut"], "no cut is called a loss afterwards"
 
@@ -118,14 +118,14 @@ def test_a_plan_never_used_burns_a_count_and_no_try() -> None:
 
 
 def test_reclaim_takes_all_that_carries_the_number() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     assert ranges(group.restart(plan)) == [(0, 99, 2)], "AVAILABLE after the session"
     assert ranges(group.restart(plan)) == [(0, 99, 3)], "ACQUIRED within it"
 
 
 def test_partitions_is_idempotent_per_process_and_end() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     assert ranges(group.use(plan)) == [(0, 99, 1)]
     group.restart(plan)
     assert ranges(group.use(plan)) == [(0, 99, 2)]
@@ -133,7 +133,7 @@ def test_partitions_is_idempotent_per_process_and_end() -> None:
 
 
 def test_an_old_plan_is_refused_by_name() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     with pytest.raises(StalePlan):
         group.acquire("")
     group.next(plan)
@@ -145,14 +145,14 @@ def test_an_old_plan_is_refused_by_name() -> None:
 
 
 def test_completing_twice_is_harmless() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.complete(plan)
     group.complete(plan)
     assert group.partition().start_offset == 100
 
 
 def test_fenced_reader_never_rejoins() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.join()
     group.epochs["m1"] = 1
     with pytest.raises(FencedMemberEpoch):
@@ -162,7 +162,7 @@ def test_fenced_reader_never_rejoins() -> None:
 
 
 def test_epoch_outlives_the_session() -> None:
-    group, _ = used_plan()
+    group, _ = started_plan()
     assert group.join() == 2
     group.pass_time(10 * SESSION_MS)
     group.crash()
@@ -173,14 +173,14 @@ def test_epoch_outlives_the_session() -> None:
 
 
 def test_an_expired_session_answers_nothing() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     with pytest.raises(UnknownMemberId):
         group.complete(plan)
 
 
 def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS - 1)
     group.crash()
     group.pass_time(SESSION_MS - 1)
@@ -191,7 +191,7 @@ def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
 def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
     """The coordinator's process was stopped for longer than a session; members sent requests meanwhile, and
     wait."""
-    group, _ = used_plan()
+    group, _ = started_plan()
     group.join("c1", query=False)
     group.ends[0] = 110
     fetch = AcquireRecords(group_id="billing", member_id="c1", member_epoch=1, max_records=10, bounds=group.bounds())
@@ -210,7 +210,7 @@ def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
 
 def test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again() -> None:
     """Of each 20 s the coordinator hears members for one half."""
-    group, _ = used_plan()
+    group, _ = started_plan()
     for _ in range(2 * SESSION_MS // 10_000 + 1):
         group.pass_time(10_000)
         group.now_ms += 10_000
@@ -220,7 +220,7 @@ def test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_agai
 
 
 def test_limits_of_time_never_end_a_querys_lock() -> None:
-    group, _ = used_plan()
+    group, _ = started_plan()
     for _ in range(200):
         group.pass_time(SESSION_MS - 1_000)
         group.join(process="m1-process-1")
@@ -228,7 +228,7 @@ def test_limits_of_time_never_end_a_querys_lock() -> None:
 
 
 def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.move_log_start(30)
     told = group.restart(plan)
     assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
@@ -239,7 +239,7 @@ def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
 
 
 def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(30)
     group.crash()
@@ -250,7 +250,7 @@ def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
 
 
 def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan() -> None:
-    group, plan = used_plan()  # 0 to 99
+    group, plan = started_plan()  # 0 to 99
     group.ends[0] = 300
     group.move_log_start(150)
     group.move_log_start(200)
@@ -285,7 +285,7 @@ def test_a_group_without_queries_passes_over_what_the_log_lost() -> None:
 
 
 def test_on_demand_may_rest() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     assert not group.group.may_rest(group.now_ms)
     group.complete(plan)
     assert not group.group.may_rest(group.now_ms), "a member is there"
@@ -298,49 +298,31 @@ def test_release_cut_and_setting_aside_clear_the_number() -> None:
     group = GroupDriver(records=10)
     group.join("c1", query=False)
     for count in (1, 2):
-        fetch(group, "c1", 10)
-        assert give_back(group, "c1", 0, 9, count) == {}
+        fetched(group, 10)
+        assert acknowledged(group, 0, 9, count, AcknowledgeType.RELEASE) == {}
         assert group.dump() == [f"[0..9] AVAILABLE {count} 0 -"], "released"
-    group, plan = used_plan(10_000)
+    group, plan = started_plan(10_000)
     group.restart(plan)
     group.restart(plan)
     assert group.dump()[1] == "[2154..3999] AVAILABLE 2 2 -", "cut"
-    group, plan = used_plan(1)
+    group, plan = started_plan(1)
     for _ in range(5):
         group.restart(plan)
     assert group.dump() == ["[0..0] AVAILABLE 5 5 -"], "set aside"
 
 
-def fetch(group: GroupDriver, member: str, most: int) -> None:
-    """A ShareConsumer acquires."""
-    epoch, bounds = group.epochs[member], group.bounds()
-    group.run(AcquireRecords(group_id="billing", member_id=member, member_epoch=epoch, max_records=most, bounds=bounds))
-
-
-def give_back(
-    group: GroupDriver, member: str, first: int, last: int, count: int, kind: int = AcknowledgeType.RELEASE
-) -> dict[str, str]:
-    """A member acknowledges; the errors."""
-    batches = (AckBatch(first=first, last=last, delivery_count=count, types=(kind,)),)
-    partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
-    epoch = group.epochs[member]
-    return dict(
-        group.run(Acknowledge(group_id="billing", member_id=member, member_epoch=epoch, partitions=partitions)).errors
-    )
-
-
 def test_the_renewal_cap_never_applies_to_a_query() -> None:
-    group, _ = used_plan()
+    group, _ = started_plan()
     for _ in range(60):
         group.pass_time(SESSION_MS - 1_000)
         group.join(process="m1-process-1")
-        assert give_back(group, "m1", 0, 99, 1, AcknowledgeType.RENEW) == {}
+        assert acknowledged(group, 0, 99, 1, AcknowledgeType.RENEW, "m1") == {}
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
 
 
 def test_a_snapshot_appends_live_plans_and_numbers_again() -> None:
     """Loaded from snapshots alone, its holder goes on, and no number is given twice."""
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.ends[0] = 200
     second = group.next(plan).plan.plan_id
     group.use(second)
@@ -352,9 +334,3 @@ def test_a_snapshot_appends_live_plans_and_numbers_again() -> None:
     group.complete(second)
     group.ends[0] = 300
     assert group.next(second).plan.plan_id == "i.3"
-
-
-def from_snapshot(group: GroupDriver) -> None:
-    """The log becomes a snapshot, and another process loads it."""
-    group.log = [encode_record(record) for record in group.group.snapshot()]
-    group.crash()

@@ -18,11 +18,10 @@ from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.on_demand import Coordinator
 from coordinator.service.runtime import transactions
 from tests.support.fake_cluster import FakeCluster
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
-from tests.unit.rules.source_driver import facts, played
-from tests.unit.rules.test_isolation import single
-from tests.unit.rules.test_plans import used_plan
-from tests.unit.sink_driver import DLQ, REJECT, batch, said
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
+from tests.support.quarantine import quarantined_record
+from tests.support.sink_driver import DLQ, REJECT, batch, said
+from tests.support.source_driver import facts, played
 
 
 def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire() -> None:
@@ -91,7 +90,7 @@ def why_it_left(group: GroupDriver, *, away_s: float = 0.0) -> str:
 
 
 def test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there() -> None:
-    group, plan = used_plan()
+    group, plan = started_plan()
     group.complete(plan)
     assert why_it_left(group) == "told to"
     group.pass_time(SESSION_MS + 1)
@@ -99,14 +98,14 @@ def test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there() -> N
 
 
 def test_on_demand_does_not_leave_while_something_is_acquired() -> None:
-    group, _ = used_plan()
+    group, _ = started_plan()
     group.group.replay(SessionEnded(member_id="m1"))
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
     assert why_it_left(group) == "told to"
 
 
 def test_on_demand_leaves_when_nobody_calls_and_its_brokers_stay_away() -> None:
-    group, _ = used_plan()
+    group, _ = started_plan()
     assert why_it_left(group, away_s=300) == "told to"
     assert why_it_left(group, away_s=302) == "nobody has called, and no broker answered, for 301 s"
 
@@ -141,7 +140,7 @@ def test_on_demand_does_not_leave_while_something_is_delayed() -> None:
 
 
 def test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off() -> None:
-    group, plan = single()
+    group, plan = quarantined_record()
     group.use(group.next(plan).plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     assert why_it_left(group) == "told to"

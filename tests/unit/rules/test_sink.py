@@ -11,10 +11,8 @@ from coordinator.protocol.errors import BatchReclaimed, NothingDecided, SinkOutd
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import Disposition
 from coordinator.service.runtime import transactions
-from tests.unit.group_driver import SESSION_MS, TOPIC_ID, ranges
-from tests.unit.rules.source_driver import facts, played
-from tests.unit.rules.test_plans import used_plan
-from tests.unit.sink_driver import (
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, from_snapshot, ranges, started_plan
+from tests.support.sink_driver import (
     ACCEPT,
     DLQ,
     EXPLICIT,
@@ -22,11 +20,11 @@ from tests.unit.sink_driver import (
     REJECT,
     RELEASE,
     batch,
-    from_snapshot,
     run_at,
     said,
     states,
 )
+from tests.support.source_driver import facts, played
 
 
 def test_outcomes_take_effect_when_the_plan_completes() -> None:
@@ -350,7 +348,7 @@ def test_gaps_are_told_apart_before_undecided_offsets_are_released() -> None:
 
 
 def test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery() -> None:
-    group, plan = used_plan(3, **EXPLICIT, **DLQ)
+    group, plan = started_plan(3, **EXPLICIT, **DLQ)
     for _ in range(10):
         asked = NextPlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan)
         with pytest.raises(NothingDecided):

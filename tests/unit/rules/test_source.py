@@ -8,9 +8,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup, NextPlan, StartPlan
 from share_source.errors import TriggerOnceRefused
-from tests.unit.group_driver import SESSION_MS, GroupDriver
-from tests.unit.rules.source_driver import DriverClient, reading
-from tests.unit.rules.test_isolation import single
+from tests.support.group_driver import SESSION_MS, GroupDriver
+from tests.support.quarantine import quarantined_record
+from tests.support.source_driver import DriverClient, reading
 
 LIMIT = ReadMaxRows(60)
 
@@ -93,7 +93,7 @@ def test_available_now_does_not_wait_for_the_locks_of_others() -> None:
 
 
 def test_available_now_does_not_wait_for_backoff() -> None:
-    group, plan = single()
+    group, plan = quarantined_record()
     group.use(group.next(plan).plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     assert group.partition().waits(group.now_ms), "it failed alone just now"

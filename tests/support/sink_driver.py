@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core.records import encode_records
 from coordinator.core.runs import Run
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.unit.group_driver import GroupDriver
+from tests.support.group_driver import GroupDriver, started_plan
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
@@ -21,12 +20,8 @@ def said(first: int, last: int, outcome: AcknowledgeType, count: int = 1, **fiel
 
 
 def batch(records: int = 10, **configs: str) -> tuple[GroupDriver, str]:
-    """m1 reads all records in a batch."""
-    group = GroupDriver(records=records, **configs)
-    group.join()
-    plan = group.next().plan.plan_id
-    group.use(plan)
-    return group, plan
+    """m1 reads all records in a batch; the group, and the batch's plan id."""
+    return started_plan(records, **configs)
 
 
 def states(group: GroupDriver) -> list[str]:
@@ -44,9 +39,3 @@ def run_at(group: GroupDriver, offset: int) -> Run:
     segment = group.partition().runs.at(offset)
     assert segment is not None
     return segment.run
-
-
-def from_snapshot(group: GroupDriver) -> None:
-    """The log becomes a snapshot, and another process loads it."""
-    group.log = encode_records(group.group.snapshot())
-    group.crash()

@@ -16,7 +16,7 @@ from coordinator.service.runtime.transactions import Facts
 from share_source import reader
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader
-from tests.unit.group_driver import TOPIC_ID, GroupDriver
+from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 OPTIONS = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.group.id": "billing", "subscribe": "orders"}
 

@@ -24,12 +24,16 @@ from coordinator.core.commands import (
     TopicPartitions,
 )
 from coordinator.core.decide import decide
-from coordinator.core.records import decode_record, encode_record
+from coordinator.core.records import decode_record, encode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import (
+    AckBatch,
+    Acknowledge,
+    AcquireRecords,
     JoinGroup,
     OutcomesStaged,
+    PartitionAcks,
     PartitionBounds,
     PartitionOutcomes,
     PlanReply,
@@ -220,3 +224,47 @@ def ranges(reply: PlanReply, partition: int = 0) -> list[tuple[int, int, int]]:
 def offsets(reply: PlanReply) -> int:
     """How many records the plan holds."""
     return sum(r.last - r.first + 1 for p in reply.plan.partitions for r in p.ranges)
+
+
+# --- what tests begin with
+
+
+def started_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
+    """m1 holds all records in a plan that it has started; the group, and the plan's id."""
+    group = GroupDriver(records=records, **configs)
+    group.join()
+    plan = group.next().plan.plan_id
+    group.use(plan)
+    return group, plan
+
+
+def from_snapshot(group: GroupDriver) -> None:
+    """The log becomes a snapshot, and another process loads it."""
+    group.log = encode_records(group.group.snapshot())
+    group.crash()
+
+
+def fetched(group: GroupDriver, max_records: int, member: str = "c1") -> list[tuple[int, int, int]]:
+    """A ShareConsumer acquires; (first, last, delivery count) of each range."""
+    reply = group.run(
+        AcquireRecords(
+            group_id="billing",
+            member_id=member,
+            member_epoch=group.epochs[member],
+            max_records=max_records,
+            bounds=group.bounds(),
+        )
+    )
+    return [tuple(r) for p in reply.partitions for r in p.ranges]
+
+
+def acknowledged(
+    group: GroupDriver, first: int, last: int, count: int, kind: int, member: str = "c1"
+) -> dict[str, str]:
+    """A member acknowledges one range; the errors by share partition."""
+    batches = (AckBatch(first=first, last=last, delivery_count=count, types=(kind,)),)
+    partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
+    epoch = group.epochs[member]
+    return dict(
+        group.run(Acknowledge(group_id="billing", member_id=member, member_epoch=epoch, partitions=partitions)).errors
+    )

@@ -1,0 +1,29 @@
+"""A sink's requests to a running service: what tests of sinks at the service begin with."""
+
+from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import OutcomeRun
+from tests.support.running_service import held
+
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
+
+
+def begin(running, **configs):
+    """m1 reads 0 to 9 in a batch; its plan's number."""
+    running.join(starting_offsets="earliest", configs=configs)
+    plan = running.next()
+    assert held(plan) == {("orders", 0): [(0, 9)]}
+    running.use(plan.plan_id)
+    return plan.plan_id
+
+
+def stage(running, *runs, **fields):
+    outcomes = (PartitionOutcomes(topic="orders", partition=0, runs=tuple(OutcomeRun(*run) for run in runs)),)
+    return running.service.handle(
+        StageOutcomes(group_id="billing", partitions=outcomes if runs else (), rows=len(runs), **fields)
+    )
+
+
+def states(running):
+    """``first-last STATE count`` of the only partition, as a person sees it."""
+    (partition,) = running.partitions().values()
+    return [f"{run['first']}-{run['last']} {run['state']} {run['delivery_count']}" for run in partition.runs]
