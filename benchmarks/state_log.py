@@ -29,7 +29,7 @@ from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.on_demand import spare_the_collector
 from coordinator.service.runtime.runtime import CoordinatorRuntime, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestTaker
+from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import KeyValue
 from coordinator.state_log.owner import Owner
@@ -135,7 +135,7 @@ def _topic(bootstrap: str, name: str) -> StateTopic:
 
 def _store(topic: StateTopic) -> KafkaStore:
     owner = Owner(place="benchmark", process=uuid.uuid4().hex, host="here", pid=1)
-    return KafkaStore(topic, 0, NewestTaker(owner), updates_per_snapshot=NEVER)
+    return KafkaStore(topic, 0, NewestClaimant(owner), updates_per_snapshot=NEVER)
 
 
 # --- its load, in a process of its own

@@ -21,7 +21,7 @@ from coordinator.service.runtime.partitioned_runtime import PartitionedRuntime
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction, TransactionSteps
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import FleetMember, NewestTaker, Ownership
+from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant, Ownership
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
@@ -114,7 +114,7 @@ class KafkaState:
             endpoint=advertised,
         )
         self._fleet = self._join_fleet(advertised) if advertised else None
-        self._ownership: Ownership = NewestTaker(me) if self._fleet is None else FleetMember(me, self._fleet)
+        self._ownership: Ownership = NewestClaimant(me) if self._fleet is None else FleetMember(me, self._fleet)
         self._pruning = Pruning(
             self._topic,
             lambda: list(self._stores.values()),

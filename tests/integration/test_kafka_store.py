@@ -59,7 +59,7 @@ class TestContract(StoreContract):
         return break_it
 
 
-def test_the_newest_taker_wins_and_the_one_before_is_told_who_it_is(open_at):
+def test_the_newest_claimant_wins_and_the_one_before_is_told_who_it_is(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)
     old.append({"billing": [b"a"]})

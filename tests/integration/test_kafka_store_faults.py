@@ -116,14 +116,14 @@ def test_members_are_told_to_ask_again_and_the_group_comes_back_by_itself(open_a
 DIES_IN_MID_WRITE = """
 import sys
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestTaker
+from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
 from tests.support.state_topics import in_mid_write, owner, state_topic, taken
 from types import SimpleNamespace
 
 topic = state_topic(SimpleNamespace(bootstrap=sys.argv[1]), sys.argv[2], write_timeout_ms=300_000)
-store = KafkaStore(topic, 0, NewestTaker(owner("one")), updates_per_snapshot=500)
+store = KafkaStore(topic, 0, NewestClaimant(owner("one")), updates_per_snapshot=500)
 taken(store)
 store.append({"billing": [b"a"]})
 writer = store._open["billing"].writer

@@ -18,7 +18,7 @@ from coordinator.service.sinks import open_sink
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestTaker
+from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
 from tests.support.fake_cluster import FakeCluster
 from tests.support.state_topics import Hosts, in_mid_write, state_topic, taken
@@ -38,7 +38,7 @@ def topic(kafka):
 # --- the scenarios
 
 
-def the_newest_taker_wins(hosts: Hosts) -> None:
+def the_newest_claimant_wins(hosts: Hosts) -> None:
     """Design §1: the fenced one says so by name, and never takes the group back by itself."""
     old, new = hosts("one"), hosts("two")
     taken(old)
@@ -106,7 +106,7 @@ def a_load_reads_committed_records_only(hosts: Hosts) -> None:
 
 
 SCENARIOS = [
-    the_newest_taker_wins,
+    the_newest_claimant_wins,
     a_sink_takes_no_group_back,
     no_answer_comes_from_memory,
     what_is_in_doubt_is_settled_by_the_load,
@@ -133,7 +133,7 @@ def skip_the_fence(patch: Patch) -> None:
 
 
 def take_it_back_by_itself(patch: Patch) -> None:
-    patch.setattr(NewestTaker, "check", lambda *a, **k: None)
+    patch.setattr(NewestClaimant, "check", lambda *a, **k: None)
 
 
 def let_sinks_take_groups(patch: Patch) -> None:
@@ -169,10 +169,10 @@ def read_what_is_not_committed(patch: Patch) -> None:
 
 
 MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Hosts], None]]] = [
-    (skip_the_fence, the_newest_taker_wins),
-    (take_it_back_by_itself, the_newest_taker_wins),
+    (skip_the_fence, the_newest_claimant_wins),
+    (take_it_back_by_itself, the_newest_claimant_wins),
     (let_sinks_take_groups, a_sink_takes_no_group_back),
-    (do_not_say_who_owns_it, the_newest_taker_wins),
+    (do_not_say_who_owns_it, the_newest_claimant_wins),
     (believe_memory, no_answer_comes_from_memory),
     (prove_nothing, no_answer_comes_from_memory),
     (read_what_is_not_committed, a_load_reads_committed_records_only),

@@ -5,7 +5,8 @@
                 query that lives may lose its session
     configs     whoever starts has other group configs than the one before
     topics      topics of the subscribed pattern are created, deleted, and created anew
-    hosts       more than one host, each with a coordinator of its own: the newest taker has the group, and nobody but a
+    hosts       more than one host, each with a coordinator of its own: the newest claimant has the group, and nobody
+    but a
                 query that starts may take it; sinks are opened by whoever still runs, with other configs
 
 In each of them the coordinator's process has the real service in it (``service_process.py``).

@@ -1,6 +1,6 @@
 """Whose a group is: may this process take it, and what are its members told when another has it.
 
-Coordinators on demand: the newest taker wins, since a job that was started again on another host must go on at once;
+Coordinators on demand: the newest claimant wins, since a job that was started again on another host must go on at once;
 who was fenced never takes the group back by itself, only for a new member. A fleet: Kafka's group says whose it is.
 """
 
@@ -37,7 +37,7 @@ class Ownership(Protocol):
         """What members are told after ``owner`` (None: not known yet) has fenced this process."""
 
 
-class NewestTaker:
+class NewestClaimant:
     """Coordinators on demand."""
 
     may_peek = True
@@ -46,7 +46,7 @@ class NewestTaker:
         self.me = me
 
     def __repr__(self) -> str:
-        return f"<NewestTaker {self.me}>"
+        return f"<NewestClaimant {self.me}>"
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
         if owner is None or owner.process == self.me.process:
@@ -55,7 +55,7 @@ class NewestTaker:
             raise self.lost(group_id, owner)
 
     def confirm(self, partition: int) -> None:
-        """The newest taker wins."""
+        """The newest claimant wins."""
 
     is_current = True
 
