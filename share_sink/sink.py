@@ -55,7 +55,6 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
     taken.check_kafka_config()
     archive = _checked_archive(taken.archive_path) if taken.archive_path else ""
     opened = coordinator_of(taken).call(OpenSink(group_id=taken.group_id, configs=taken.group_configs))
-    assert isinstance(opened, SinkOpened)
     topic_ids = (batch or {}).get(taken.group_id, {})
     return Sink(options=taken, columns=columns, opened=opened, topic_ids=topic_ids, archive=archive)
 

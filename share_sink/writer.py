@@ -147,7 +147,6 @@ def commit_batch(
         fail_on_stale=sink.options.fail_on_stale,
     )
     staged = coordinator_of(sink.options).call_with_rows(request, runs)
-    assert isinstance(staged, OutcomesStaged)
     _say_stale(sink.options.group_id, batch, staged)
     if sink.archive and staged.attempt is not None:
         finish_batch(sink.archive, files, attempt=staged.attempt, **_location_of(sink, batch))

@@ -24,7 +24,6 @@ from coordinator.protocol.messages import (
     LatestOffsets,
     LeftOut,
     NextPlan,
-    OffsetsReply,
     Plan,
     PlanReply,
     StartPlan,
@@ -108,7 +107,6 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 wait_ms=0 if self._available_now else WAIT_MS,
                 until=self._until,
             )
-            assert isinstance(reply, PlanReply)
             if not reply.undecided_left:
                 return reply
             logger.warning(
@@ -136,7 +134,6 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             fail_on_data_loss=self._options.fail_on_data_loss,
             acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
         )
-        assert isinstance(reply, PlanReply)
         warn_left_out(self._options.group_id, offset.plan_id, reply.left_out)
         if reply.data_loss:
             loss = self._data_loss(reply.data_loss)
@@ -179,7 +176,6 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         now_s = time.monotonic()
         if self._reported is None or now_s - self._reported[0] > REPORT_EVERY_S:
             reply = self._session.call(LatestOffsets)
-            assert isinstance(reply, OffsetsReply)
             self._reported = (now_s, dict(reply.ends))
         return self._reported[1]
 
@@ -199,7 +195,6 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._session = open_session(self._options, member_id)
         if self._available_now and self._until is None:
             reply = self._session.call(LatestOffsets)
-            assert isinstance(reply, OffsetsReply)
             self._until = reply.ends
         return self._session
 

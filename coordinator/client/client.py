@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 import tenacity
@@ -31,8 +31,11 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     StateStoreInUse,
 )
-from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.messages import GroupRequest, JoinGroup, Reply
 from coordinator.protocol.outage import Outage
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 
 CONNECT_TIMEOUT_S = 15.0
 """For the first connection to an endpoint: what is wrong with it is an error soon."""
@@ -129,7 +132,7 @@ class CoordinatorClient:
         """The process that answers; of several that share the groups, one."""
         return self._connected().endpoint.pid
 
-    def call(self, request: Any, *, answer_timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    def call(self, request: GroupRequest[Reply], *, answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply:
         """The reply, or a ShareGroupError. While brokers or coordinator are away it is asked again, for the retry
         timeout: OutageTooLong, or CoordinatorUnreachable. A new member's join is the first that a query asks, so what
         is wrong is an error soon (BrokerNotReachable). ``answer_timeout_s``: after so long without an answer it is
@@ -137,10 +140,9 @@ class CoordinatorClient:
         is_first = isinstance(request, JoinGroup) and request.member_epoch is None
         timeout_s = min(self._retry_timeout_s, FIRST_CALL_TIMEOUT_S) if is_first else self._retry_timeout_s
         may_pass = _may_pass_soon if is_first else _may_pass
-        group_id = getattr(request, "group_id", "")
-        return self._retried(timeout_s, may_pass, group_id, self._once, request, None, answer_timeout_s)
+        return self._retried(timeout_s, may_pass, request.group_id, self._once, request, None, answer_timeout_s)
 
-    def call_with_rows(self, request: Any, rows: pa.Table) -> Any:
+    def call_with_rows(self, request: GroupRequest[Reply], rows: pa.Table) -> Reply:
         """As ``call``, for a request whose records come as Arrow rows beside it."""
         return self._retried(self._retry_timeout_s, _may_pass, request.group_id, self._once, request, rows)
 
@@ -154,10 +156,16 @@ class CoordinatorClient:
     # --- inside
 
     def _retried(
-        self, timeout_s: float, may_pass: Callable[[BaseException], bool], group_id: str, function: Any, *arguments: Any
-    ) -> Any:
+        self,
+        timeout_s: float,
+        may_pass: Callable[[BaseException], bool],
+        group_id: str,
+        function: Callable[Arguments, Answer],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Answer:
         try:
-            return _ride_out(self._outage, timeout_s, may_pass, function, *arguments)
+            return _ride_out(self._outage, timeout_s, may_pass, function, *arguments, **options)
         except Unreachable as error:
             raise self._directory.gone(group_id, str(error)) from error
         except (CoordinatorNotAvailable, BrokerNotReachable) as error:
@@ -165,8 +173,10 @@ class CoordinatorClient:
                 raise
             raise self._directory.gave_up(group_id, int(timeout_s * 1000), error) from error
 
-    def _once(self, request: Any, rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        connection = self._connected(getattr(request, "group_id", ""))
+    def _once(
+        self, request: GroupRequest[Reply], rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S
+    ) -> Reply:
+        connection = self._connected(request.group_id)
         try:
             return connection.call(request, timeout_s) if rows is None else connection.call_with_rows(request, rows)
         except (Unreachable, NotCoordinator):
@@ -200,8 +210,13 @@ def _outage(where: str, timeout_s: float) -> Outage:
 
 
 def _ride_out(
-    outage: Outage, timeout_s: float, may_pass: Callable[[BaseException], bool], function: Any, *arguments: Any
-) -> Any:
+    outage: Outage,
+    timeout_s: float,
+    may_pass: Callable[[BaseException], bool],
+    function: Callable[Arguments, Answer],
+    *arguments: Arguments.args,
+    **options: Arguments.kwargs,
+) -> Answer:
     """What the function returns, called again while what it raises may pass; after that time what it raised last."""
     began_s = time.monotonic()
     kind = type(arguments[0]).__name__ if arguments else ""
@@ -216,7 +231,7 @@ def _ride_out(
         before_sleep=failed,
         reraise=True,
     )
-    answer = retrying(function, *arguments)
+    answer = retrying(function, *arguments, **options)
     outage.answered(kind)
     return answer
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from coordinator.protocol.messages import NextPlan
+from coordinator.protocol.messages import NextPlan, Reply, Request
 from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
 
 CALL_TIMEOUT_S = 45.0
@@ -65,7 +65,7 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection {self.endpoint!r}>"
 
-    def call(self, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    def call(self, request: Request[Reply], timeout_s: float = CALL_TIMEOUT_S) -> Reply:
         """The reply, or the ShareGroupError that the coordinator answered; Unreachable."""
         if isinstance(request, NextPlan):
             timeout_s += request.wait_ms / 1000
@@ -75,9 +75,9 @@ class Connection:
             (answer,) = self._client.do_action(action, options)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreachable(error) from error
-        return decode_answer(answer.body.to_pybytes())
+        return cast("Reply", decode_answer(answer.body.to_pybytes()))
 
-    def call_with_rows(self, request: Any, rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    def call_with_rows(self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Reply:
         """As ``call``, for a request whose records come as rows beside it."""
         descriptor = flight.FlightDescriptor.for_command(encode(request))
         options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
@@ -90,13 +90,11 @@ class Connection:
                 answer = reader.read_chunk().app_metadata
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreachable(error) from error
-        return decode_answer(answer.to_pybytes())
+        return cast("Reply", decode_answer(answer.to_pybytes()))
 
     def check_health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> Healthy:
         """Whether the process behind it serves; Unreachable."""
-        healthy = self.call(Health(), timeout_s)
-        assert isinstance(healthy, Healthy)
-        return healthy
+        return self.call(Health(), timeout_s)
 
     def close(self) -> None:
         self._client.close()

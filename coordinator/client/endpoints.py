@@ -24,7 +24,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
 )
 from coordinator.protocol.secret_files import read_file, read_token
-from coordinator.protocol.wire import PROTOCOL, CoordinatorFound, Endpoint, FindCoordinator
+from coordinator.protocol.wire import PROTOCOL, Endpoint, FindCoordinator
 
 CA_KEY = "share.coordinator.ssl.ca.location"
 
@@ -100,7 +100,6 @@ class Endpoints:
             if not group_id:
                 return self._checked(connection)
             found = connection.call(FindCoordinator(group_id=group_id), HEALTH_TIMEOUT_S)
-            assert isinstance(found, CoordinatorFound)
             named = parse_endpoint(found.endpoint)
         except BaseException:
             connection.close()

@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
-from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, LeaveGroup
+from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, MemberRequest, Reply
 
 HEARTBEATS_PER_SESSION = 3
 LONGEST_HEARTBEAT_S = 10.0
@@ -62,7 +64,7 @@ class MemberSession:
         )
         self._joining = threading.Lock()
         self._fenced: FencedMemberEpoch | None = None
-        self._joined: Joined = client.call(self._request)
+        self._joined = client.call(self._request)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"share-heartbeat-{member_id}", daemon=True)
         self._thread.start()
@@ -96,7 +98,7 @@ class MemberSession:
         """What the group said at the last join."""
         return self._joined
 
-    def call(self, request: type[Any], **fields: Any) -> Any:
+    def call(self, request: type[MemberRequest[Reply]], **fields: Any) -> Reply:
         """Make the request as this member, and call. FencedMemberEpoch once fenced, and from then on; a session that
         lapsed is taken up again under its own epoch."""
         for _ in range(COMES_BACK):
@@ -117,18 +119,18 @@ class MemberSession:
 
     # --- inside
 
-    def _call(self, request: type[Any], fields: Mapping[str, Any]) -> Any:
+    def _call(self, request: type[MemberRequest[Reply]], fields: Mapping[str, Any]) -> Reply:
         if self._fenced is not None:
             raise self._fenced
-        who: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "group_id": self.group_id,
             "member_id": self.member_id,
             "member_epoch": self.member_epoch,
         }
+        is_heartbeat = issubclass(request, Heartbeat)
+        timeouts = {"answer_timeout_s": heartbeat_timeout_s(self._joined)} if is_heartbeat else {}
         try:
-            if request is Heartbeat:
-                return self._client.call(Heartbeat(**who), answer_timeout_s=heartbeat_timeout_s(self._joined))
-            return self._client.call(request(**who, **fields))
+            return self._client.call(request(**identity, **fields), **timeouts)
         except FencedMemberEpoch as error:
             self._fenced = error
             raise
@@ -138,9 +140,9 @@ class MemberSession:
             if self._fenced is not None:
                 raise self._fenced
             _log.warning("session of %s lapsed; coming back with epoch %d", self.member_id, self.member_epoch)
-            join = {name: getattr(self._request, name) for name in self._request.__struct_fields__}
+            join = msgspec.structs.replace(self._request, member_epoch=self.member_epoch)
             try:
-                self._joined = self._client.call(JoinGroup(**{**join, "member_epoch": self.member_epoch}))
+                self._joined = self._client.call(join)
             except FencedMemberEpoch as error:
                 self._fenced = error
                 raise
@@ -148,9 +150,7 @@ class MemberSession:
     def _beat(self) -> None:
         while not self._closed.wait(self._joined.heartbeat_interval_ms / 1000) and self._fenced is None:
             try:
-                reply = self.call(Heartbeat)
-                if isinstance(reply, Joined):
-                    self._joined = reply
+                self._joined = self.call(Heartbeat)
             except ShareGroupError as error:  # fenced: the next call says so; else the next heartbeat tries again
                 _log.warning("heartbeat of %s: %s", self.member_id, error)
             except Exception:  # noqa: BLE001 - whatever it is, without heartbeats each long batch would lose its locks

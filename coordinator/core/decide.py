@@ -14,7 +14,6 @@ from coordinator.core.commands import (
     AlterConfigs,
     ArchiveDeletedTopics,
     ArchiveGaps,
-    Command,
     CompletePlan,
     CreateGroup,
     Decision,
@@ -56,6 +55,8 @@ from coordinator.protocol.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    Reply,
+    Request,
     StageOutcomes,
 )
 
@@ -64,7 +65,7 @@ def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decisio
     return Decision((), describe_group(group, command))
 
 
-_DECIDERS: dict[type[Command], Callable[[ShareGroup, Any, int], Decision[Any]]] = {
+_DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[Any]]] = {
     CreateGroup: create_group,
     AlterConfigs: alter_configs,
     JoinGroup: join,
@@ -87,7 +88,7 @@ _DECIDERS: dict[type[Command], Callable[[ShareGroup, Any, int], Decision[Any]]] 
 }
 
 
-def decide(group: ShareGroup, command: Command, now_ms: int) -> Decision[Any]:
+def decide(group: ShareGroup, command: Request[Reply], now_ms: int) -> Decision[Reply]:
     """The decision on ``command``.
 
     ``now_ms``: from a clock that starts at wall time and never jumps while the process runs.
@@ -95,4 +96,5 @@ def decide(group: ShareGroup, command: Command, now_ms: int) -> Decision[Any]:
     Raises:
         ShareGroupError: the command is refused; the subclass says why. The group is unchanged.
     """
-    return _DECIDERS[type(command)](group, command, now_ms)
+    decision: Decision[Reply] = _DECIDERS[type(command)](group, command, now_ms)
+    return decision

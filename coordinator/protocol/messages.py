@@ -7,15 +7,34 @@ of the group. Offsets are inclusive.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from coordinator.protocol.values import AcquiredRange, OutcomeRun
 
+Reply = TypeVar("Reply")
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Base of all that crosses the seam."""
+    """Base class of requests, replies and the values inside of them."""
+
+
+class Request(Message, Generic[Reply], frozen=True):
+    """Base class of messages that are answered by a ``Reply``; a command of the core is one, too."""
+
+
+class GroupRequest(Request[Reply], Generic[Reply], frozen=True):
+    """Base class of requests that name a share group."""
+
+    group_id: str
+
+
+class MemberRequest(GroupRequest[Reply], Generic[Reply], frozen=True):
+    """Base class of requests of a member that has joined."""
+
+    member_id: str
+    member_epoch: int
 
 
 # --- values inside of messages
@@ -111,161 +130,6 @@ class PartitionOutcomes(Message, frozen=True, tag=False):
     topic: str
     partition: int
     runs: tuple[OutcomeRun, ...]
-
-
-# --- requests of members, over RPC
-
-
-class JoinGroup(Message, frozen=True):
-    """Become a member, or come back as one.
-
-    ``member_epoch`` None: a new process; the member's epoch is bumped (appended first) and the process before is
-    fenced, but asking again with the same ``process_id`` answers the same epoch. A number: this process had a session
-    and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
-    ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
-    ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set.
-    ``starting_offsets`` is for partitions that have no start offset yet: None takes share.auto.offset.reset.
-    """
-
-    group_id: str
-    member_id: str
-    process_id: str
-    member_epoch: int | None = None
-    query: bool = True
-    topics: tuple[str, ...] = ()
-    topic_pattern: str | None = None
-    assign: dict[str, tuple[int, ...]] | None = None
-    configs: dict[str, str] = {}
-    starting_offsets: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-
-
-class Heartbeat(Message, frozen=True):
-    """Keep the session (and so a query's locks) alive. UnknownMemberId if it has ended: join again."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-
-
-class LeaveGroup(Message, frozen=True):
-    """End the session now: as its timeout would, but at once."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-
-
-class NextPlan(Message, frozen=True):
-    """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
-
-    ``start`` is the number of the plan in Spark's start offset, empty for the initial offset. ``max_records`` None: no
-    limit. ``wait_ms``: how long to wait for records when there are none. ``until``: acquire only below
-    these offsets, topic -> partition -> end, which were there when an AvailableNow run began.
-    """
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    start: str = ""
-    max_records: int | None = None
-    wait_ms: int = 100
-    until: dict[str, dict[str, int]] | None = None
-
-
-class StartPlan(Message, frozen=True):
-    """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
-    (reclaimed: count + 1). Idempotent for one member epoch and plan. ``acknowledgement_mode``: what the query itself
-    says about records of the batch that no sink decides; empty: the group's share.acknowledgement.mode."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    plan_id: str
-    fail_on_data_loss: bool = True
-    acknowledgement_mode: str = ""
-
-
-class LatestOffsets(Message, frozen=True):
-    """``reportLatestOffset()`` and the bounds of an AvailableNow run: each subscribed partition's end offset."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-
-
-class DescribeGroup(Message, frozen=True):
-    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs. The service fills
-    ``bounds`` in, for the lag."""
-
-    group_id: str
-    bounds: tuple[PartitionBounds, ...] = ()
-
-
-# --- requests of ShareConsumers
-
-
-class AcquireRecords(Message, frozen=True):
-    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes. The
-    service fills ``bounds`` in: of the subscribed partitions."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    max_records: int
-    bounds: tuple[PartitionBounds, ...] = ()
-
-
-class Acknowledge(Message, frozen=True):
-    """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    partitions: tuple[PartitionAcks, ...]
-
-
-class AcknowledgeRows(Message, frozen=True):
-    """Acknowledge, with the records as Arrow rows beside it: for many records with outcomes of their own."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-
-
-# --- requests of sinks
-
-
-class OpenSink(Message, frozen=True):
-    """A query's sink begins: set group configs, and learn what its staging is pinned to. What can be wrong with the
-    dead letter queue is found here."""
-
-    group_id: str
-    configs: dict[str, str] = {}
-
-
-class StageOutcomes(Message, frozen=True):
-    """Stage what the rows of a batch said, durably, on the plans that carry them (docs/protocol.md, "Outcomes of a
-    sink"): it takes effect when the plan completes. Rows whose receipt matches no live plan are stale: they are
-    counted, and with ``fail_on_stale`` the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that
-    the sink was opened with; empty: not pinned. ``query_id`` is Spark's, empty where no query writes.
-    ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery began.
-    ``replaces``: the query's output of a batch takes the place of what an earlier attempt wrote. ``rows`` is how many
-    the batch had. ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that
-    the coordinator writes the original."""
-
-    group_id: str
-    incarnation: str = ""
-    topic_ids: dict[str, str] = {}
-    query_id: str = ""
-    acknowledgement_mode: str = ""
-    replaces: bool = False
-    batch_id: int = -1
-    rows: int = 0
-    lost_replacements: int = 0
-    fail_on_stale: bool = False
-    partitions: tuple[PartitionOutcomes, ...] = ()
 
 
 # --- replies
@@ -391,7 +255,130 @@ class GroupDescription(Message, frozen=True):
     configs: dict[str, str] = {}
 
 
-Request: TypeAlias = (
+# --- requests of members, over RPC
+
+
+class JoinGroup(GroupRequest[Joined], frozen=True):
+    """Become a member, or come back as one.
+
+    ``member_epoch`` None: a new process; the member's epoch is bumped (appended first) and the process before is
+    fenced, but asking again with the same ``process_id`` answers the same epoch. A number: this process had a session
+    and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
+    ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
+    ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set.
+    ``starting_offsets`` is for partitions that have no start offset yet: None takes share.auto.offset.reset.
+    """
+
+    member_id: str
+    process_id: str
+    member_epoch: int | None = None
+    query: bool = True
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    configs: dict[str, str] = {}
+    starting_offsets: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class Heartbeat(MemberRequest[Joined], frozen=True):
+    """Keep the session (and so a query's locks) alive. UnknownMemberId if it has ended: join again."""
+
+
+class LeaveGroup(MemberRequest[Done], frozen=True):
+    """End the session now: as its timeout would, but at once."""
+
+
+class NextPlan(MemberRequest[PlanReply], frozen=True):
+    """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
+
+    ``start`` is the number of the plan in Spark's start offset, empty for the initial offset. ``max_records`` None: no
+    limit. ``wait_ms``: how long to wait for records when there are none. ``until``: acquire only below
+    these offsets, topic -> partition -> end, which were there when an AvailableNow run began.
+    """
+
+    start: str = ""
+    max_records: int | None = None
+    wait_ms: int = 100
+    until: dict[str, dict[str, int]] | None = None
+
+
+class StartPlan(MemberRequest[PlanReply], frozen=True):
+    """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
+    (reclaimed: count + 1). Idempotent for one member epoch and plan. ``acknowledgement_mode``: what the query itself
+    says about records of the batch that no sink decides; empty: the group's share.acknowledgement.mode."""
+
+    plan_id: str
+    fail_on_data_loss: bool = True
+    acknowledgement_mode: str = ""
+
+
+class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
+    """``reportLatestOffset()`` and the bounds of an AvailableNow run: each subscribed partition's end offset."""
+
+
+class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
+    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs. The service fills
+    ``bounds`` in, for the lag."""
+
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+# --- requests of ShareConsumers
+
+
+class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
+    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes. The
+    service fills ``bounds`` in: of the subscribed partitions."""
+
+    max_records: int
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):
+    """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing."""
+
+    partitions: tuple[PartitionAcks, ...]
+
+
+class AcknowledgeRows(MemberRequest[AcknowledgeReply], frozen=True):
+    """Acknowledge, with the records as Arrow rows beside it: for many records with outcomes of their own."""
+
+
+# --- requests of sinks
+
+
+class OpenSink(GroupRequest[SinkOpened], frozen=True):
+    """A query's sink begins: set group configs, and learn what its staging is pinned to. What can be wrong with the
+    dead letter queue is found here."""
+
+    configs: dict[str, str] = {}
+
+
+class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
+    """Stage what the rows of a batch said, durably, on the plans that carry them (docs/protocol.md, "Outcomes of a
+    sink"): it takes effect when the plan completes. Rows whose receipt matches no live plan are stale: they are
+    counted, and with ``fail_on_stale`` the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that
+    the sink was opened with; empty: not pinned. ``query_id`` is Spark's, empty where no query writes.
+    ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery began.
+    ``replaces``: the query's output of a batch takes the place of what an earlier attempt wrote. ``rows`` is how many
+    the batch had. ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that
+    the coordinator writes the original."""
+
+    incarnation: str = ""
+    topic_ids: dict[str, str] = {}
+    query_id: str = ""
+    acknowledgement_mode: str = ""
+    replaces: bool = False
+    batch_id: int = -1
+    rows: int = 0
+    lost_replacements: int = 0
+    fail_on_stale: bool = False
+    partitions: tuple[PartitionOutcomes, ...] = ()
+
+
+AnyRequest: TypeAlias = (
     JoinGroup
     | Heartbeat
     | LeaveGroup
@@ -405,7 +392,7 @@ Request: TypeAlias = (
     | OpenSink
     | StageOutcomes
 )
-Reply: TypeAlias = (
+AnyReply: TypeAlias = (
     Done
     | Joined
     | PlanReply

@@ -14,14 +14,10 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
-from coordinator.protocol.messages import Message, Reply, Request
+from coordinator.protocol.messages import AnyReply, AnyRequest, Done, Message, Request
 
 PROTOCOL = 1
 """Rises when an older side could not understand a newer one."""
-
-
-class Health(Message, frozen=True):
-    """Asks whether the coordinator serves."""
 
 
 class Healthy(Message, frozen=True):
@@ -34,22 +30,26 @@ class Healthy(Message, frozen=True):
     """Whether it takes requests of groups: it has its part of them, and is not about to leave."""
 
 
-class StepDown(Message, frozen=True):
+class Health(Request[Healthy], frozen=True):
+    """Asks whether the coordinator serves."""
+
+
+class StepDown(Request[Done], frozen=True):
     """Asks a coordinator on demand to leave, for a reason: another one takes its place. Its answer is Done."""
 
     reason: str
-
-
-class FindCoordinator(Message, frozen=True):
-    """Asks any coordinator which one serves the group."""
-
-    group_id: str
 
 
 class CoordinatorFound(Message, frozen=True):
     """``endpoint`` is its ``host:port``."""
 
     endpoint: str
+
+
+class FindCoordinator(Request[CoordinatorFound], frozen=True):
+    """Asks any coordinator which one serves the group."""
+
+    group_id: str
 
 
 class Failed(Message, frozen=True):
@@ -96,12 +96,14 @@ class Started(Message, frozen=True):
 
 _TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
 
-_requests: dict[str, type[Any]] = {cls.__name__: cls for cls in (*get_args(Request), Health, StepDown, FindCoordinator)}
-_Answer: TypeAlias = Reply | Healthy | CoordinatorFound | Failed | Started
-_answers: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Answer)
+_requests: dict[str, type[Request[Any]]] = {
+    request.__name__: request for request in (*get_args(AnyRequest), Health, StepDown, FindCoordinator)
+}
+_Answer: TypeAlias = AnyReply | Healthy | CoordinatorFound | Failed | Started
+_answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 
 
-def encode(message: Any) -> bytes:
+def encode(message: Message) -> bytes:
     """A message as JSON."""
     return msgspec.json.encode(message, enc_hook=str)
 
@@ -111,13 +113,14 @@ def encode_error(error: ShareGroupError) -> bytes:
     return encode(Failed(error=type(error).__name__, fields=error.fields, text=str(error)))
 
 
-def decode_request(name: str, body: bytes) -> Any:
+def decode_request(name: str, body: bytes) -> Request[Any]:
     """The request; InvalidRequest for what is none."""
     cls = _requests.get(name)
     if cls is None:
         raise InvalidRequest(what=f"This coordinator knows no request {name[:80]!r}.")
     try:
-        return msgspec.json.decode(body, type=cls)
+        request: Request[Any] = msgspec.json.decode(body, type=cls)
+        return request
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(what=f"{name} can't be understood: {error}") from error
 
@@ -128,7 +131,7 @@ def tag_of(beginning: bytes) -> str:
     return found.group(1).decode() if found else ""
 
 
-def decode_answer(body: bytes) -> Any:
+def decode_answer(body: bytes) -> Message:
     """The reply; a Failed is raised as the error that it carries."""
     answer = _answers.decode(body)
     if isinstance(answer, Failed):

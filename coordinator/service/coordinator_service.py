@@ -33,16 +33,21 @@ from coordinator.protocol.messages import (
     AcquireRecords,
     DescribeGroup,
     GivenUp,
+    GroupDescription,
+    GroupRequest,
     Heartbeat,
     Joined,
     JoinGroup,
     LatestOffsets,
     LeaveGroup,
+    Message,
     NextPlan,
     OffsetsReply,
     OpenSink,
     OutcomesStaged,
     PlanReply,
+    Reply,
+    Request,
     StageOutcomes,
     StartPlan,
 )
@@ -86,7 +91,7 @@ class CoordinatorService:
         self._asked_gone: dict[tuple[str, str], float] = {}
         self._news = threading.Condition()
         self._news_count = 0
-        self._handlers: dict[type[Any], Callable[[Any], Any]] = {
+        self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
             JoinGroup: self._join,
             Heartbeat: self._as_it_is,
             LeaveGroup: self._as_it_is,
@@ -103,10 +108,10 @@ class CoordinatorService:
     def __repr__(self) -> str:
         return f"<CoordinatorService {self._event_loop!r}>"
 
-    def handle(self, request: Any) -> Any:
+    def handle(self, request: Request[Any]) -> Message:
         """The reply, or a ShareGroupError."""
         handler = self._handlers.get(type(request))
-        if handler is None or not request.group_id:
+        if handler is None or not isinstance(request, GroupRequest) or not request.group_id:
             raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")
         return handler(request)
 
@@ -118,8 +123,8 @@ class CoordinatorService:
 
     # --- members
 
-    def _as_it_is(self, request: Any) -> Any:
-        return self._event_loop.call(request.group_id, transactions.describe(request))
+    def _as_it_is(self, request: GroupRequest[Reply]) -> Reply:
+        return self._event_loop.call(request.group_id, transactions.single_command(request))
 
     def _join(self, request: JoinGroup) -> Joined:
         Subscription.of(request).check_names()
@@ -186,8 +191,7 @@ class CoordinatorService:
     # --- sinks
 
     def _stage(self, request: StageOutcomes) -> OutcomesStaged:
-        staged = self._event_loop.call(request.group_id, transactions.describe(request))
-        assert isinstance(staged, OutcomesStaged)
+        staged = self._event_loop.call(request.group_id, transactions.single_command(request))
         if staged.stale or request.lost_replacements:
             _log.warning(
                 "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d",
@@ -389,8 +393,8 @@ class CoordinatorService:
                 ends.setdefault(p.topic, {})[str(p.partition)] = found[p.topic_partition]
         return OffsetsReply(ends=ends)
 
-    def _describe(self, request: DescribeGroup) -> Any:
-        description = self._event_loop.call(request.group_id, transactions.describe(request), peek=True)
+    def _describe(self, request: DescribeGroup) -> GroupDescription:
+        description = self._event_loop.call(request.group_id, transactions.single_command(request), peek=True)
         partitions = [TopicIdPartition(p.topic, p.topic_id, p.partition) for p in description.partitions]
         read_committed = description.configs.get("share.isolation.level") == "read_committed"
         try:

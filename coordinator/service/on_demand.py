@@ -24,6 +24,7 @@ from typing import Any
 
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.protocol.errors import CoordinatorNotAvailable, UnsafeDirectory
+from coordinator.protocol.messages import Message, Request
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.protocol.wire import Endpoint, LaunchSettings, encode
 from coordinator.service.brokers.broker_watch import BrokerWatch
@@ -154,7 +155,7 @@ class Coordinator:
         if self.server.ready:  # before, nobody waits for news
             self.service.tell_news(groups)
 
-    def _handle(self, request: Any) -> Any:
+    def _handle(self, request: Request[Any]) -> Message:
         if not self.server.ready:
             raise CoordinatorNotAvailable(group_id=getattr(request, "group_id", ""), reason="it is not ready")
         return self.service.handle(request)

@@ -13,7 +13,7 @@ from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.open_state import RuntimeApi
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ def _look(request: OpenSink) -> Transaction[SinkView]:
 
 def _set_configs(request: OpenSink) -> Transaction[SinkView]:
     def transaction(group: ShareGroup) -> TransactionSteps[SinkView]:
-        yield AlterConfigs(configs=dict(request.configs))
+        yield from ask(AlterConfigs(configs=dict(request.configs)))
         return _view(group, request)
 
     return transaction

@@ -50,7 +50,6 @@ class GroupWatch:
             description = self._client.call(DescribeGroup(group_id=GROUP_ID))
         except GroupIdNotFound:  # nobody has joined yet
             return Seen()
-        assert isinstance(description, GroupDescription)
         return _seen(description)
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ class Coordinators:
     def load(self, log: int) -> Served:
         """Another process has loaded the log."""
         if log not in self._served:
-            self._served[log] = self._round(0, log, transactions.describe(DescribeGroup(group_id=GROUP)), Round())
+            self._served[log] = self._round(0, log, transactions.single_command(DescribeGroup(group_id=GROUP)), Round())
         return self._served[log]
 
     def time_passes(self, memory: int, log: int, ms: int, silent: frozenset[str]) -> Served:

@@ -81,14 +81,14 @@ def script_of(request: Request, setting: Setting) -> Transaction[Any]:
     if request.kind == "complete":
         return one(CompletePlan(member_id=request.member, member_epoch=request.epoch, plan_id=request.text))
     if request.kind == "stage":
-        return transactions.describe(_staging(request, setting))
+        return transactions.single_command(_staging(request, setting))
     if request.kind == "fetch":
         bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=request.log_start, end=setting.records)
         return one(AcquireRecords(**who, max_records=request.most, bounds=(bounds,)))
     at, kind = request.offset, ACKS[request.kind]
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
     acks = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch,))
-    return transactions.describe(Acknowledge(**who, partitions=(acks,)))
+    return transactions.single_command(Acknowledge(**who, partitions=(acks,)))
 
 
 def _staging(request: Request, setting: Setting) -> StageOutcomes:

@@ -129,7 +129,7 @@ class CoordinatorProcess(Process):
             yield from self._look(request)
             facts = yield from self._ask_brokers()
             return OffsetsReply(ends={TOPIC: {str(p): end for (_, p), end in facts.ends.items()}})
-        return (yield from self._run(request, transactions.describe(request)))
+        return (yield from self._run(request, transactions.single_command(request)))
 
     def _join(self, request: JoinGroup) -> Task:
         view: View = yield from self._run(request, transactions.look_before_join(request))

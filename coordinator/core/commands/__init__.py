@@ -7,26 +7,12 @@ that only the broker knows: those the service looks up and hands over in the com
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic
 
 import msgspec
 
 from coordinator.core.records import Record
-from coordinator.protocol.messages import (
-    Acknowledge,
-    AcquireRecords,
-    DescribeGroup,
-    GivenUp,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    LeftOut,
-    Message,
-    PartitionBounds,
-    StageOutcomes,
-)
-
-Reply = TypeVar("Reply")
+from coordinator.protocol.messages import Done, GivenUp, LeftOut, Message, PartitionBounds, PlanReply, Reply, Request
 
 
 class TopicPartitions(Message, frozen=True, tag=False):
@@ -45,7 +31,7 @@ class PartitionStart(Message, frozen=True, tag=False):
     start_offset: int
 
 
-class CreateGroup(Message, frozen=True):
+class CreateGroup(Request[Done], frozen=True):
     """Create the group if it does not exist. ``incarnation`` is unique among all groups that ever had this id.
     ``topic_ids``: whether this cluster gives topic ids at all (stored: a later absence is an error)."""
 
@@ -53,7 +39,7 @@ class CreateGroup(Message, frozen=True):
     topic_ids: bool
 
 
-class AlterConfigs(Message, frozen=True):
+class AlterConfigs(Request[Done], frozen=True):
     """Set dynamic group configs (validated by the caller's edge and again here); a running lock keeps its deadline."""
 
     configs: dict[str, str]
@@ -68,7 +54,7 @@ class Gap(Message, frozen=True, tag=False):
     last: int
 
 
-class InitializePartitions(Message, frozen=True):
+class InitializePartitions(Request[Done], frozen=True):
     """Give share partitions their first start offset (what the reset policy resolved to), before their first acquire.
     A partition that has one already is left as it is."""
 
@@ -76,7 +62,15 @@ class InitializePartitions(Message, frozen=True):
     starts: tuple[PartitionStart, ...]
 
 
-class CompletePlan(Message, frozen=True):
+class PlanDone(Message, frozen=True):
+    """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
+    that all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up."""
+
+    undecided: bool = False
+    given_up: tuple[GivenUp, ...] = ()
+
+
+class CompletePlan(Request[PlanDone], frozen=True):
     """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless.
     ``processed`` false: the log holds none of its offsets, so that its completion says nothing of the processing.
     ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released."""
@@ -88,15 +82,7 @@ class CompletePlan(Message, frozen=True):
     gaps: tuple[Gap, ...] = ()
 
 
-class PlanDone(Message, frozen=True):
-    """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
-    that all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up."""
-
-    undecided: bool = False
-    given_up: tuple[GivenUp, ...] = ()
-
-
-class AcquirePlan(Message, frozen=True):
+class AcquirePlan(Request[PlanReply], frozen=True):
     """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the plan_id
     in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused. ``topics``:
     more topics of the subscription, of which only losses are to be told; a plan may be no more than that."""
@@ -109,7 +95,7 @@ class AcquirePlan(Message, frozen=True):
     topics: tuple[str, ...] = ()
 
 
-class StartOrReclaimPlan(Message, frozen=True):
+class StartOrReclaimPlan(Request[PlanReply], frozen=True):
     """StartPlan, with what the log holds of the plan's partitions now (one bound per partition that still exists and is
     subscribed, for its current topic id). ``deleted_topic_ids``: deleted (or created anew) topics,
     ``unsubscribed_topic_ids``: no longer in the query's subscription; their ranges are archived, and released,
@@ -127,24 +113,24 @@ class StartOrReclaimPlan(Message, frozen=True):
     acknowledgement_mode: str = ""
 
 
-class MoveLogStarts(Message, frozen=True):
+class MoveLogStarts(Request[Done], frozen=True):
     """The log start of these partitions moved (retention, delete-records)."""
 
     starts: tuple[PartitionStart, ...]
-
-
-class ArchiveDeletedTopics(Message, frozen=True):
-    """The cluster has no topics of these ids any more: they were deleted. ``ends``: where their logs ended, as far as
-    that was seen. What the group has not told yet of one of them is archived, counted and told."""
-
-    topic_ids: tuple[str, ...]
-    ends: tuple[PartitionStart, ...] = ()
 
 
 class DeletedTopicsArchived(Message, frozen=True):
     """The answer to ArchiveDeletedTopics: what nobody holds and nobody will have."""
 
     lost: tuple[LeftOut, ...] = ()
+
+
+class ArchiveDeletedTopics(Request[DeletedTopicsArchived], frozen=True):
+    """The cluster has no topics of these ids any more: they were deleted. ``ends``: where their logs ended, as far as
+    that was seen. What the group has not told yet of one of them is archived, counted and told."""
+
+    topic_ids: tuple[str, ...]
+    ends: tuple[PartitionStart, ...] = ()
 
 
 class DeadLettersWritten(Message, frozen=True, tag=False):
@@ -157,24 +143,24 @@ class DeadLettersWritten(Message, frozen=True, tag=False):
     delivery_count: int
 
 
-class MarkDeadLettersWritten(Message, frozen=True):
+class MarkDeadLettersWritten(Request[Done], frozen=True):
     """The dead letters of these records are written, or never will be: they are ARCHIVED."""
 
     letters: tuple[DeadLettersWritten, ...]
 
 
-class ArchiveGaps(Message, frozen=True):
+class ArchiveGaps(Request[Done], frozen=True):
     """The log holds no records at these offsets (compaction, transaction markers): they are archived where they are
     AVAILABLE, before they are delivered again."""
 
     gaps: tuple[Gap, ...]
 
 
-class Expire(Message, frozen=True):
+class Expire(Request[Done], frozen=True):
     """Time has passed: end sessions and locks whose deadline is over."""
 
 
-class ExtendDeadlines(Message, frozen=True):
+class ExtendDeadlines(Request[Done], frozen=True):
     """For ``stalled_ms`` before now the coordinator heard nobody: that was nobody's silence. Sessions and locks go on
     as if it had not passed, and, unless that was given less than a session before, have a full session timeout."""
 
@@ -190,27 +176,3 @@ class Decision(msgspec.Struct, Generic[Reply], frozen=True):
 
     records: tuple[Record, ...]
     reply: Reply
-
-
-Command: TypeAlias = (
-    CreateGroup
-    | AlterConfigs
-    | JoinGroup
-    | Heartbeat
-    | LeaveGroup
-    | InitializePartitions
-    | MoveLogStarts
-    | ArchiveGaps
-    | ArchiveDeletedTopics
-    | AcquirePlan
-    | StartOrReclaimPlan
-    | StageOutcomes
-    | CompletePlan
-    | MarkDeadLettersWritten
-    | AcquireRecords
-    | Acknowledge
-    | Expire
-    | ExtendDeadlines
-    | DescribeGroup
-)
-"""Every command that :func:`coordinator.core.decide.decide` takes."""

@@ -17,7 +17,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.brokers.offset_ranges import ranges_of
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
 
 MOST_RUNS = 10_000
 MOST_RECORDS = 20_000
@@ -78,7 +78,7 @@ def file(incarnation: str, letters: Iterable[DeadLettersWritten]) -> Transaction
 
     def transaction(group: ShareGroup) -> TransactionSteps[None]:
         if group.incarnation == incarnation and command.letters:
-            yield command
+            yield from ask(command)
 
     return transaction
 

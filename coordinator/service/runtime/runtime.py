@@ -31,7 +31,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     StateRecordUnreadable,
 )
-from coordinator.protocol.messages import GivenUp
+from coordinator.protocol.messages import GivenUp, Reply, Request
 from coordinator.service.stores.store import (
     Store,
     StoredRecord,
@@ -42,7 +42,7 @@ from coordinator.service.stores.store import (
 )
 
 T = TypeVar("T")
-TransactionSteps: TypeAlias = Generator[Any, Any, T]
+TransactionSteps: TypeAlias = Generator[Request[Any], Any, T]
 Transaction: TypeAlias = Callable[[ShareGroup], TransactionSteps[T]]
 """A request at work: it is given its group to look at, yields commands, gets back their replies (or their errors,
 raised), and returns the answer. All of it happens in one round."""
@@ -72,11 +72,21 @@ _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 _log = logging.getLogger(__name__)
 
 
-def one(command: Any) -> Transaction[Any]:
+def ask(command: Request[Reply]) -> TransactionSteps[Reply]:
+    """The step of a transaction that gives a command to the group and returns its reply: ``yield from ask(command)``.
+
+    Raises:
+        ShareGroupError: the command is refused.
+    """
+    reply: Reply = yield command
+    return reply
+
+
+def one(command: Request[Reply]) -> Transaction[Reply]:
     """The transaction that is a single command."""
 
-    def transaction(group: ShareGroup) -> TransactionSteps[Any]:
-        return (yield command)
+    def transaction(group: ShareGroup) -> TransactionSteps[Reply]:
+        return (yield from ask(command))
 
     return transaction
 
@@ -243,7 +253,7 @@ class CoordinatorRuntime:
             if due_ms is not None and due_ms <= round_.begun_ms and not round_.broken:
                 self._by_itself(round_, group, Expire())
 
-    def _by_itself(self, round_: _Round, group: ShareGroup, command: Any) -> None:
+    def _by_itself(self, round_: _Round, group: ShareGroup, command: Request[Any]) -> None:
         """A command that nobody asked for."""
         answer: Future[Any] = Future()
         self._run(round_, _Submission(group_id=group.group_id, transaction=one(command), answer=answer))
@@ -268,7 +278,7 @@ class CoordinatorRuntime:
             error = InternalError(what=f"a request of share group {group_id}", reason=repr(failed))
         round_.outcomes.append((submission, outcome, error))
 
-    def _play(self, round_: _Round, group: ShareGroup, transaction: Transaction[Any]) -> Any:
+    def _play(self, round_: _Round, group: ShareGroup, transaction: Transaction[T]) -> T:
         steps = transaction(group)
         try:
             command = next(steps)
@@ -280,9 +290,10 @@ class CoordinatorRuntime:
                 else:
                     command = steps.send(reply)
         except StopIteration as stop:
-            return stop.value
+            answer: T = stop.value
+            return answer
 
-    def _decide(self, round_: _Round, group: ShareGroup, command: Any) -> Any:
+    def _decide(self, round_: _Round, group: ShareGroup, command: Request[Reply]) -> Reply:
         # A load in this round may have taken long: it is nobody's silence.
         decision = decide(group, command, round_.begun_ms if isinstance(command, Expire) else round_.now_ms)
         if durable := [record for record in decision.records if record.durable]:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,17 +38,19 @@ from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
     GivenUp,
+    GroupRequest,
     Joined,
     JoinGroup,
     NextPlan,
     PartitionBounds,
     PlanReply,
+    Reply,
     StartPlan,
 )
 from coordinator.service.brokers.cluster import TopicAndPartition
 from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps
+from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
 
 QUARANTINED_AT_ONCE = 10
 """So many are looked for in the log at a time: they are delivered one by one."""
@@ -210,15 +212,15 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
         begins = where_to_begin(group, starts)  # by the subscriptions before this one
         GroupConfig.parse({**group.configs, **request.configs})  # a join that is refused creates no group
         if not group.exists:
-            yield CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids)
+            yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
         elif topic_ids != group.topic_ids and starts:
             raise CoordinatorNotAvailable(group_id=request.group_id, reason="it was created meanwhile")
-        joined = yield request
+        joined = yield from ask(request)
         if any(group.configs.get(key) != value for key, value in request.configs.items()):
-            yield AlterConfigs(configs=dict(request.configs))
-            joined = yield request  # the same process again: the same epoch, with the session that is configured now
+            yield from ask(AlterConfigs(configs=dict(request.configs)))
+            # The same process joins again: the epoch stays, and the session is as it is configured now.
+            joined = yield from ask(request)
         yield from initialize(group, begins)
-        assert isinstance(joined, Joined)
         return joined
 
     return transaction
@@ -231,31 +233,34 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
         member_id, member_epoch = request.member_id, request.member_epoch
         given_up: tuple[GivenUp, ...] = ()
         if request.start:
-            done = yield CompletePlan(
-                member_id=member_id,
-                member_epoch=member_epoch,
-                plan_id=request.start,
-                processed=facts.processed,
-                gaps=facts.undecided_gaps,
+            done = yield from ask(
+                CompletePlan(
+                    member_id=member_id,
+                    member_epoch=member_epoch,
+                    plan_id=request.start,
+                    processed=facts.processed,
+                    gaps=facts.undecided_gaps,
+                )
             )
             if done.undecided:
                 raise NothingDecided(group_id=group.group_id)
             given_up = done.given_up
         if facts.gaps:
-            yield ArchiveGaps(gaps=facts.gaps)
+            yield from ask(ArchiveGaps(gaps=facts.gaps))
         known = _there(group, facts)
         # A partition that came after the join is new, and so is a topic: they begin at their earliest record.
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
-        reply = yield AcquirePlan(
-            member_id=member_id,
-            member_epoch=member_epoch,
-            start=request.start,
-            max_records=request.max_records,
-            bounds=bounds(known, facts, request.until),
-            topics=_only_to_tell(group, group.member(member_id, member_epoch)),
+        reply = yield from ask(
+            AcquirePlan(
+                member_id=member_id,
+                member_epoch=member_epoch,
+                start=request.start,
+                max_records=request.max_records,
+                bounds=bounds(known, facts, request.until),
+                topics=_only_to_tell(group, group.member(member_id, member_epoch)),
+            )
         )
-        assert isinstance(reply, PlanReply)
         return msgspec.structs.replace(reply, given_up=given_up) if given_up else reply
 
     return transaction
@@ -287,8 +292,7 @@ def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[Acquir
         known = _there(group, facts)
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
-        reply = yield msgspec.structs.replace(request, bounds=bounds(known, facts, None))
-        assert isinstance(reply, AcquiredReply)
+        reply = yield from ask(msgspec.structs.replace(request, bounds=bounds(known, facts, None)))
         return reply
 
     return transaction
@@ -300,17 +304,18 @@ def start_plan(
     """Take the plan up with what the log holds of it now."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
-        reply = yield StartOrReclaimPlan(
-            member_id=request.member_id,
-            member_epoch=request.member_epoch,
-            plan_id=request.plan_id,
-            bounds=bounds(facts.partitions, facts, None),
-            deleted_topic_ids=gone,
-            unsubscribed_topic_ids=unsubscribed,
-            fail_on_data_loss=request.fail_on_data_loss,
-            acknowledgement_mode=request.acknowledgement_mode,
+        reply = yield from ask(
+            StartOrReclaimPlan(
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+                plan_id=request.plan_id,
+                bounds=bounds(facts.partitions, facts, None),
+                deleted_topic_ids=gone,
+                unsubscribed_topic_ids=unsubscribed,
+                fail_on_data_loss=request.fail_on_data_loss,
+                acknowledgement_mode=request.acknowledgement_mode,
+            )
         )
-        assert isinstance(reply, PlanReply)
         return msgspec.structs.replace(reply, isolation_level=group.config.share_isolation_level)
 
     return transaction
@@ -328,21 +333,28 @@ def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> Tra
     topics: dict[tuple[str, str], int] = {}
     for p in new:
         topics[p.topic, p.topic_id] = max(topics.get((p.topic, p.topic_id), 0), p.partition + 1)
-    yield InitializePartitions(
-        topics=tuple(TopicPartitions(topic=t, topic_id=i, partitions=count) for (t, i), count in topics.items()),
-        starts=tuple(
-            PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=start) for p, start in new.items()
-        ),
+    yield from ask(
+        InitializePartitions(
+            topics=tuple(TopicPartitions(topic=t, topic_id=i, partitions=count) for (t, i), count in topics.items()),
+            starts=tuple(
+                PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=start)
+                for p, start in new.items()
+            ),
+        )
     )
 
 
 def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> TransactionSteps[None]:
     """Tell the group where the logs begin now."""
-    yield MoveLogStarts(
-        starts=tuple(
-            PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=facts.log_starts[p.topic_partition])
-            for p in partitions
-            if facts.log_starts[p.topic_partition] > 0
+    yield from ask(
+        MoveLogStarts(
+            starts=tuple(
+                PartitionStart(
+                    topic_id=p.topic_id, partition=p.partition, start_offset=facts.log_starts[p.topic_partition]
+                )
+                for p in partitions
+                if facts.log_starts[p.topic_partition] > 0
+            )
         )
     )
 
@@ -367,12 +379,16 @@ def bounds(
     return tuple(found)
 
 
-def describe(command: Any) -> Transaction[Any]:
-    """The command as it is, for a group that may not exist (GroupIdNotFound)."""
+def single_command(command: GroupRequest[Reply]) -> Transaction[Reply]:
+    """The transaction that is this command, for a group that exists.
 
-    def transaction(group: ShareGroup) -> TransactionSteps[Any]:
+    Raises:
+        GroupIdNotFound: the group does not exist.
+    """
+
+    def transaction(group: ShareGroup) -> TransactionSteps[Reply]:
         if not group.exists:
             raise GroupIdNotFound(group_id=command.group_id)
-        return (yield command)
+        return (yield from ask(command))
 
     return transaction

@@ -30,7 +30,7 @@ from coordinator.protocol.errors import (
     RequestTooLarge,
     ShareGroupError,
 )
-from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, Done, Heartbeat, StageOutcomes
+from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, Done, Heartbeat, Message, Request, StageOutcomes
 from coordinator.protocol.outcome_rows import partition_outcomes
 from coordinator.protocol.wire import (
     PROTOCOL,
@@ -82,7 +82,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def __init__(
         self,
-        handle: Callable[[Any], Any],
+        handle: Callable[[Request[Any]], Message],
         token: str,
         *,
         version: str = "",
@@ -161,7 +161,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             _log.exception("request failed: %s", name)
             return encode_error(InternalError(what=name, reason=repr(error)))
 
-    def _reply(self, request: Any) -> Any:
+    def _reply(self, request: Request[Any]) -> Message:
         if isinstance(request, Health):
             return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self.ready)
         if isinstance(request, FindCoordinator):
@@ -188,7 +188,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded)):
             self._seldom.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
-    def _counted(self, request: Any) -> Any:
+    def _counted(self, request: Request[Any]) -> Message:
         """A heartbeat is never refused: a full queue must end nobody's session."""
         with self._counting:
             if self._running >= self._max_requests and not isinstance(request, Heartbeat):
