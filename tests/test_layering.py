@@ -17,6 +17,7 @@ PROTOCOL = "coordinator.protocol"
 VALUES = tuple(f"{PROTOCOL}.{name}" for name in ("values", "messages", "errors", "receipt_errors", "error_base"))
 CORE, CONFIG, CLIENT = "coordinator.core", "coordinator.config", "coordinator.client"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
+BROKERS, FLEET, PROCESS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "fleet", "process", "runtime"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,19 @@ RULES = [
     Rule(folder="coordinator/protocol", ours=()),
     Rule(folder="coordinator/dead_letters", ours=(PROTOCOL, CONFIG)),
     Rule(folder="coordinator/client", ours=(PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/process", ours=(PROTOCOL,)),
+    Rule(folder="coordinator/service/server", ours=(PROCESS, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/brokers", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/fleet", ours=(PROCESS, STATE_LOG, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/stores", ours=(FLEET, BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG)),
+    Rule(
+        folder="coordinator/service/runtime",
+        ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG),
+    ),
+    Rule(
+        folder="coordinator/service/dead_letters",
+        ours=(RUNTIME, BROKERS, PROCESS, CORE, DEAD_LETTERS, PROTOCOL, CONFIG),
+    ),
     Rule(folder="coordinator/service", ours=(CORE, STATE_LOG, DEAD_LETTERS, PROTOCOL, CONFIG)),
     Rule(folder="share_source", ours=(CLIENT, PROTOCOL, CONFIG)),
     Rule(folder="share_sink", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, CONFIG)),
@@ -122,6 +136,8 @@ def test_every_folder_imports_only_what_its_rule_allows():
         ("coordinator/state_log/projection.py", "from coordinator.service import server", "coordinator.service.server"),
         ("coordinator/protocol/wire.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
+        ("coordinator/service/brokers/cluster.py", "import coordinator.service.runtime", "coordinator.service.runtime"),
+        ("coordinator/service/runtime/loop.py", "import coordinator.service.fleet", "coordinator.service.fleet"),
         ("coordinator/client/rpc.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("coordinator/dead_letters/producer.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("share_source/reader.py", "from coordinator.core import runs", "coordinator.core.runs"),
@@ -151,6 +167,7 @@ def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, ref
         ("coordinator/state_log/combiner.py", "import struct\nfrom coordinator.core.runs import Run"),
         ("coordinator/service/server.py", "import time, pyarrow.flight\nfrom coordinator.core.runs import Run"),
         ("coordinator/service/server.py", "from coordinator.state_log.combiner import combine"),
+        ("coordinator/service/runtime/loop.py", "import coordinator.service.brokers"),
         ("coordinator/client/rpc.py", "import time\nfrom coordinator.protocol.values import Range"),
         ("coordinator/dead_letters/producer.py", "from coordinator.protocol.librdkafka import new_client"),
         ("sharegroup/demo/story.py", "from sharegroup.demo.embedded_broker import EmbeddedBroker\nimport rich"),

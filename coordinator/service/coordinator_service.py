@@ -55,15 +55,16 @@ from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
 from coordinator.service.brokers.deleted_topics import deleted_topic_ids
 from coordinator.service.brokers.log_gaps import LogGaps, count_offsets
+from coordinator.service.brokers.offset_ranges import LogRange
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, starting_offsets
 from coordinator.service.brokers.undecided_gaps import Asked, UndecidedLooks
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.open_state import RuntimeApi
 from coordinator.service.runtime import transactions
+from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.runtime.runtime import one
-from coordinator.service.runtime.transactions import Facts, LogRange, View
+from coordinator.service.runtime.transactions import Facts, View
 from coordinator.service.sinks import open_sink
 
 LONGEST_WAIT_MS = 60_000

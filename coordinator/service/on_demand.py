@@ -32,8 +32,8 @@ from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.open_state import KafkaState, OnChange, SqliteState
+from coordinator.service.process.clock import now_s
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.clock import now_s
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.server.listener import LOOPBACK, Listener

@@ -8,17 +8,16 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
-from coordinator.service.runtime.clock import Clock
-from coordinator.service.runtime.event_loop import EventLoop
-from coordinator.service.runtime.partitioned_runtime import PartitionedRuntime
-from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction, TransactionSteps
+from coordinator.service.process.clock import Clock
+from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime, RuntimeApi
+from coordinator.service.runtime.runtime import CoordinatorRuntime, TransactionSteps
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant, Ownership
@@ -37,28 +36,6 @@ OnChange = Callable[[set[str]], None]
 
 TAKE_OVER_S = 5.0
 """How long to wait for the owner of a file that is just leaving."""
-
-
-class RuntimeApi(Protocol):
-    """What runs the groups' transactions: one event_loop, or several."""
-
-    clock: Clock
-
-    @property
-    def group_count(self) -> int:
-        """Groups that are served now."""
-
-    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
-        """See :meth:`EventLoop.call`."""
-
-    def may_rest(self) -> bool:
-        """Nothing is held and nobody is a member."""
-
-    def has_letters(self, group_id: str) -> bool:
-        """Whether records of a group that is served now wait for their dead letters."""
-
-    def close(self) -> None:
-        """Finish what runs, and let the next owner in."""
 
 
 class SqliteState:

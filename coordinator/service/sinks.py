@@ -12,7 +12,7 @@ from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.open_state import RuntimeApi
+from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
 
 

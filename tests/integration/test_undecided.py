@@ -10,8 +10,8 @@ from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.brokers.offset_ranges import LogRange
 from coordinator.service.brokers.undecided_gaps import UndecidedLook, UndecidedLooks
-from coordinator.service.runtime.transactions import LogRange
 
 pytestmark = pytest.mark.broker
 

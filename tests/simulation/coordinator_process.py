@@ -19,8 +19,8 @@ from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
+from coordinator.service.process.clock import STALLED_MS
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.clock import STALLED_MS
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction, TransactionSteps
 from coordinator.service.runtime.transactions import Facts, View
 from coordinator.service.sinks import SinkView
@@ -95,7 +95,7 @@ class CoordinatorProcess(Process):
         self._hears_nobody(ms)
 
     def _hears_nobody(self, ms: int) -> None:
-        """What :class:`coordinator.service.runtime.clock.StallDetector` measures."""
+        """What :class:`coordinator.service.process.clock.StallDetector` measures."""
         self._unheard_ms += max(0, ms - STALLED_MS)
 
     def receive(self, request: Any, reply: Reply) -> None:

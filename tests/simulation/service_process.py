@@ -107,7 +107,7 @@ class ServiceProcess(CoordinatorProcess):
 
 
 class _Engine:
-    """The service's way to the runtime: :class:`coordinator.service.open_state.RuntimeApi`."""
+    """The service's way to the runtime: :class:`coordinator.service.runtime.event_loop.RuntimeApi`."""
 
     def __init__(self, process: ServiceProcess) -> None:
         self.process = process

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.core.commands import AcquirePlan, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
 from coordinator.protocol.messages import JoinGroup, PartitionBounds
-from coordinator.service.runtime.clock import STALLED_MS, Clock, StallDetector
+from coordinator.service.process.clock import STALLED_MS, Clock, StallDetector
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime, one
 from coordinator.service.stores.sqlite_store import SqliteStore

@@ -5,7 +5,7 @@ import pytest
 from coordinator.core.commands import ArchiveGaps, Gap
 from coordinator.core.record_state import RecordState
 from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps
-from coordinator.service.runtime.transactions import LogRange
+from coordinator.service.brokers.offset_ranges import LogRange
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 

@@ -7,7 +7,7 @@ import pytest
 from coordinator.protocol.errors import StateTopicMissing, StateTopicNotAuthorized
 from coordinator.service import open_state
 from coordinator.service.open_state import KafkaState
-from coordinator.service.runtime.partitioned_runtime import PartitionedRuntime
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 
 
 @dataclass

@@ -13,8 +13,8 @@ from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.brokers import undecided_gaps
+from coordinator.service.brokers.offset_ranges import LogRange
 from coordinator.service.brokers.undecided_gaps import PLANS_KEPT, UndecidedLook, UndecidedLooks
-from coordinator.service.runtime.transactions import LogRange
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader
 from tests.support.fake_cluster import FakeCluster

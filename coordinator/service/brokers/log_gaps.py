@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from coordinator.core.commands import Gap
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.service.brokers.cluster import Cluster, Seen
-from coordinator.service.runtime.transactions import LogRange
+from coordinator.service.brokers.offset_ranges import LogRange
 
 MOST_RANGES = 100
 KNOWN = 10_000

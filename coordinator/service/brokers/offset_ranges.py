@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Key = TypeVar("Key")
+
+
+class LogRange(NamedTuple):
+    """Offsets ``first..last`` of a partition's log."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    last: int
 
 
 def ranges_of(offsets: Iterable[tuple[Key, int]]) -> Iterator[tuple[Key, int, int]]:

@@ -17,8 +17,7 @@ from itertools import takewhile
 
 from coordinator.core.commands import Gap
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.offset_ranges import ranges_of
-from coordinator.service.runtime.transactions import LogRange
+from coordinator.service.brokers.offset_ranges import LogRange, ranges_of
 
 CALL_S = 10.0
 """So long one request reads; far less than a client waits for its answer."""

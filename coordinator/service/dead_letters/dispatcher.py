@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.group_worker import GroupWorker, Left
-from coordinator.service.open_state import RuntimeApi
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.runtime.event_loop import RuntimeApi
 
 FIRST_BACKOFF_S = 1.0
 LONGEST_BACKOFF_S = 30.0

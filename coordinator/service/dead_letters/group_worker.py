@@ -25,8 +25,8 @@ from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Backlog, BacklogCursor, Due
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.open_state import RuntimeApi
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.runtime.event_loop import RuntimeApi
 
 CHUNK_LETTERS = 10_000
 CHUNK_BYTES = 16 << 20

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from coordinator.service.runtime.clock import now_s
+from coordinator.service.process.clock import now_s
 
 AFTER_UNKNOWN_S = 0.05
 """Between attempts that told nothing, while somebody waits."""

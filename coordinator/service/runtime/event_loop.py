@@ -1,4 +1,4 @@
-"""The event_loop thread: the only one that steps the runtime; and the clock that it goes by.
+"""The event loop: the only thread that steps a runtime. A coordinator has one, or one for each state partition.
 
 Requests come from any thread and wait for their answer. The thread sleeps until a request comes or a deadline is due;
 while it does it looks every LISTENS_AGAIN_MS whether it was kept from running, and tells the runtime for how long.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.service.runtime.clock import LISTENS_AGAIN_MS, Clock, StallDetector
+from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction
+from coordinator.state_log.placement import state_partition_of
 
 T = TypeVar("T")
 
@@ -23,6 +25,28 @@ LONGEST_SLEEP_MS = 60_000
 SHORTEST_SLEEP_MS = 10
 
 _log = logging.getLogger(__name__)
+
+
+class RuntimeApi(Protocol):
+    """The way to run a group's transactions: :class:`EventLoop`, or :class:`PartitionedRuntime`."""
+
+    clock: Clock
+
+    @property
+    def group_count(self) -> int:
+        """Groups that are served now."""
+
+    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
+        """See :meth:`EventLoop.call`."""
+
+    def may_rest(self) -> bool:
+        """Nothing is held and nobody is a member."""
+
+    def has_letters(self, group_id: str) -> bool:
+        """Whether records of a group that is served now wait for their dead letters."""
+
+    def close(self) -> None:
+        """Finish what runs, and let the next owner in."""
 
 
 class EventLoop:
@@ -120,3 +144,72 @@ class EventLoop:
                 left_ms = wake_ms - self._look()
                 if left_ms <= 0 or self._unheard_ms or self.runtime.has_waiting or self._closed:
                     return not self._closed
+
+
+class PartitionedRuntime:
+    """The event loops of a coordinator whose state lies in several partitions: one for each partition with a group that
+    it serves.
+
+    Rule: a slow partition, or a long load, holds up its own groups only. An event loop is made when one of its groups
+    is asked for, and ends when its partition goes to another process.
+    """
+
+    def __init__(self, partitions: int, runtime_of: Callable[[int], CoordinatorRuntime]) -> None:
+        """``runtime_of``: makes a new runtime on this partition's store."""
+        self.clock = Clock()
+        self.partitions = partitions
+        self._runtime_of = runtime_of
+        self._event_loops: dict[int, EventLoop] = {}
+        self._making = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<PartitionedRuntime {len(self._event_loops)} of {self.partitions}>"
+
+    @property
+    def group_count(self) -> int:
+        """Groups that are served now."""
+        return sum(event_loop.group_count for event_loop in self._all())
+
+    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
+        """See :meth:`EventLoop.call`."""
+        return self._event_loop_of(group_id).call(group_id, transaction, claim=claim, peek=peek)
+
+    def may_rest(self) -> bool:
+        return all(event_loop.may_rest() for event_loop in self._all())
+
+    def has_letters(self, group_id: str) -> bool:
+        event_loop = self._event_loops.get(state_partition_of(group_id, self.partitions))
+        return event_loop is not None and event_loop.has_letters(group_id)
+
+    def end(self, partitions: frozenset[int]) -> None:
+        """These go to another process: finish what runs, then let go of them."""
+        with self._making:
+            ended = [
+                event_loop for number in partitions if (event_loop := self._event_loops.pop(number, None)) is not None
+            ]
+        for event_loop in ended:
+            event_loop.close()
+
+    def begin_anew(self, partitions: int) -> None:
+        """From now on there are so many partitions, on other stores; what runs on those before is ended."""
+        with self._making:
+            ended, self._event_loops, self.partitions = list(self._event_loops.values()), {}, partitions
+        for event_loop in ended:
+            event_loop.close()
+
+    def close(self) -> None:
+        self.end(frozenset(range(self.partitions)))
+
+    # --- inside
+
+    def _all(self) -> list[EventLoop]:
+        with self._making:
+            return list(self._event_loops.values())
+
+    def _event_loop_of(self, group_id: str) -> EventLoop:
+        number = state_partition_of(group_id, self.partitions)
+        with self._making:
+            event_loop = self._event_loops.get(number)
+            if event_loop is None:
+                event_loop = self._event_loops[number] = EventLoop(self._runtime_of(number), self.clock)
+            return event_loop

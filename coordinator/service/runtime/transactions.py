@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
@@ -48,22 +47,13 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from coordinator.service.brokers.cluster import TopicAndPartition
+from coordinator.service.brokers.offset_ranges import LogRange
 from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
 
 QUARANTINED_AT_ONCE = 10
 """So many are looked for in the log at a time: they are delivered one by one."""
-
-
-class LogRange(NamedTuple):
-    """Offsets ``first..last`` of a share partition."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

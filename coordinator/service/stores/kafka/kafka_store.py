@@ -16,7 +16,7 @@ from coordinator.core.records import Record, UnreadableRecord
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError, StateRecordUnreadable, StateTopicMissing, StateTransactionOpen
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.runtime.clock import now_s
+from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_placement import groups_of
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
