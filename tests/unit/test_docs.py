@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,9 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
+FACTS = set(re.findall(r"^- \*\*([KSCR]\d+)\*\*", text_of(ROOT / "docs" / "facts.md"), re.MULTILINE))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_relative_link_leads_somewhere(page):
     broken = []
@@ -111,6 +115,26 @@ def test_every_error_in_operations_exists_and_every_error_is_there():
 def test_every_python_snippet_compiles(page):
     for snippet in SNIPPET.findall(text_of(page)):
         compile(snippet, name(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_import_of_ours_in_a_snippet_works(page):
+    imports = [node for text in SNIPPET.findall(text_of(page)) for node in ast.walk(ast.parse(text))]
+    for node in imports:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+
+
+def test_every_fact_that_the_code_names_has_its_line():
+    named = {
+        (str(path.relative_to(ROOT)), label)
+        for path in python_files(*PACKAGES, "tests", "benchmarks", "tools")
+        for reference in re.findall(r"docs/facts\.md,?((?:[\s\"#(,]+(?:and|to)?\s*[KSCR]\d+)+)", text_of(path))
+        for label in re.findall(r"[KSCR]\d+", reference)
+    }
+    assert named
+    assert {(path, label) for path, label in named if label not in FACTS} == set()
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
