@@ -180,6 +180,29 @@ def test_what_a_folder_may_import_is_allowed(tmp_path, path, line):
     assert broken_rules(tmp_path) == []
 
 
+def imported_tests(root: Path) -> list[str]:
+    """One line for each import of a test module: what tests share lies in tests/support or in a driver."""
+    return [
+        f"{each.path}:{each.line}: imports {each.module}: move what is shared to tests/support"
+        for path in python_files("tests", root=root)
+        for each in imports_of(path, root)
+        if each.module.startswith("tests.") and each.module.rpartition(".")[2].startswith("test_")
+    ]
+
+
+def test_no_test_module_is_imported():
+    broken = imported_tests(ROOT)
+    assert not broken, "\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize("line", ["from tests.unit.test_runs import LAST", "from tests.unit import test_runs"])
+def test_an_imported_test_module_is_named_with_its_file_and_line(tmp_path, line):
+    write(tmp_path / "tests/unit/test_runs.py", "LAST = 1")
+    write(tmp_path / "tests/model/walk.py", line)
+    (message,) = imported_tests(tmp_path)
+    assert message.startswith("tests/model/walk.py:1: imports tests.unit.test_runs")
+
+
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

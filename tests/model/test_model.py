@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.protocol.errors import InvalidRecordState
+from tests.mistakes.catalogue import MISTAKES
 from tests.model.naive import Refused
 from tests.model.walk import Walk
-from tests.unit.rules import sink_mistakes
 
 STEPS = 1_500
 SEEDS_TO_FIND_A_MISTAKE = 100
-MISTAKES = [mistake for mistake, _ in sink_mistakes.MISTAKES]
+FOUND_HERE = [mistake.make for mistake in MISTAKES.values() if mistake.model]
 
 
 @pytest.mark.parametrize("walk", range(10))
@@ -57,8 +57,8 @@ def test_a_walk_meets_what_sinks_can_do() -> None:
     assert all(seen[f"given up {disposition}"] for disposition in (1, 2, 3, 4)), seen
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_the_model_finds_the_sinks_mistake(
+@pytest.mark.parametrize("mistake", FOUND_HERE, ids=lambda mistake: mistake.__name__)
+def test_the_model_finds_the_mistake(
     mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistake(monkeypatch)

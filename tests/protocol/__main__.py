@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
+from tests.mistakes.catalogue import MISTAKES
 from tests.protocol.explorer import Walk
-from tests.protocol.mistakes import MISTAKES
 from tests.protocol.setting import Budget, Setting
 
+IN_A_WORLD = [name for name, mistake in MISTAKES.items() if mistake.explorer]
 KINDS = Budget._fields[1:]
 
 
@@ -35,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--total", type=int, default=1, help="how much may go wrong in one run, all kinds together")
     for kind in KINDS:
         parser.add_argument(f"--{kind}", type=int, default=1, help="of these at most")
-    parser.add_argument("--mistake", choices=[m.make.__name__ for m in MISTAKES], help="make it, in its own world")
+    parser.add_argument("--mistake", choices=IN_A_WORLD, help="make it, in its own world")
     return parser.parse_args()
 
 
@@ -55,10 +56,10 @@ def main() -> int:
     )
     budget = Budget(given.total, **{kind: getattr(given, kind) for kind in KINDS})
     with pytest.MonkeyPatch.context() as patch:
-        for mistake in MISTAKES:
-            if mistake.make.__name__ == given.mistake:
-                mistake.make(patch)
-                setting, budget = mistake.setting, mistake.budget
+        if given.mistake:
+            mistake = MISTAKES[given.mistake]
+            mistake.make(patch)
+            setting, budget = mistake.explorer[0]
         walk = Walk(setting=setting, budget=budget, depth=given.depth, most_states=given.states)
         print(f"walking: {setting}; {budget}", flush=True)
         walk.run()

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.mistake import Make
 from tests.protocol import guarantee
 from tests.protocol.explorer import Walk
-from tests.protocol.mistakes import (
+from tests.protocol.setting import Budget, Setting
+from tests.protocol.world import World
+from tests.protocol.worlds import (
     CONSUMER,
-    MISTAKES,
     ONE_RECORD,
     REJECTS,
     REPLACED,
@@ -21,10 +24,7 @@ from tests.protocol.mistakes import (
     SLICES,
     STOPPED,
     TWO,
-    Mistake,
 )
-from tests.protocol.setting import Budget, Setting
-from tests.protocol.world import World
 
 ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 """One thing of any kind."""
@@ -98,12 +98,15 @@ def test_a_doubled_request_that_comes_when_the_lock_is_lost_blocks_nobody() -> N
     assert not walk.broken, walk.story()
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: m.make.__name__)
-def test_the_mistake_is_found(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    clean = Walk(setting=mistake.setting, budget=mistake.budget).run()
+FOUND_HERE = [(mistake.make, *world) for mistake in MISTAKES.values() for world in mistake.explorer]
+
+
+@pytest.mark.parametrize(("make", "setting", "budget"), FOUND_HERE, ids=[make.__name__ for make, _, _ in FOUND_HERE])
+def test_the_mistake_is_found(make: Make, setting: Setting, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = Walk(setting=setting, budget=budget).run()
     assert not clean.broken, clean.story()
-    mistake.make(monkeypatch)
-    walk = Walk(setting=mistake.setting, budget=mistake.budget).run()
+    make(monkeypatch)
+    walk = Walk(setting=setting, budget=budget).run()
     print(walk)
     print(walk.story())
     assert walk.broken

@@ -4,5 +4,5 @@ Poison (``poison.py``, ``spark_query.py``) drives the core alone. The service (`
 runtime and transactions in a simulated world: clock and processes (``world.py``), a network that loses, doubles and
 delays (``network.py``), a store that fails (``faulty_store.py``), brokers, coordinators, queries and ShareConsumers.
 Two judges look on: ``ledger.py`` reads what becomes durable, ``witness.py`` hears what is answered. What is switched
-off in ``service_mistakes.py`` shows that they would notice.
+off in tests/mistakes shows that they would notice.
 """

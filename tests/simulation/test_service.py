@@ -8,36 +8,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.fault_mistakes import OF_FAULTS
+from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.durability import start_without_appending
+from tests.mistakes.mistake import WITH_SINKS, Make, Patch, Seeds
 from tests.simulation.service import ServiceRun, finish, play, trace
-from tests.simulation.service_mistakes import (
-    OF_SINKS,
-    OF_STOPPED_DRIVERS,
-    SWITCHES,
-    Patch,
-    Switch,
-    use_without_appending,
-)
 from tests.simulation.service_scenario import KINDS, ServiceScenario
 from tests.simulation.world import BrokenPromise
-from tests.unit.rules.sink_mistakes import (
-    an_older_attempts_silence_is_unheard,
-    let_a_driver_commit_what_its_successor_took_up,
-)
 
 FIRST_SEED, SEEDS, AT_ONCE = 0, 120, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
 SEEDS_OF_A_KIND = 5
 WALKED = ("configs", "hosts", "stalls", "topics")
 """Kinds of faults in which nothing is found now."""
-WITH_SINKS = 18
-"""The first seed of runs with sinks in which attempts disagree soon."""
-FIRST_OF_A_KIND = {"stalls": 75}
-"""A first seed soon after which the kind's mistake is found; the walks of all kinds begin at 0."""
+SCENARIOS = {**KINDS, "sinks": ServiceScenario.of_sinks, "stopped drivers": ServiceScenario.of_stopped_drivers}
+FOUND_HERE = [(mistake.make, seeds) for mistake in MISTAKES.values() for seeds in mistake.simulator]
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, AT_ONCE))
@@ -47,31 +34,9 @@ def test_every_record_ends_and_no_answer_is_forgotten(first: int) -> None:
         play(ServiceScenario.of(seed))
 
 
-@pytest.mark.parametrize("mistake", SWITCHES, ids=lambda mistake: mistake.__name__)
-def test_the_mistake_is_found(mistake: Switch, monkeypatch: Patch) -> None:
-    find(mistake, monkeypatch, ServiceScenario.of)
-
-
-def find(mistake: Switch, monkeypatch: Patch, scenario: Callable[[int], ServiceScenario]) -> None:
-    """Within the bounded number of seeds."""
-    mistake(monkeypatch)
-    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_TO_FIND_A_MISTAKE):
-        try:
-            play(scenario(seed))
-        except BrokenPromise as found:
-            print(found)
-            return
-    pytest.fail(f"{mistake.__name__} was not found in {SEEDS_TO_FIND_A_MISTAKE} seeds")
-
-
 def test_a_plan_that_a_stopped_driver_logs_after_its_successor_was_given_another_stops_no_query() -> None:
     logged_late = sum(play(ServiceScenario.of_stopped_drivers(seed)).ledger.logged_late for seed in range(40))
     assert logged_late >= 3
-
-
-@pytest.mark.parametrize("mistake", OF_STOPPED_DRIVERS, ids=lambda mistake: mistake.__name__)
-def test_the_mistake_about_stopped_drivers_is_found(mistake: Switch, monkeypatch: Patch) -> None:
-    find(mistake, monkeypatch, ServiceScenario.of_stopped_drivers)
 
 
 def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
@@ -87,30 +52,27 @@ def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
     assert letters > records > 10
 
 
-def test_a_driver_that_commits_what_its_successor_took_up_is_found(monkeypatch: Patch) -> None:
-    """It takes two drivers of one batch: one that is stopped before its sink commits, and one that dies after it."""
-    find(let_a_driver_commit_what_its_successor_took_up, monkeypatch, lambda seed: ServiceScenario.of_sinks(460 + seed))
-
-
-def test_an_older_attempts_silence_that_is_unheard_is_found(monkeypatch: Patch) -> None:
-    """It takes explicit mode, outcomes that change, and a target that skips."""
-    find(an_older_attempts_silence_is_unheard, monkeypatch, lambda seed: ServiceScenario.of(209384 + seed))
-
-
-@pytest.mark.parametrize("mistake", OF_SINKS, ids=lambda mistake: mistake.__name__)
-def test_the_mistake_about_sinks_is_found(mistake: Switch, monkeypatch: Patch) -> None:
-    find(mistake, monkeypatch, lambda seed: ServiceScenario.of_sinks(WITH_SINKS + seed))
-
-
 @pytest.mark.parametrize("kind", WALKED)
 def test_nothing_is_lost_or_stuck_whatever_else_goes_wrong(kind: str) -> None:
     for seed in range(SEEDS_OF_A_KIND):
         play(KINDS[kind](seed))
 
 
-@pytest.mark.parametrize(("kind", "mistake"), OF_FAULTS, ids=[mistake.__name__ for _, mistake in OF_FAULTS])
-def test_the_mistake_is_found_where_more_goes_wrong(kind: str, mistake: Switch, monkeypatch: Patch) -> None:
-    find(mistake, monkeypatch, lambda seed: KINDS[kind](FIRST_OF_A_KIND.get(kind, 0) + seed))
+@pytest.mark.parametrize(
+    ("mistake", "seeds"),
+    FOUND_HERE,
+    ids=[f"{make.__name__}-{seeds.scenario or 'faults'}" for make, seeds in FOUND_HERE],
+)
+def test_the_mistake_is_found(mistake: Make, seeds: Seeds, monkeypatch: Patch) -> None:
+    """Within the bounded number of seeds."""
+    mistake(monkeypatch)
+    for seed in range(seeds.first, seeds.first + SEEDS_TO_FIND_A_MISTAKE):
+        try:
+            play(SCENARIOS[seeds.scenario](seed))
+        except BrokenPromise as found:
+            print(found)
+            return
+    pytest.fail(f"{mistake.__name__} was not found in {SEEDS_TO_FIND_A_MISTAKE} seeds")
 
 
 TRACE_OF_A_SEED = """
@@ -131,7 +93,7 @@ def test_a_seed_replays_exactly_in_another_process_too() -> None:
 
 
 def test_a_failure_names_its_seed_and_shows_what_happened(monkeypatch: Patch) -> None:
-    use_without_appending(monkeypatch)
+    start_without_appending(monkeypatch)
     told = []
     for _ in range(2):
         run = ServiceRun(ServiceScenario.of(0))

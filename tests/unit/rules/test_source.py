@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch
-from coordinator.protocol.messages import JoinGroup, NextPlan, StartPlan
+from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StartPlan
 from share_source.errors import TriggerOnceRefused
 from tests.support.group_driver import SESSION_MS, GroupDriver
 from tests.support.quarantine import quarantined_record
@@ -130,3 +135,19 @@ def test_a_lapsed_reader_comes_back_naming_its_epoch() -> None:
         client.group.pass_time(SESSION_MS + 1)
         assert source.partitions(start, end)
         assert [join.member_epoch for join in client.of(JoinGroup)] == [None, 1]
+
+
+def test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session() -> None:
+    """A coordinator hangs: the heartbeat is sent again within the session, perhaps to another coordinator."""
+    joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=60_000)
+    timeouts_s = []
+
+    def call(request: object, *, answer_timeout_s: float | None = None) -> Joined:
+        if isinstance(request, Heartbeat):
+            timeouts_s.append(answer_timeout_s)
+        return joined
+
+    client: Any = SimpleNamespace(call=call)
+    with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
+        session.call(Heartbeat)
+    assert timeouts_s == [10.0], "a third of a session, 10 s at most"

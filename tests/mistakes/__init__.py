@@ -1,0 +1,9 @@
+"""The catalogue of known mistakes: each is made on purpose, and every proof that it names must find it.
+
+A mistake is a function that patches the product, or the harness that stands for a part of it. Its decorator
+(:mod:`tests.mistakes.mistake`) names the rules that it breaks (:mod:`tests.mistakes.rules`) and the proofs: unit tests
+by rule, small worlds of the explorer, scenarios of the simulator, the model. :mod:`tests.mistakes.catalogue` has all.
+
+Mistakes that only one harness can make stay beside it: against recordings in tests/vectors, the worked example in
+tests/kip932, the Kafka store in tests/integration/test_store_mistakes.py.
+"""

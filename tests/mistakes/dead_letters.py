@@ -1,0 +1,123 @@
+"""Dead letters: nothing is archived before its dead letter is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from sortedcontainers import SortedList
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.core import changes, decide, runs, share_partition
+from coordinator.core.changes import filed
+from coordinator.core.commands import MarkDeadLettersWritten, complete_plan
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.values import Disposition
+from coordinator.service.dead_letters import group_backlog
+from tests.mistakes import rules
+from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, mistake
+from tests.simulation.coordinator_process import CoordinatorProcess
+from tests.simulation.world import Task
+
+
+@mistake(
+    {
+        rules.DEAD_LETTER_FIRST: ("rules/test_sink::test_nothing_is_archived_before_its_dead_letter_is_known",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def archive_before_the_dead_letter(patch: Patch) -> None:
+    right = changes.archived
+
+    def archived(run: Run, event: Event, config: GroupConfig, disposition: Disposition, reason: str = "") -> Run:
+        after = right(run, event, config, disposition, reason)
+        return filed(after) if after.state == RecordState.ARCHIVING else after
+
+    patch.setattr(complete_plan, "archived", archived)
+
+
+@mistake(
+    {
+        rules.DEAD_LETTER_FIRST: ("rules/test_sink::test_nothing_is_archived_before_its_dead_letter_is_known",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def move_the_window_past_archiving_records(patch: Patch) -> None:
+    patch.setattr(runs, "TERMINAL", runs.TERMINAL | {RecordState.ARCHIVING})
+
+
+@mistake(
+    {
+        rules.DEAD_LETTER_FIRST: ("rules/test_sink::test_retention_takes_no_record_out_of_the_dead_letter_queue",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def let_retention_archive_archiving_records(patch: Patch) -> None:
+    patch.setattr(share_partition, "_STAYS", frozenset({RecordState.ACQUIRED}))
+
+
+@mistake(
+    {
+        rules.DEAD_LETTER_FIRST: (),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+)
+def forget_archiving_records_at_a_restart(patch: Patch) -> None:
+    """Only what was given up under the dispatcher's eyes gets its letter."""
+    right = ShareGroup.loaded
+
+    def loaded(self: ShareGroup, now_ms: int) -> None:
+        right(self, now_ms)
+        for partition in self.partitions.values():
+            partition.runs.archiving = _Forgetful(partition.runs.archiving)
+
+    patch.setattr(ShareGroup, "loaded", loaded)
+
+
+class _Forgetful(SortedList[int]):
+    """Does not show what was in it at first."""
+
+    def __init__(self, old: Iterable[int]) -> None:
+        super().__init__(old)
+        self._old = frozenset(self)
+
+    def irange(self, *args: Any, **fields: Any) -> Iterator[int]:
+        return (first for first in super().irange(*args, **fields) if first not in self._old)
+
+
+@mistake(
+    {
+        rules.DEAD_LETTER_FIRST: (),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+)
+def mark_dead_letters_before_they_are_written(patch: Patch) -> None:
+    def file(self: CoordinatorProcess, backlog: Any, written: Any) -> Task:
+        yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
+        yield self.world.between(0, 500)
+        self._produce_letters(written)
+
+    patch.setattr(CoordinatorProcess, "_file", file)
+
+
+@mistake(
+    {
+        rules.DEAD_LETTER_FIRST: (),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+)
+def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
+    """Not of the delivery that it is about alone."""
+    right = decide._DECIDERS[MarkDeadLettersWritten]
+
+    def filed(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Any:
+        letters = tuple(msgspec.structs.replace(each, last=each.last + 1) for each in command.letters)
+        return right(group, MarkDeadLettersWritten(letters=letters), now_ms)
+
+    patch.setitem(decide._DECIDERS, MarkDeadLettersWritten, filed)

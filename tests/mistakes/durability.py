@@ -1,0 +1,243 @@
+"""What a process writes down, and what the next process loads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from coordinator.core import group_snapshot, runs, share_group
+from coordinator.core.records import (
+    PartitionInitialized,
+    PlanAcquired,
+    PlanStaged,
+    PlanStarted,
+    Record,
+    TopicRegistered,
+)
+from coordinator.core.runs import Run, RunMap
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.service.runtime import transactions
+from tests.mistakes import rules
+from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import ONE_RECORD, REJECTS, TWO
+
+
+@mistake(
+    {
+        rules.START_OFFSET_FIRST: (
+            "rules/test_shell::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
+        ),
+    },
+)
+def do_not_append_the_start_offset(patch: Patch) -> None:
+    patch.setattr(PartitionInitialized, "durable", False)
+
+
+@mistake(
+    {
+        rules.START_OFFSET_FIRST: (
+            "rules/test_shell::test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire",
+        ),
+    },
+)
+def acquire_without_a_start_offset(patch: Patch) -> None:
+    patch.setattr(transactions, "initialize", lambda group, starts: iter(()))
+
+
+@mistake(
+    {
+        rules.START_OFFSET_FIRST: (
+            "rules/test_shell::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
+        ),
+    },
+)
+def resolve_the_start_offset_at_the_first_acquire(patch: Patch) -> None:
+    right = transactions.join
+    patch.setattr(
+        transactions, "join", lambda request, *, topic_ids, starts: right(request, topic_ids=topic_ids, starts={})
+    )
+
+
+@mistake(
+    {
+        rules.ACQUISITION_IS_DURABLE: ("rules/test_plans::test_every_acquisition_is_durable",),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
+    simulator=(Seeds(),),
+)
+def acquire_without_appending(patch: Patch) -> None:
+    patch.setattr(PlanAcquired, "durable", False)
+
+
+@mistake(
+    {
+        rules.ONE_FAILURE_A_DELIVERY: ("rules/test_plans::test_used_is_durable_so_that_a_replay_counts_after_a_crash",),
+    },
+    simulator=(Seeds(),),
+)
+def start_without_appending(patch: Patch) -> None:
+    patch.setattr(PlanStarted, "durable", False)
+
+
+@mistake(
+    {
+        rules.SNAPSHOT_IS_WHOLE: ("rules/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
+    simulator=(Seeds(),),
+)
+def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
+    patch.setattr(group_snapshot, "_kept_plans", lambda self: [])
+
+
+@mistake(
+    {
+        rules.SNAPSHOT_IS_WHOLE: ("rules/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
+    },
+)
+def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
+    def progress(self: ShareGroup, record: Any) -> None:
+        if record.member_id is not None:
+            self.members[record.member_id].completed = record.plan_id
+
+    patch.setitem(share_group._REPLAY, share_group.ProgressKept, progress)
+
+
+@mistake(
+    {
+        rules.NEWEST_PLAN_REPLAYS_EMPTY: ("rules/test_plans::test_newest_plan_without_runs_replays_empty",),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
+)
+def forget_newest_plans_without_runs(patch: Patch) -> None:
+    right = ShareGroup._drop_plans_nobody_carries
+
+    def drop(self: ShareGroup, partition: SharePartition) -> None:
+        right(self, partition)
+        for member in self.members.values():
+            if member.newest is not None and member.newest.plan_id < min(self.plans, default=0):
+                member.newest = None
+
+    patch.setattr(ShareGroup, "_drop_plans_nobody_carries", drop)
+
+
+@mistake(
+    {
+        rules.ACQUISITION_IS_DURABLE: (
+            "rules/test_plans::test_after_a_load_every_holder_has_one_session_to_come_back",
+        ),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(2, restarts=1, crashes=1)),),
+)
+def nobody_comes_back_after_a_load(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "loaded", lambda self, now_ms: None)
+
+
+@mistake(
+    {
+        rules.ACQUISITION_IS_DURABLE: (
+            "rules/test_plans::test_after_a_load_every_holder_has_one_session_to_come_back",
+        ),
+    },
+)
+def no_time_to_come_back_after_a_load(patch: Patch) -> None:
+    right = ShareGroup.loaded
+
+    def loaded(self: ShareGroup, now_ms: int) -> None:
+        right(self, now_ms - self.config.share_session_timeout_ms)
+
+    patch.setattr(ShareGroup, "loaded", loaded)
+
+
+@mistake(
+    {
+        rules.SNAPSHOT_IS_WHOLE: ("rules/test_sink::test_a_snapshot_appends_staged_outcomes_again",),
+    },
+    explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
+    patch.setattr(group_snapshot, "_staged_records", lambda self: iter(()))
+
+
+@mistake(
+    {
+        rules.SNAPSHOT_IS_WHOLE: ("rules/test_sink::test_a_snapshot_appends_staged_outcomes_again",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def forget_disagreements_in_snapshots(patch: Patch) -> None:
+    right = group_snapshot._staged_records
+
+    def records(self: ShareGroup) -> Iterator[PlanStaged]:
+        for record in right(self):
+            partitions = tuple(
+                (topic_id, index, tuple((f, last, verdict._replace(disagrees=False)) for f, last, verdict in runs))
+                for topic_id, index, runs in record.partitions
+            )
+            yield msgspec.structs.replace(record, partitions=partitions)
+
+    patch.setattr(group_snapshot, "_staged_records", records)
+
+
+@mistake(
+    {
+        rules.TOPIC_IS_ITS_ID: (),
+    },
+    simulator=(Seeds("topics"),),
+)
+def forget_the_names_of_deleted_topics_in_snapshots(patch: Patch) -> None:
+    right = ShareGroup.snapshot
+
+    def snapshot(self: ShareGroup) -> Iterator[Record]:
+        for record in right(self):
+            if not isinstance(record, TopicRegistered) or self.topics[record.topic] == record.topic_id:
+                yield record
+
+    patch.setattr(ShareGroup, "snapshot", snapshot)
+
+
+@mistake(
+    {
+        rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: ("rules/test_isolation::test_equal_neighbours_are_one_run",),
+    },
+)
+def do_not_merge(patch: Patch) -> None:
+    patch.setattr(runs, "_merged", lambda pieces, head, tail: [each for each in (head, *pieces, tail) if each])
+
+
+@mistake(
+    {
+        rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: (),
+    },
+    explorer=(SmallWorld(TWO, Budget(1, crashes=1)),),
+)
+def merge_runs_of_one_state(patch: Patch) -> None:
+    """Neighbours in the same state are merged, whatever else differs."""
+    patch.setattr(Run, "__eq__", lambda run, other: run.state == other.state)
+
+
+@mistake({rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: ()}, simulator=(Seeds(),))
+def merge_unequal_runs(patch: Patch) -> None:
+    """Neighbours that differ in their counts only are merged."""
+    right = RunMap.replace
+
+    def replace(self: RunMap, pieces: Any) -> None:
+        right(self, pieces)
+        first, last = pieces[0][0] - 1, pieces[-1][1] + 1
+        near = [s for s in self if s.last >= first and s.first <= last]
+        for before, after in itertools.pairwise(near):
+            run = after.run
+            counts = {"delivery_count": run.delivery_count, "failures": run.failures, "releases": run.releases}
+            if before.last == after.first - 1 and before.run._replace(**counts) == run:
+                right(self, [(before.first, after.last, run)])
+                return
+
+    patch.setattr(RunMap, "replace", replace)

@@ -1,0 +1,280 @@
+"""Poison: tries, slices, quarantine and trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.core import redelivery, share_group
+from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import EvidenceCleared, PlanCompleted
+from coordinator.core.redelivery import failed_alone
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from tests.mistakes import rules
+from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import SLICES
+
+
+@mistake(
+    {
+        rules.CUT_COMES_FIRST: ("rules/test_isolation::test_the_cut_comes_first",),
+    },
+    explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
+    simulator=(Seeds(),),
+)
+def forget_that_the_cut_comes_first(patch: Patch) -> None:
+    right = reclaim_plan.Reclaim._return
+
+    def returned(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
+        run = segment.run._replace(delivery_count=segment.run.delivery_count + 1)
+        right(self, key, segment._replace(run=run))
+
+    patch.setattr(reclaim_plan.Reclaim, "_return", returned)
+
+
+@mistake(
+    {
+        rules.CUT_COMES_FIRST: ("rules/test_isolation::test_the_cut_comes_first",),
+    },
+    explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
+    simulator=(Seeds(),),
+)
+def forget_the_cut(patch: Patch) -> None:
+    patch.setattr(reclaim_plan, "slice_size", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.CUT_COMES_FIRST: (),
+    },
+    simulator=(Seeds(),),
+)
+def forget_to_cut_what_is_acquired(patch: Patch) -> None:
+    patch.setattr(acquire_plan, "slice_size", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.CUT_COMES_FIRST: ("rules/test_plans::test_a_loss_is_said_once",),
+    },
+)
+def report_every_loss_again(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "_still_held", lambda self, plan: plan.ranges)
+
+
+@mistake(
+    {
+        rules.ONE_FAILURE_A_DELIVERY: ("rules/test_plans::test_a_plan_never_used_burns_a_count_and_no_try",),
+    },
+)
+def count_a_failure_for_plans_never_started(patch: Patch) -> None:
+    right = reclaim_plan.Reclaim._come_back
+
+    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
+        run = segment.run
+        extra = 0 if self.plan.started else 1
+        right(self, key, segment._replace(run=run._replace(failures=run.failures + extra)))
+
+    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
+
+
+@mistake(
+    {
+        rules.ONE_FAILURE_A_DELIVERY: ("rules/test_isolation::test_a_delivery_is_one_failure_at_most",),
+    },
+)
+def count_a_delivery_twice(patch: Patch) -> None:
+    right = reclaim_plan.Reclaim._come_back
+
+    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
+        extra = segment.run.state == RecordState.AVAILABLE
+        run = segment.run._replace(failures=segment.run.failures + extra)
+        right(self, key, segment._replace(run=run))
+
+    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_a_failure_at_the_limit_sets_aside",),
+    },
+    simulator=(Seeds(),),
+)
+def archive_at_the_limit(patch: Patch) -> None:
+    patch.setattr(reclaim_plan, "quarantined", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
+
+
+@mistake(
+    {
+        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_limits_compare_tries_never_the_delivery_count",),
+    },
+)
+def compare_the_delivery_count(patch: Patch) -> None:
+    patch.setattr(Run, "tries", property(lambda run: run.delivery_count))
+
+
+@mistake(
+    {
+        rules.RELEASE_IS_NO_FAILURE: ("rules/test_isolation::test_isolation_looks_at_failures_only",),
+    },
+)
+def isolate_by_releases_too(patch: Patch) -> None:
+    patch.setattr(acquire_plan, "isolation_class", lambda failures, limit: 10)
+    patch.setattr(acquire_plan, "slice_size", lambda *a: 1)
+
+
+@mistake(
+    {
+        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_limits_compare_tries_never_the_delivery_count",),
+    },
+)
+def throttle_by_count(patch: Patch) -> None:
+    right = acquire_records.PartitionFetch._returned
+
+    def returned(self: acquire_records.PartitionFetch) -> list[Segment]:
+        return [s._replace(run=s.run._replace(failures=s.run.delivery_count)) for s in right(self)]
+
+    patch.setattr(acquire_records.PartitionFetch, "_returned", returned)
+
+
+@mistake(
+    {
+        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_a_consumers_record_is_archived_at_the_limit",),
+    },
+)
+def consumers_never_reach_the_limit(patch: Patch) -> None:
+    right = redelivery.consumer_lost_lock
+    patch.setattr(membership, "consumer_lost_lock", lambda run, config: right(run._replace(failures=0), config))
+
+
+@mistake(
+    {
+        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_failures_give_nothing_up_that_a_query_releases",),
+    },
+)
+def count_failures_against_a_querys_releases(patch: Patch) -> None:
+    def released_as_a_consumers(run: Run, config: Any, not_before_ms: Any, disposition: Any) -> Run:
+        return redelivery.released(run, config, not_before_ms)
+
+    patch.setattr(complete_plan, "query_released", released_as_a_consumers)
+
+
+@mistake(
+    {
+        rules.LIMITS_COMPARE_TRIES: (
+            "rules/test_isolation::test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one",
+        ),
+    },
+)
+def keep_a_released_record_in_quarantine(patch: Patch) -> None:
+    right = redelivery.query_released
+
+    def released(run: Run, *rest: Any) -> Run:
+        after = right(run, *rest)
+        return after._replace(quarantined_ms=run.quarantined_ms) if after.state == RecordState.AVAILABLE else after
+
+    patch.setattr(complete_plan, "query_released", released)
+
+
+@mistake(
+    {
+        rules.RELEASE_WAITS: (),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+)
+def forget_the_delay_of_a_release(patch: Patch) -> None:
+    right = complete_plan.query_released
+    patch.setattr(complete_plan, "query_released", lambda run, config, not_before_ms=None, *why: right(run, config))
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: (
+            "rules/test_isolation::test_what_failed_among_others_fails_alone_before_its_trial",
+        ),
+    },
+)
+def forget_that_failures_make_evidence_old(patch: Patch) -> None:
+    patch.setattr(reclaim_plan, "is_news", lambda before, after: False)
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_setting_aside_makes_all_evidence_old",),
+    },
+)
+def any_completion_is_evidence(patch: Patch) -> None:
+    right = ShareGroup._plan_completed
+
+    def completed(self: ShareGroup, record: Any) -> None:
+        right(self, record)
+        self.members[record.member_id].evidence = True
+
+    patch.setitem(share_group._REPLAY, PlanCompleted, completed)
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_no_trial_without_evidence",),
+    },
+)
+def always_on_trial(patch: Patch) -> None:
+    patch.setattr(acquire_plan.Acquisition, "_failed_alone_long_enough", lambda self, run: True)
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_failed_trial_archives_and_uses_up_evidence",),
+    },
+)
+def a_trial_uses_up_nothing(patch: Patch) -> None:
+    right = ShareGroup._evidence_cleared
+
+    def cleared(self: ShareGroup, record: EvidenceCleared) -> None:
+        if record.member_id is None:
+            right(self, record)
+
+    patch.setitem(share_group._REPLAY, EvidenceCleared, cleared)
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: (
+            "rules/test_isolation::test_failed_trial_archives_and_uses_up_evidence",
+            "rules/test_isolation::test_a_trial_is_judged_when_its_query_comes_back",
+        ),
+    },
+)
+def never_judge_a_trial(patch: Patch) -> None:
+    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
+        self._quarantined(key, segment, failed_alone(segment.run, self.group.config, self.now_ms))
+
+    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_a_second_trial_lost_is_a_failed_one",),
+    },
+)
+def never_judge_a_lost_trial(patch: Patch) -> None:
+    right = redelivery.query_lost_lock
+
+    def lost(run: Run, *rest: Any) -> Run:
+        return right(run._replace(trials_lost=0), *rest)
+
+    patch.setattr(membership, "query_lost_lock", lost)
+
+
+@mistake(
+    {
+        rules.FAILED_TRIAL_ARCHIVES: (
+            "rules/test_isolation::test_what_failed_among_others_fails_alone_before_its_trial",
+        ),
+    },
+)
+def trial_before_failing_alone(patch: Patch) -> None:
+    right = redelivery.quarantined
+    patch.setattr(reclaim_plan, "quarantined", lambda *a: right(*a)._replace(quarantined_ms=1))

@@ -1,0 +1,149 @@
+"""Members: epochs, sessions, locks, receipts, and time in which the coordinator heard nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.core import decide, share_group
+from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquire_plan, membership
+from coordinator.core.records import MemberJoined, PlanAcquired
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import Done
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import CONSUMER, ONE_RECORD
+
+
+@mistake(
+    {
+        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_fenced_reader_never_rejoins",),
+    },
+    simulator=(Seeds(),),
+)
+def skip_the_epoch_check(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "check_epoch", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_epoch_outlives_the_session",),
+    },
+)
+def forget_fenced_processes(patch: Patch) -> None:
+    patch.setattr(membership, "_same_process", lambda g, m, c: c.process_id == m.process_id)
+
+
+@mistake(
+    {
+        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_epoch_outlives_the_session",),
+    },
+    simulator=(Seeds(),),
+)
+def do_not_append_the_epoch(patch: Patch) -> None:
+    patch.setattr(MemberJoined, "durable", False)
+
+
+@mistake(
+    {
+        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_epoch_outlives_the_session",),
+    },
+)
+def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
+    patch.setattr(membership, "_same_process", lambda group, member, command: True)
+
+
+@mistake(
+    {
+        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("rules/test_plans::test_limits_of_time_never_end_a_querys_lock",),
+    },
+)
+def a_lock_duration_for_queries_too(patch: Patch) -> None:
+    acquired, planned = acquire_plan.acquired, ShareGroup._plan_acquired
+
+    def locked(before: Run, number: int, now_ms: int) -> Run:
+        return acquired(before, number, now_ms, now_ms + 30_000)
+
+    def plan_acquired(self: ShareGroup, record: PlanAcquired) -> None:
+        planned(self, record)
+        self.plans[record.plan_id].query = False
+
+    patch.setattr(acquire_plan, "acquired", locked)
+    patch.setitem(share_group._REPLAY, PlanAcquired, plan_acquired)
+
+
+@mistake(
+    {
+        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("rules/test_plans::test_the_renewal_cap_never_applies_to_a_query",),
+    },
+)
+def renew_a_query_up_to_the_cap(patch: Patch) -> None:
+    def renewed(group: ShareGroup, run: Run, config: Any, now_ms: int) -> Run:
+        assert run.plan_id is not None
+        plan = group.plans[run.plan_id]
+        plan.query = False
+        cap_ms = plan.acquired_ms + config.share_max_lock_extension_ms
+        return run._replace(deadline_ms=min(now_ms + config.share_record_lock_duration_ms, cap_ms))
+
+    patch.setattr(acknowledge, "_renewed", renewed)
+
+
+@mistake(
+    {
+        rules.RECEIPT_NAMES_ITS_DELIVERY: ("rules/test_isolation::test_a_receipt_of_an_older_delivery_is_refused",),
+    },
+    explorer=(SmallWorld(CONSUMER, Budget(2, expiries=1, delays=1)),),
+    simulator=(Seeds(),),
+)
+def forget_the_receipt(patch: Patch) -> None:
+    right = acknowledge._check_held
+
+    def check(group: Any, member_id: str, batch: Any, segment: Segment) -> None:
+        run = segment.run._replace(delivery_count=batch.delivery_count)
+        right(group, member_id, batch, segment._replace(run=run))
+
+    patch.setattr(acknowledge, "_check_held", check)
+
+
+@mistake(
+    {
+        rules.STALL_IS_NOBODYS_SILENCE: (
+            "rules/test_plans::test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock",
+        ),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
+    simulator=(Seeds("stalls", 75),),
+)
+def count_a_stall_as_silence(patch: Patch) -> None:
+    patch.setitem(decide._DECIDERS, ExtendDeadlines, lambda group, command, now_ms: Decision((), Done()))
+
+
+@mistake(
+    {
+        rules.STALL_IS_NOBODYS_SILENCE: (
+            "rules/test_plans::test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again",
+        ),
+    },
+)
+def give_a_full_session_after_each_stall(patch: Patch) -> None:
+    """A full session's time after each time in which nobody was heard."""
+    right = membership.extend_deadlines
+
+    def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision:
+        group.deadlines_extended_until_ms = 0
+        return right(group, command, now_ms)
+
+    patch.setitem(decide._DECIDERS, ExtendDeadlines, extend_deadlines)
+
+
+@mistake(
+    {
+        rules.SESSION_HAS_ITS_TIME: (),
+    },
+    simulator=(Seeds(),),
+)
+def expire_too_early(patch: Patch) -> None:
+    """Whenever somebody expires, everybody expires who would within 10 s."""
+    right = membership.expire
+    patch.setitem(decide._DECIDERS, Expire, lambda group, command, now_ms: right(group, command, now_ms + 10_000))

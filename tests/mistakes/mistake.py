@@ -1,0 +1,75 @@
+"""One known mistake: what it patches, the rules that it breaks, and the proofs that find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from tests.protocol.setting import Budget, Setting
+
+Patch = pytest.MonkeyPatch
+Make = Callable[[Patch], None]
+
+WITH_SINKS = 18
+"""The first seed of runs with sinks in which attempts soon disagree."""
+
+
+class SmallWorld(NamedTuple):
+    """The world in which the explorer finds a mistake."""
+
+    setting: Setting
+    budget: Budget
+
+
+class Seeds(NamedTuple):
+    """The scenario of the simulator that finds a mistake, and the first seed that is tried."""
+
+    scenario: str = ""
+    first: int = 0
+
+
+class Mistake(NamedTuple):
+    """``breaks``: by rule the unit tests that find the mistake, ``core/test_plans::test_name`` below tests/unit.
+    ``model``: random walks of the model find it."""
+
+    make: Make
+    breaks: Mapping[str, tuple[str, ...]]
+    explorer: tuple[SmallWorld, ...]
+    simulator: tuple[Seeds, ...]
+    model: bool
+
+    @property
+    def name(self) -> str:
+        return self.make.__name__
+
+    @property
+    def unit_tests(self) -> list[str]:
+        """The unit tests that find the mistake, each once."""
+        return list(dict.fromkeys(test for tests in self.breaks.values() for test in tests))
+
+    @property
+    def is_found_by_a_proof(self) -> bool:
+        return bool(self.unit_tests or self.explorer or self.simulator or self.model)
+
+
+REGISTERED: dict[str, Mistake] = {}
+
+
+def mistake(
+    breaks: Mapping[str, tuple[str, ...]],
+    *,
+    explorer: tuple[SmallWorld, ...] = (),
+    simulator: tuple[Seeds, ...] = (),
+    model: bool = False,
+) -> Callable[[Make], Make]:
+    """Registers a function as a mistake. ValueError for a name that is registered already."""
+
+    def register(make: Make) -> Make:
+        if make.__name__ in REGISTERED:
+            raise ValueError(f"two mistakes are called {make.__name__}")
+        REGISTERED[make.__name__] = Mistake(make, breaks, explorer, simulator, model)
+        return make
+
+    return register

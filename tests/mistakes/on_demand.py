@@ -1,0 +1,69 @@
+"""A coordinator on demand: when it may leave."""
+
+from __future__ import annotations
+
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
+from coordinator.service.on_demand import Coordinator
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, mistake
+
+
+@mistake(
+    {
+        rules.LEAVES_WHEN_IDLE: ("rules/test_plans::test_on_demand_may_rest",),
+    },
+)
+def rest_while_members_are_there(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "may_rest", lambda self, now_ms: True)
+
+
+@mistake(
+    {
+        rules.LEAVES_WHEN_IDLE: ("rules/test_shell::test_on_demand_does_not_leave_while_something_is_acquired",),
+    },
+)
+def leave_while_something_is_acquired(patch: Patch) -> None:
+    patch.setattr(SharePartition, "acquired_count", 0)
+
+
+@mistake(
+    {
+        rules.LEAVES_WHEN_IDLE: (
+            "rules/test_shell::test_on_demand_does_not_leave_while_something_is_delayed",
+            "rules/test_shell::test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off",
+        ),
+    },
+)
+def leave_while_something_is_delayed(patch: Patch) -> None:
+    patch.setattr(SharePartition, "waits", lambda self, now_ms: False)
+
+
+@mistake(
+    {
+        rules.LEAVES_WHEN_IDLE: ("rules/test_shell::test_on_demand_does_not_leave_while_a_dead_letter_waits",),
+    },
+)
+def leave_while_a_dead_letter_waits(patch: Patch) -> None:
+    patch.setattr(DeadLetterDispatcher, "may_rest", lambda self: True)
+
+
+@mistake(
+    {
+        rules.LEAVES_WHEN_IDLE: ("rules/test_shell::test_on_demand_leaves_when_the_letters_that_wait_need_a_person",),
+    },
+)
+def wait_for_dead_letters_that_nobody_can_write(patch: Patch) -> None:
+    patch.setattr(DeadLetterDispatcher, "may_rest", lambda self: not self._slots)
+
+
+@mistake(
+    {
+        rules.LEAVES_WHEN_IDLE: (
+            "rules/test_shell::test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there",
+        ),
+    },
+)
+def leave_when_nobody_asks(patch: Patch) -> None:
+    patch.setattr(Coordinator, "wait_until_idle", lambda self, told: "idle")

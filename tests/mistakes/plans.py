@@ -1,0 +1,284 @@
+"""Plans: which records a plan id still means, which plan a process is given, and what the log lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from coordinator.core import decide, group_snapshot, redelivery, share_group
+from coordinator.core.commands import (
+    StartOrReclaimPlan,
+    acknowledge,
+    acquire_plan,
+    membership,
+    partitions,
+    reclaim_plan,
+)
+from coordinator.core.commands.reclaim_plan import Reclaim
+from coordinator.core.members import Member
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PlanStarted
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.service.brokers.partition_starts import Known
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import ONE_RECORD, SLICES, STOPPED, TWO
+from tests.simulation.service_query import QueryProcess
+
+
+@mistake(
+    {
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_state_and_count_alone_never_match",),
+    },
+    explorer=(SmallWorld(TWO, Budget(1, expiries=1, pauses=1)),),
+    simulator=(Seeds(),),
+)
+def match_by_count_instead_of_plan_id(patch: Patch) -> None:
+    def carrying(self: SharePartition, number: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
+        return [s for f, e in ranges for s in self.runs.between(f, e) if s.run.state in (0, 1)]
+
+    patch.setattr(SharePartition, "carrying", carrying)
+
+
+@mistake(
+    {
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_a_run_keeps_its_number_when_its_lock_runs_out",),
+        rules.REPLAY_RECLAIMS_ALL: ("rules/test_plans::test_reclaim_takes_all_that_carries_the_number",),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
+)
+def clear_the_plan_id_at_expiry(patch: Patch) -> None:
+    right = membership.query_lost_lock
+    patch.setattr(membership, "query_lost_lock", lambda *a: right(*a)._replace(plan_id=None))
+
+
+@mistake(
+    {
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+    },
+)
+def keep_the_plan_id_on_release(patch: Patch) -> None:
+    right = acknowledge.released
+    patch.setattr(acknowledge, "released", lambda run, c: right(run, c)._replace(plan_id=run.plan_id))
+
+
+@mistake(
+    {
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+    },
+    explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
+)
+def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
+    def returned(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
+        self._leave_out(key, segment, segment.run._replace(state=RecordState.AVAILABLE), "cut")
+
+    patch.setattr(reclaim_plan.Reclaim, "_return", returned)
+
+
+@mistake(
+    {
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+    },
+)
+def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
+    right = reclaim_plan.quarantined
+    patch.setattr(reclaim_plan, "quarantined", lambda run, *rest: right(run, *rest)._replace(plan_id=run.plan_id))
+
+
+@mistake(
+    {
+        rules.OLD_PLAN_IS_REFUSED: ("rules/test_plans::test_an_old_plan_is_refused_by_name",),
+    },
+)
+def start_any_plan(patch: Patch) -> None:
+    patch.setattr(reclaim_plan, "newest_plan", lambda group, member, number: member.newest)
+
+
+@mistake(
+    {
+        rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
+            "rules/test_given_up_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
+        ),
+    },
+    explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
+    simulator=(Seeds("stopped drivers"),),
+)
+def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
+    """Spark has logged it, and asks for it at each start."""
+    patch.setattr(Member, "superseded_plans", lambda self, number: False)
+
+
+@mistake(
+    {
+        rules.OLD_PLAN_IS_REFUSED: (
+            "rules/test_given_up_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins",
+        ),
+    },
+)
+def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
+    """The newest one is used: it is in Spark's log, and this one can't be."""
+    patch.setattr(
+        Member,
+        "superseded_plans",
+        lambda self, number: self.pending is not None and number in self.pending.superseded_plans,
+    )
+
+
+@mistake(
+    {
+        rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
+            "rules/test_given_up_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
+        ),
+    },
+    explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
+    simulator=(Seeds("stopped drivers"),),
+)
+def keep_what_superseded_the_plan(patch: Patch) -> None:
+    right = reclaim_plan.Reclaim._leave_out
+
+    def leave_out(self: Reclaim, key: Any, segment: Segment, run: Run, reason: str) -> None:
+        if self.plan.superseded_plans:
+            run = segment.run
+        right(self, key, segment, run, reason)
+
+    patch.setattr(reclaim_plan.Reclaim, "_leave_out", leave_out)
+
+
+@mistake(
+    {
+        rules.SUPERSEDED_PLAN_STARTS_EMPTY: ("rules/test_given_up_plans::test_its_state_outlives_the_coordinator",),
+    },
+    explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
+)
+def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
+    """With the coordinator: a snapshot does not say it."""
+    right = group_snapshot._plan_record
+    patch.setattr(
+        group_snapshot,
+        "_plan_record",
+        lambda self, plan: msgspec.structs.replace(right(self, plan), superseded_plans=()),
+    )
+
+
+@mistake(
+    {
+        rules.UNSTARTED_PLAN_COMES_BACK: ("rules/test_plans::test_a_later_process_reclaims",),
+    },
+    simulator=(Seeds(),),
+)
+def return_an_unstarted_plan_unchanged_to_any_process(patch: Patch) -> None:
+    patch.setattr(reclaim_plan.Reclaim, "later_process", property(lambda self: False))
+
+
+@mistake(
+    {
+        rules.UNSTARTED_PLAN_COMES_BACK: (),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, lost=1)),),
+)
+def acquire_anew_while_a_plan_is_not_started(patch: Patch) -> None:
+    patch.setattr(acquire_plan, "_pending_again", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.PARTITIONS_IS_IDEMPOTENT: ("rules/test_plans::test_partitions_is_idempotent_per_process_and_end",),
+    },
+)
+def reclaim_at_each_call(patch: Patch) -> None:
+    right = decide._DECIDERS[StartOrReclaimPlan]
+
+    def take_up(group: ShareGroup, command: Any, now_ms: int) -> Any:
+        plan = group.members[command.member_id].newest
+        if plan is not None:
+            plan.member_epoch -= 1
+        return right(group, command, now_ms)
+
+    patch.setitem(decide._DECIDERS, StartOrReclaimPlan, take_up)
+
+
+@mistake(
+    {
+        rules.DATA_LOSS_FAILS_ONCE: (
+            "rules/test_plans::test_offsets_below_log_start_are_archived_then_fail_once",
+            "rules/test_source::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+        ),
+    },
+    explorer=(SmallWorld(TWO, Budget(1, retention=1)),),
+)
+def report_losses_without_archiving(patch: Patch) -> None:
+    right = reclaim_plan.Reclaim._sort_out
+
+    def sort_out(self: reclaim_plan.Reclaim, key: Any, segment: Segment, log_start: int) -> None:
+        if segment.last < log_start:
+            self.data_loss.append(
+                reclaim_plan.left_out_entry(self.group, key, segment.first, segment.last, "data_loss")
+            )
+        else:
+            right(self, key, segment, log_start)
+
+    patch.setattr(reclaim_plan.Reclaim, "_sort_out", sort_out)
+
+
+@mistake(
+    {
+        rules.DATA_LOSS_FAILS_ONCE: (
+            "rules/test_source::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+        ),
+    },
+)
+def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
+    right = ShareGroup._plan_started
+
+    def taken_up(self: ShareGroup, record: PlanStarted) -> None:
+        right(self, record)
+        newest = self.members[record.member_id].newest
+        assert newest is not None
+        newest.started = True
+
+    patch.setitem(share_group._REPLAY, PlanStarted, taken_up)
+
+
+@mistake(
+    {
+        rules.LATER_TOPIC_BEGINS_AT_EARLIEST: (),
+    },
+    simulator=(Seeds("topics"),),
+)
+def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None:
+    patch.setattr(Known, "has", lambda self, topic: topic in self.topics)
+
+
+@mistake(
+    {
+        rules.LOSS_IS_REPORTED_ONCE: (
+            "rules/test_plans::test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan",
+        ),
+    },
+    simulator=(Seeds("topics"),),
+)
+def lose_without_a_report(patch: Patch) -> None:
+    """Records that the log lost while no member held them are in no plan's report."""
+    patch.setattr(partitions, "data_lost", lambda *a: [])
+
+
+@mistake({rules.LOSS_IS_REPORTED_ONCE: ("rules/test_plans::test_data_loss_of_a_plan_that_nobody_held_is_told_too",)})
+def report_only_what_a_member_held(patch: Patch) -> None:
+    """The plan's session ended before its log start moved."""
+    right = redelivery.data_lost
+
+    def data_lost(group: ShareGroup, segments: Any, *rest: Any) -> Any:
+        return right(group, [(key, s) for key, s in segments if s.run.state == RecordState.ACQUIRED], *rest)
+
+    patch.setattr(partitions, "data_lost", data_lost)
+
+
+@mistake({rules.TOPIC_IS_ITS_ID: ()}, simulator=(Seeds("topics"),))
+def take_the_topics_id_when_the_sink_opens(patch: Patch) -> None:
+    """Not from the plan: the batch was read before the topic was made anew."""
+    patch.setattr(QueryProcess, "topic_ids_of", lambda self, opened: dict(opened.topic_ids))

@@ -1,0 +1,171 @@
+"""The source: the reader of a query, its session, and its triggers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from coordinator.client import session
+from coordinator.client.session import MemberSession
+from coordinator.core.commands import acquire_plan
+from coordinator.protocol.errors import FencedMemberEpoch
+from coordinator.protocol.messages import JoinGroup
+from coordinator.service.runtime import transactions
+from share_source import reader
+from share_source.reader import ShareGroupStreamReader
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, mistake
+
+
+@mistake(
+    {
+        rules.EPOCH_OUTLIVES_SESSION: (
+            "rules/test_source::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
+        ),
+    },
+)
+def a_fenced_reader_joins_again(patch: Patch) -> None:
+    def call(self: MemberSession, request: Any, **fields: Any) -> Any:
+        try:
+            return self._call(request, fields)
+        except FencedMemberEpoch:
+            self._fenced = None
+            again = JoinGroup(group_id=self.group_id, member_id=self.member_id, process_id="again")
+            self._joined = self._client.call(again)
+            return self._call(request, fields)
+
+    patch.setattr(MemberSession, "call", call)
+
+
+@mistake(
+    {
+        rules.EPOCH_OUTLIVES_SESSION: (
+            "rules/test_source::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
+        ),
+    },
+)
+def a_fenced_reader_asks_on(patch: Patch) -> None:
+    right = MemberSession._call
+
+    def call(self: MemberSession, request: Any, fields: Any) -> Any:
+        self._fenced = None
+        return right(self, request, fields)
+
+    patch.setattr(MemberSession, "_call", call)
+
+
+@mistake(
+    {
+        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_source::test_a_lapsed_reader_comes_back_naming_its_epoch",),
+    },
+)
+def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
+    def again(self: MemberSession) -> None:
+        self._joined = self._client.call(JoinGroup(group_id="billing", member_id=self.member_id, process_id="again"))
+
+    patch.setattr(MemberSession, "_join_again", again)
+
+
+@mistake(
+    {
+        rules.HEARTBEAT_HAS_ITS_OWN_TIMEOUT: (
+            "rules/test_source::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
+        ),
+    },
+)
+def wait_for_a_heartbeat_as_long_as_for_any_answer(patch: Patch) -> None:
+    patch.setattr(session, "heartbeat_timeout_s", lambda joined: None)
+
+
+@mistake(
+    {
+        rules.PARTITIONS_IS_IDEMPOTENT: ("rules/test_source::test_partitions_is_asked_for_once_per_process_and_end",),
+    },
+)
+def ask_for_a_plan_at_each_call(patch: Patch) -> None:
+    def partitions(self: ShareGroupStreamReader, start: Any, end: Any) -> Any:
+        return self._start_plan(reader.PlanOffset.parse(end, self._options.group_id))
+
+    patch.setattr(ShareGroupStreamReader, "partitions", partitions)
+
+
+@mistake(
+    {
+        rules.DATA_LOSS_FAILS_ONCE: (
+            "rules/test_source::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+        ),
+    },
+)
+def never_fail_for_a_loss(patch: Patch) -> None:
+    def take_up(self: ShareGroupStreamReader, offset: Any) -> Any:
+        session = self._joined_as(offset.member_id)
+        reply = session.call(reader.StartPlan, plan_id=offset.plan_id, fail_on_data_loss=True)
+        return [reader.TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
+
+    patch.setattr(ShareGroupStreamReader, "_start_plan", take_up)
+
+
+@mistake(
+    {
+        rules.AVAILABLE_NOW_DRAINS: (
+            "rules/test_source::test_available_now_drains_what_was_there_when_it_began_and_ends",
+        ),
+    },
+)
+def available_now_has_no_end(patch: Patch) -> None:
+    right = transactions.bounds
+    patch.setattr(transactions, "bounds", lambda partitions, facts, until: right(partitions, facts, None))
+
+
+@mistake(
+    {
+        rules.AVAILABLE_NOW_DRAINS: (
+            "rules/test_source::test_available_now_drains_what_was_there_when_it_began_and_ends",
+        ),
+    },
+)
+def available_now_is_not_known(patch: Patch) -> None:
+    patch.setattr(ShareGroupStreamReader, "prepareForTriggerAvailableNow", lambda self: None)
+
+
+@mistake(
+    {
+        rules.AVAILABLE_NOW_DRAINS: ("rules/test_source::test_available_now_does_not_wait_for_the_locks_of_others",),
+    },
+)
+def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
+    """An answer that is not `start` as long as anything is not delivered to completion."""
+    right = ShareGroupStreamReader.latestOffset
+
+    def latest(self: ShareGroupStreamReader, start: Any, limit: Any) -> Any:
+        end = right(self, start, limit)
+        group = self._session._client.group  # type: ignore[union-attr]
+        undone = any(run.state in (0, 1) for _, _, run in group.partition().runs)
+        return {**end, "asked": start.get("asked", 0) + 1} if undone else end
+
+    patch.setattr(ShareGroupStreamReader, "latestOffset", latest)
+
+
+@mistake(
+    {
+        rules.AVAILABLE_NOW_DRAINS: ("rules/test_source::test_available_now_does_not_wait_for_backoff",),
+    },
+)
+def backoff_is_over_at_once(patch: Patch) -> None:
+    right = acquire_plan.Acquisition._take_quarantined
+
+    def take(self: acquire_plan.Acquisition, bounds: Any, *, on_trial: bool) -> bool:
+        self.now_ms += 60_000
+        return right(self, bounds, on_trial=on_trial)
+
+    patch.setattr(acquire_plan.Acquisition, "_take_quarantined", take)
+
+
+@mistake(
+    {
+        rules.TRIGGER_ONCE_IS_REFUSED: ("rules/test_source::test_trigger_once_is_refused_by_name",),
+    },
+)
+def take_trigger_once(patch: Patch) -> None:
+    patch.setattr(reader, "ReadAllAvailable", type("Never", (ReadLimit,), {}))

@@ -1,0 +1,183 @@
+"""The coordinator's runtime and its store: fences, appends and answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import Future
+from typing import Any
+
+from coordinator.core.records import decode_record, encode_record
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import OpenSink
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
+from tests.protocol.coordinators import OneLog
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import ONE_RECORD
+from tests.simulation.faulty_store import OwnedStore, StateLog
+from tests.simulation.fiber import at_work_on
+from tests.simulation.service_process import _Engine
+
+
+@mistake(
+    {
+        rules.FENCED_OWNER: (),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, takeovers=1)),),
+    simulator=(Seeds(),),
+)
+def skip_the_fence(patch: Patch) -> None:
+    """An owner that was replaced goes on to append, in the simulator's store and in the explorer's."""
+    right = OneLog.__init__
+    patch.setattr(OwnedStore, "_check_owner", lambda *a: None)
+    patch.setattr(
+        OneLog, "__init__", lambda self, records, *, fenced=False, fault="": right(self, records, fault=fault)
+    )
+
+
+@mistake(
+    {
+        rules.APPEND_BEFORE_ANSWER: (),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
+    simulator=(Seeds(),),
+)
+def reply_before_the_append(patch: Patch) -> None:
+    right = CoordinatorRuntime._commit
+
+    def step(self: CoordinatorRuntime, now_ms: int, stalled_ms: int = 0) -> int:
+        early: list[Any] = []
+
+        def commit_later(round_: Any) -> dict[str, Exception]:
+            early.append(round_)
+            return {}
+
+        self._commit = commit_later  # type: ignore[method-assign]
+        answered = right_step(self, now_ms, stalled_ms)
+        for round_ in early:
+            right(self, round_)
+        return answered
+
+    right_step = CoordinatorRuntime.step
+    patch.setattr(CoordinatorRuntime, "step", step)
+
+
+@mistake(
+    {
+        rules.APPEND_BEFORE_ANSWER: (),
+    },
+    simulator=(Seeds(),),
+)
+def answer_at_once_what_appends_nothing(patch: Patch) -> None:
+    """The answer tells of what others in the same round were given, which may never be written."""
+    right = CoordinatorRuntime._run
+
+    def run(self: CoordinatorRuntime, round_: Any, submission: Any) -> None:
+        before = sum(map(len, round_.records.values()))
+        right(self, round_, submission)
+        _, outcome, error = round_.outcomes[-1]
+        if sum(map(len, round_.records.values())) == before and error is None:
+            submission.answer.set_result(outcome)
+            round_.outcomes[-1] = (dataclasses.replace(submission, answer=Future()), outcome, None)
+
+    patch.setattr(CoordinatorRuntime, "_run", run)
+
+
+@mistake(
+    {
+        rules.FENCED_OWNER: (),
+    },
+    simulator=(Seeds(),),
+)
+def answer_from_memory_without_a_proof(patch: Patch) -> None:
+    """An owner that was replaced still says what it remembers."""
+    patch.setattr(OwnedStore, "must_prove", lambda *a: False)
+
+
+@mistake(
+    {
+        rules.APPEND_BEFORE_ANSWER: (),
+    },
+    simulator=(Seeds(),),
+)
+def keep_memory_when_an_append_fails(patch: Patch) -> None:
+    """The append is lost, and what it said is still believed."""
+    patch.setattr(CoordinatorRuntime, "_drop", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.APPEND_BEFORE_ANSWER: (),
+    },
+    simulator=(Seeds(),),
+)
+def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
+    """Memory goes back to what was before the append, and nobody looks into the log."""
+    sure: dict[tuple[int, str], list[bytes]] = {}
+    right_read, right_append = CoordinatorRuntime._read, CoordinatorRuntime._append
+
+    def read(self: CoordinatorRuntime, group_id: str, records: Any) -> Any:
+        records = list(records)
+        sure[id(self), group_id] = [r.data for r in records]
+        return right_read(self, group_id, records)
+
+    def append(self: CoordinatorRuntime, round_: Any) -> dict[str, Exception]:
+        failed = right_append(self, round_)
+        for group_id, records in round_.records.items():
+            if group_id not in failed:
+                sure[id(self), group_id].extend(encode_record(record) for record in records)
+        return failed
+
+    def drop(self: CoordinatorRuntime, group_id: str, reload_ms: int) -> None:
+        group = ShareGroup(group_id)
+        for each in sure[id(self), group_id]:
+            group.replay(decode_record(each))
+        group.loaded(reload_ms)
+        self.serve(group, reload_ms)
+
+    patch.setattr(CoordinatorRuntime, "_read", read)
+    patch.setattr(CoordinatorRuntime, "_append", append)
+    patch.setattr(CoordinatorRuntime, "_drop", drop)
+
+
+@mistake(
+    {
+        rules.APPEND_IS_ONE: (),
+    },
+    simulator=(Seeds(),),
+)
+def tear_an_append(patch: Patch) -> None:
+    """A store that keeps only some of what it was writing when its owner died."""
+
+    def write_in_part(self: StateLog, appends: Any) -> None:
+        lost = {group_id: self.world.chance.randrange(len(data)) for group_id, data in appends.items()}
+        self.write({g: [*data[: lost[g]], *data[lost[g] + 1 :]] for g, data in appends.items()})
+
+    patch.setattr(StateLog, "write_in_part", write_in_part)
+
+
+@mistake(
+    {
+        rules.FENCED_OWNER: (),
+    },
+    simulator=(Seeds(),),
+)
+def let_an_append_arrive_after_a_load(patch: Patch) -> None:
+    patch.setattr(StateLog, "settle", lambda self: None)
+
+
+@mistake(
+    {
+        rules.FENCED_HOST_STAYS_FENCED: (),
+    },
+    simulator=(Seeds("hosts"),),
+)
+def let_a_sink_claim_its_group(patch: Patch) -> None:
+    """As if its query had just started, also where another host has the group by now."""
+    right = _Engine.call
+
+    def call(self: _Engine, group_id: str, transaction: Any, *, claim: bool = False, peek: bool = False) -> Any:
+        return right(self, group_id, transaction, claim=claim or isinstance(at_work_on(), OpenSink), peek=peek)
+
+    patch.setattr(_Engine, "call", call)

@@ -1,0 +1,91 @@
+"""The order in which Spark and a query call the source and the sink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.protocol.messages import OutcomesStaged
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, SmallWorld, mistake
+from tests.protocol.members import Query
+from tests.protocol.setting import Budget, Setting
+from tests.protocol.worlds import ONE_RECORD, ROLLS
+
+
+@mistake(
+    {
+        rules.COMPLETION_AFTER_COMMIT: (),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),),
+)
+def complete_when_the_sink_has_written(patch: Patch) -> None:
+    """Instead of with the next ``latestOffset``: commits/N is not there yet."""
+    right = Query.wrote
+
+    def wrote(self: Query, log_start: int, setting: Setting) -> Query:
+        after = right(self, log_start, setting)
+        return after._replace(phase="complete") if after.up else after
+
+    patch.setattr(Query, "wrote", wrote)
+
+
+@mistake(
+    {
+        rules.COMPLETION_AFTER_COMMIT: (),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),),
+)
+def commit_before_the_sink_wrote(patch: Patch) -> None:
+    right = Query.goes_on
+
+    def goes_on(self: Query, log_start: int, setting: Setting) -> Query:
+        if self.phase != "write":
+            return right(self, log_start, setting)
+        if self.commits < len(self.offsets):
+            return self._replace(commits=self.commits + 1)
+        after = self.wrote(log_start, setting)
+        return after._replace(phase="ask", batch=0) if after.up else after
+
+    patch.setattr(Query, "goes_on", goes_on)
+
+
+@mistake(
+    {
+        rules.MEMBER_FROM_END: (),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, crashes=1)),),
+)
+def take_the_member_from_start(patch: Patch) -> None:
+    """A new process of a batch that is replayed has another initial offset."""
+    right = Query.started
+
+    def started(self: Query) -> Query:
+        after = right(self)
+        return after._replace(member=f"{self.name}{after.processes}") if len(self.offsets) == 1 else after
+
+    patch.setattr(Query, "started", started)
+
+
+@mistake(
+    {
+        rules.ACKNOWLEDGE_THEN_WRITE: (),
+    },
+    explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
+)
+def write_before_acknowledging(patch: Patch) -> None:
+    """What is written is there when nothing is staged yet."""
+    right_decides, right_heard, right_wrote = Query.decides, Query.heard, Query.wrote
+
+    def decides(self: Query, setting: Setting) -> list[Query]:
+        return [decided._replace(phase="write") for decided in right_decides(self, setting)]
+
+    def wrote(self: Query, log_start: int, setting: Setting) -> Query:
+        after = right_wrote(self, log_start, setting)
+        return after._replace(phase="stage") if after.up and setting.sink else after
+
+    def heard(self: Query, answer: Any, error: str, setting: Setting) -> Query:
+        after = right_heard(self, answer, error, setting)
+        return after._replace(phase="commit") if isinstance(answer, OutcomesStaged) else after
+
+    for name, wrong in (("decides", decides), ("wrote", wrote), ("heard", heard)):
+        patch.setattr(Query, name, wrong)

@@ -1,0 +1,336 @@
+"""What a sink stages: attempts, vetoes, targets, and whose rows count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from coordinator.core import decide, group_snapshot, staging
+from coordinator.core.changes import moved
+from coordinator.core.commands import Decision, complete_plan, reclaim_plan, stage_outcomes
+from coordinator.core.members import AcquiredPlan
+from coordinator.core.record_state import Event
+from coordinator.core.records import PlanStaged, ProgressKept, Record, RunsChanged
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.staging import Verdict
+from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
+from coordinator.protocol.values import AcknowledgeType
+from tests.mistakes import rules
+from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import REJECTS, ROLLS, SILENT
+
+
+@mistake(
+    {
+        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("rules/test_sink::test_outcomes_take_effect_when_the_plan_completes",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def a_commit_takes_effect_at_once(patch: Patch) -> None:
+    right = decide._DECIDERS[StageOutcomes]
+
+    def staged(group: ShareGroup, command: Any, now_ms: int) -> Decision:
+        decision = right(group, command, now_ms)
+        return Decision((*decision.records, *_accepted(group, decision.records)), decision.reply)
+
+    patch.setitem(decide._DECIDERS, StageOutcomes, staged)
+
+
+def _accepted(group: ShareGroup, records: tuple[object, ...]) -> Iterator[Record]:
+    for record in records:
+        assert isinstance(record, PlanStaged)
+        for topic_id, index, staged in record.partitions:
+            partition = group.partitions[topic_id, index]  # type: ignore[index]
+            accepted = tuple(
+                (first, last, moved(held, Event.ACCEPT))
+                for staged_first, staged_last, verdict in staged
+                if verdict.outcome == AcknowledgeType.ACCEPT
+                for first, last, held in partition.runs.between(staged_first, staged_last)
+            )
+            yield RunsChanged(topic_id=topic_id, partition=index, runs=accepted)
+
+
+@mistake(
+    {
+        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("rules/test_sink::test_what_was_staged_is_durable_before_spark_commits",),
+    },
+    explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def stage_without_appending(patch: Patch) -> None:
+    patch.setattr(PlanStaged, "durable", False)
+
+
+@mistake(
+    {
+        rules.REPLAY_RECLAIMS_ALL: ("rules/test_sink::test_a_replay_reads_again_what_a_sink_has_already_decided",),
+    },
+    explorer=(SmallWorld(REJECTS, Budget(1, crashes=1)),),
+    model=True,
+)
+def leave_decided_records_out_of_a_replay(patch: Patch) -> None:
+    right = reclaim_plan.Reclaim._come_back
+
+    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
+        said = self.plan.staged.get(key, [])
+        for first, last, run, verdict in staging.pieces([segment], said):
+            if verdict is None:
+                right(self, key, Segment(first, last, run))
+
+    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_the_last_attempts_outcome_counts",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def the_first_attempt_counts(patch: Patch) -> None:
+    right = staging.later
+    patch.setattr(staging, "later", lambda before, now: before._replace(disagrees=right(before, now).disagrees))
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_attempts_that_disagree_release_the_record",),
+    },
+    explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def forget_that_attempts_disagree(patch: Patch) -> None:
+    patch.setattr(staging, "later", lambda before, now: now)
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_silence_of_the_last_attempt_is_an_outcome",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
+    """What an older attempt said counts where the last one says nothing."""
+    right = complete_plan._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        return right(self, run, None if verdict is None else verdict._replace(delivery_count=run.delivery_count))
+
+    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_silence_of_the_last_attempt_is_an_outcome",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def an_older_attempt_has_no_veto(patch: Patch) -> None:
+    right = complete_plan._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        is_older = verdict is not None and verdict.delivery_count != run.delivery_count
+        return right(self, run, None if is_older else verdict)
+
+    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def an_older_attempt_always_vetoes(patch: Patch) -> None:
+    right = complete_plan._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        if verdict is not None and verdict.delivery_count != run.delivery_count:
+            return AcknowledgeType.RELEASE
+        return right(self, run, verdict)
+
+    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: (
+            "rules/test_sink::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+        ),
+    },
+    explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
+    simulator=(Seeds(first=209384),),
+    model=True,
+)
+def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
+    patch.setattr(stage_outcomes, "against_silence", lambda before, now, attempt, explicit_attempts: now)
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: (
+            "rules/test_sink::test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released",
+        ),
+    },
+    explorer=(SmallWorld(SILENT, Budget(2, crashes=2)),),
+    model=True,
+)
+def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
+    right = staging.later
+    patch.setattr(staging, "later", lambda before, now: right(before, now._replace(disagrees=False)))
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: (
+            "rules/test_sink::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+        ),
+    },
+    model=True,
+)
+def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
+    right = group_snapshot._plan_record
+    patch.setattr(
+        group_snapshot,
+        "_plan_record",
+        lambda self, plan: msgspec.structs.replace(right(self, plan), explicit_attempts=()),
+    )
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: (
+            "rules/test_sink::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+        ),
+    },
+    explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
+    model=True,
+)
+def ignore_a_commit_without_rows(patch: Patch) -> None:
+    patch.setattr(stage_outcomes, "_silent", lambda *a: iter(()))
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing",),
+    },
+    model=True,
+)
+def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
+    patch.setattr(AcquiredPlan, "explicit_before", property(lambda self: self.reclaims - 1 if self.reclaims else None))
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_nothing_said_is_said_for_the_sinks_own_query",),
+    },
+    model=True,
+)
+def a_commit_without_rows_counts_for_every_query(patch: Patch) -> None:
+    right = stage_outcomes._silent
+    patch.setattr(
+        stage_outcomes,
+        "_silent",
+        lambda group, plans, command, staged: right(group, plans, _without(command, query_id=""), staged),
+    )
+
+
+@mistake(
+    {
+        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_nothing_said_is_said_for_the_sinks_own_query",),
+    },
+    model=True,
+)
+def forget_query_ids_in_snapshots(patch: Patch) -> None:
+    right = ShareGroup.snapshot
+
+    def snapshot(self: ShareGroup) -> Iterator[Record]:
+        for record in right(self):
+            yield msgspec.structs.replace(record, query_id="") if isinstance(record, ProgressKept) else record
+
+    patch.setattr(ShareGroup, "snapshot", snapshot)
+
+
+@mistake(
+    {
+        rules.STAGING_IS_FENCED: (
+            "rules/test_sink::test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count",
+        ),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def match_rows_by_their_offsets(patch: Patch) -> None:
+    right = stage_outcomes._Matching.match
+
+    def match(self: stage_outcomes._Matching, outcomes: PartitionOutcomes) -> None:
+        partition = self.group.partitions[self.group.topics[outcomes.topic], outcomes.partition]  # type: ignore[index]
+        runs = tuple(
+            run._replace(first=first, last=last, delivery_count=held.delivery_count)
+            for run in outcomes.runs
+            for first, last, held in partition.runs.between(run.first, run.last)
+        )
+        right(self, msgspec.structs.replace(outcomes, runs=runs))
+
+    patch.setattr(stage_outcomes._Matching, "match", match)
+
+
+@mistake(
+    {
+        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_sink_from_before_decides_nothing",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def take_rows_of_any_incarnation(patch: Patch) -> None:
+    right = stage_outcomes._check_pins
+    patch.setattr(stage_outcomes, "_check_pins", lambda group, command: right(group, _without(command, incarnation="")))
+
+
+@mistake(
+    {
+        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_sink_from_before_decides_nothing",),
+    },
+    model=True,
+)
+def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
+    right = stage_outcomes._check_pins
+    patch.setattr(stage_outcomes, "_check_pins", lambda group, command: right(group, _without(command, topic_ids={})))
+
+
+@mistake(
+    {
+        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
+    },
+    simulator=(Seeds("sinks", 460),),
+    model=True,
+)
+def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
+    patch.setattr(stage_outcomes._Matching, "_check_attempt", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
+    },
+    model=True,
+)
+def forget_reclaims_in_snapshots(patch: Patch) -> None:
+    right = group_snapshot._plan_record
+    patch.setattr(
+        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), reclaims=0)
+    )
+
+
+def _without(command: StageOutcomes, **fields: Any) -> StageOutcomes:
+    return msgspec.structs.replace(command, **fields)

@@ -1,0 +1,300 @@
+"""What a sink's target does with a replay, and the acknowledgement mode of an attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.core import decide, group_snapshot, share_group, staging
+from coordinator.core.commands import CompletePlan, Decision, complete_plan, stage_outcomes
+from coordinator.core.record_state import Event, RecordState
+from coordinator.core.records import PlanStarted, RunsChanged
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.staging import Verdict
+from coordinator.protocol.messages import StageOutcomes
+from coordinator.protocol.values import AcknowledgeType
+from tests.mistakes import rules
+from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import REPLACED, ROLLS, SILENT, SILENT_AND_REPLACED
+
+
+@mistake(
+    {
+        rules.TARGET_THAT_REPLACES: (
+            "rules/test_sink::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",
+        ),
+    },
+    explorer=(
+        SmallWorld(REPLACED, Budget(1, crashes=1)),
+        SmallWorld(SILENT_AND_REPLACED, Budget(1, crashes=1)),
+    ),
+    model=True,
+)
+def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> None:
+    _take_the_target_for_one_that(patch, replaces=False)
+
+
+@mistake(
+    {
+        rules.TARGET_THAT_REPLACES: (
+            "rules/test_sink::test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto",
+        ),
+    },
+    explorer=(
+        SmallWorld(ROLLS, Budget(1, crashes=1)),
+        SmallWorld(SILENT, Budget(1, crashes=1)),
+    ),
+    model=True,
+)
+def take_every_target_for_one_that_replaces(patch: Patch) -> None:
+    _take_the_target_for_one_that(patch, replaces=True)
+
+
+def _take_the_target_for_one_that(patch: Patch, *, replaces: bool) -> None:
+    right = complete_plan._Completion.__init__
+
+    def begin(self: Any, *args: Any) -> None:
+        right(self, *args)
+        self._replaces = replaces
+
+    patch.setattr(complete_plan._Completion, "__init__", begin)
+
+
+@mistake(
+    {
+        rules.TARGET_THAT_REPLACES: (
+            "rules/test_sink::test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto",
+        ),
+    },
+    model=True,
+)
+def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
+    patch.setattr(stage_outcomes, "_replaces", lambda plan, command: command.replaces or plan.replaces)
+
+
+@mistake(
+    {
+        rules.TARGET_THAT_REPLACES: (
+            "rules/test_sink::test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto",
+        ),
+    },
+    model=True,
+)
+def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
+    right = share_group._REPLAY[PlanStarted]
+
+    def taken_up(self: ShareGroup, record: PlanStarted) -> None:
+        plan = self.members[record.member_id].newest
+        before = plan.replaces if plan is not None else None
+        right(self, record)
+        self.members[record.member_id].newest.replaces = before  # type: ignore[union-attr]
+
+    patch.setitem(share_group._REPLAY, PlanStarted, taken_up)
+
+
+@mistake(
+    {
+        rules.TARGET_THAT_REPLACES: (
+            "rules/test_sink::test_sinks_of_one_attempt_that_disagree_release_the_record_whatever_the_target_does",
+        ),
+    },
+    model=True,
+)
+def take_sinks_of_one_attempt_for_attempts(patch: Patch) -> None:
+    right = staging.later
+    patch.setattr(staging, "later", lambda before, now: right(before, now)._replace(divided=False))
+
+
+@mistake(
+    {
+        rules.TARGET_THAT_REPLACES: (
+            "rules/test_sink::test_where_the_target_replaces_its_output_the_last_attempt_alone_counts",
+        ),
+    },
+    explorer=(SmallWorld(REPLACED, Budget(2, crashes=1, restarts=1)),),
+    model=True,
+)
+def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
+    right = group_snapshot._plan_record
+    patch.setattr(
+        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), replaces=None)
+    )
+
+
+@mistake(
+    {
+        rules.TARGET_THAT_REPLACES: (
+            "rules/test_sink::test_a_commit_without_rows_speaks_for_the_target_of_its_own_query_alone",
+        ),
+    },
+    model=True,
+)
+def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
+    right = stage_outcomes._silent_about
+    patch.setattr(stage_outcomes, "_silent_about", lambda *args, is_known: right(*args, is_known=True))
+
+
+@mistake(
+    {
+        rules.MODE_IS_THE_ATTEMPTS: ("rules/test_sink::test_the_mode_is_the_one_that_the_attempt_began_with",),
+    },
+    simulator=(Seeds("configs"),),
+    model=True,
+)
+def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
+    right = decide._DECIDERS[CompletePlan]
+
+    def completed(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
+        plan = group.members[command.member_id].newest
+        assert plan is not None
+        plan.explicit = group.config.is_explicit()
+        return right(group, command, now_ms)
+
+    patch.setitem(decide._DECIDERS, CompletePlan, completed)
+
+
+@mistake(
+    {
+        rules.MODE_IS_THE_ATTEMPTS: ("rules/test_sink::test_the_mode_is_the_one_that_the_attempt_began_with",),
+    },
+    model=True,
+)
+def forget_the_mode_in_snapshots(patch: Patch) -> None:
+    right = group_snapshot._plan_record
+    patch.setattr(
+        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), explicit=False)
+    )
+
+
+@mistake(
+    {
+        rules.MODE_IS_THE_ATTEMPTS: ("rules/test_sink::test_a_querys_own_mode_holds_for_it_whatever_another_one_sets",),
+    },
+    model=True,
+)
+def ignore_a_querys_own_mode(patch: Patch) -> None:
+    right = GroupConfig.is_explicit
+    patch.setattr(GroupConfig, "is_explicit", lambda self, own="": right(self))
+
+
+@mistake(
+    {
+        rules.MODE_IS_THE_ATTEMPTS: ("rules/test_sink::test_a_mode_that_the_sink_alone_has_holds_for_its_first_batch",),
+    },
+    model=True,
+)
+def ignore_a_sinks_own_mode(patch: Patch) -> None:
+    right = decide._DECIDERS[StageOutcomes]
+
+    def staged(group: ShareGroup, command: Any, now_ms: int) -> Decision:
+        return right(group, msgspec.structs.replace(command, acknowledgement_mode=""), now_ms)
+
+    patch.setitem(decide._DECIDERS, StageOutcomes, staged)
+
+
+@mistake(
+    {
+        rules.MODE_IS_THE_ATTEMPTS: (
+            "rules/test_sink::test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mode_too",
+        ),
+    },
+    model=True,
+)
+def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
+    """The last attempt is in implicit mode, one before it was not."""
+    silence = complete_plan._Completion._silence
+
+    def silent(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        return silence(self, run, verdict) if self._plan.explicit else AcknowledgeType.ACCEPT
+
+    patch.setattr(complete_plan._Completion, "_silence", silent)
+
+
+@mistake(
+    {
+        rules.EXPLICIT_MODE_RELEASES: ("rules/test_sink::test_explicit_mode_releases_what_no_sink_decided",),
+    },
+    simulator=(Seeds("sinks", WITH_SINKS),),
+    model=True,
+)
+def accept_what_no_sink_decided(patch: Patch) -> None:
+    right = complete_plan._Completion._outcome
+
+    def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
+        return AcknowledgeType.ACCEPT if verdict is None else right(self, run, verdict)
+
+    patch.setattr(complete_plan._Completion, "_outcome", outcome)
+
+
+@mistake(
+    {
+        rules.EXPLICIT_MODE_RELEASES: (
+            "rules/test_sink::test_gaps_are_told_apart_before_undecided_offsets_are_released",
+        ),
+    },
+    model=True,
+)
+def release_gaps(patch: Patch) -> None:
+    right = decide._DECIDERS[CompletePlan]
+
+    def completed(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision:
+        return right(group, msgspec.structs.replace(command, gaps=()), now_ms)
+
+    patch.setitem(decide._DECIDERS, CompletePlan, completed)
+
+
+@mistake(
+    {
+        rules.EXPLICIT_MODE_RELEASES: (
+            "rules/test_sink::test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery",
+        ),
+    },
+    model=True,
+)
+def release_without_asking_for_a_sink(patch: Patch) -> None:
+    patch.setattr(complete_plan, "nobody_decides", lambda member: False)
+
+
+@mistake(
+    {
+        rules.EXPLICIT_MODE_RELEASES: (
+            "rules/test_sink::test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery",
+        ),
+    },
+    model=True,
+)
+def count_a_try_of_what_is_given_back(patch: Patch) -> None:
+    right = complete_plan.moved
+
+    def counted(run: Run, event: Event, **fields: Any) -> Run:
+        return right(run, event, **fields, **({"releases": run.releases + 1} if event == Event.CUT else {}))
+
+    patch.setattr(complete_plan, "moved", counted)
+
+
+@mistake(
+    {
+        rules.EXPLICIT_MODE_RELEASES: (
+            "rules/test_sink::test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery",
+        ),
+    },
+    model=True,
+)
+def complete_without_a_sink(patch: Patch) -> None:
+    right = complete_plan._given_back
+
+    def given_back(group: ShareGroup, plan: Any) -> Decision:
+        decision = right(group, plan)
+        records = tuple(
+            msgspec.structs.replace(r, runs=tuple((f, e, Run(RecordState.ACKNOWLEDGED, 1)) for f, e, _ in r.runs))
+            if isinstance(r, RunsChanged)
+            else r
+            for r in decision.records
+        )
+        return Decision(records, decision.reply)
+
+    patch.setattr(complete_plan, "_given_back", given_back)

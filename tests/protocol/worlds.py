@@ -1,0 +1,17 @@
+"""Small worlds by what is in them; tests and known mistakes share them."""
+
+from __future__ import annotations
+
+from tests.protocol.setting import Setting
+
+TWO = Setting()
+ONE_RECORD = Setting(records=1, most=(1, 1))
+SLICES = Setting(limit=3, base=1)
+CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True)
+STOPPED = Setting(records=3, most=(1,), fetches=1)
+
+REJECTS = Setting(sink=("accept",), rejects=1)
+ROLLS = Setting(records=1, most=(1,), sink=("accept", "release"))
+SILENT = Setting(records=1, most=(1,), sink=("accept", "nothing"))
+REPLACED = Setting(records=1, most=(1,), sink=("accept", "release", "reject"), replaces=True)
+SILENT_AND_REPLACED = Setting(records=1, most=(1,), sink=("accept", "nothing"), replaces=True)

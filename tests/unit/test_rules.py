@@ -1,0 +1,57 @@
+"""Each ◆ rule of the protocol has a unit test, and the test fails when the rule is switched off.
+
+A rule without a test, a test that no mistake makes fail, and a mistake that breaks no rule are failures.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.protocol.errors import ShareGroupError
+from tests.mistakes import rules
+from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.mistake import Make, Mistake, Patch
+
+FOUND = (AssertionError, ShareGroupError, pytest.fail.Exception)
+"""A promise is not kept; an error comes that should not; or none comes that should."""
+PAIRS = [(mistake.make, test) for mistake in MISTAKES.values() for test in mistake.unit_tests]
+ALL_RULES = {text for name, text in vars(rules).items() if name.isupper() and isinstance(text, str)}
+
+
+def test_function(test: str) -> Callable[[], None]:
+    """The function of ``core/test_plans::test_name``. These tests take no fixtures."""
+    module, _, name = test.partition("::")
+    found: Callable[[], None] = getattr(importlib.import_module(f"tests.unit.{module.replace('/', '.')}"), name)
+    return found
+
+
+test_function.__test__ = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "test"), PAIRS, ids=[f"{m.__name__}-{t.partition('::test_')[2]}" for m, t in PAIRS]
+)
+def test_the_mistake_is_found(mistake: Make, test: str, monkeypatch: Patch) -> None:
+    promise = test_function(test)
+    promise()
+    mistake(monkeypatch)
+    with pytest.raises(FOUND):
+        promise()
+
+
+@pytest.mark.parametrize("rule", sorted(rules.WITH_UNIT_TESTS))
+def test_every_rule_has_a_test_and_a_mistake_that_the_test_finds(rule: str) -> None:
+    assert any(mistake.breaks.get(rule) for mistake in MISTAKES.values())
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_every_mistake_breaks_a_rule_and_is_found_by_a_proof(mistake: Mistake) -> None:
+    assert mistake.breaks and set(mistake.breaks) <= ALL_RULES
+    assert mistake.is_found_by_a_proof
+
+
+def test_every_rule_is_broken_by_a_mistake() -> None:
+    assert {rule for mistake in MISTAKES.values() for rule in mistake.breaks} == ALL_RULES
