@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from coordinator.protocol.format_versions import SPARK_OFFSET
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -47,7 +49,9 @@ def _offsets(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
             offset = json.loads(line)
         except ValueError:
             continue
-        if isinstance(offset, dict) and isinstance(offset.get("group"), str) and "member" in offset:
+        if not isinstance(offset, dict) or offset.get("version") != SPARK_OFFSET:
+            continue
+        if isinstance(offset.get("group"), str) and "member" in offset:
             yield offset
 
 

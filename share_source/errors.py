@@ -30,8 +30,9 @@ class ForeignCheckpoint(ShareGroupError):
 
 
 class UnreadableOffset(ShareGroupError):
-    """The checkpoint's offset was not written by the sharegroup source (or by a newer version of it): {offset}. Give
-    the query a checkpointLocation of its own, or run the version that wrote it."""
+    """The checkpoint's offset was not written by this version of the sharegroup source: {reason} ({offset}). Nothing
+    was changed. Give the query a new checkpointLocation (records not yet acknowledged stay with the group), or run the
+    version that wrote it."""
 
     kafka_error = "INVALID_REQUEST"
 

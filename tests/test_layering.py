@@ -14,7 +14,9 @@ from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_
 
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 PROTOCOL = "coordinator.protocol"
-VALUES = tuple(f"{PROTOCOL}.{name}" for name in ("values", "messages", "errors", "receipt_errors", "error_base"))
+VALUES = tuple(
+    f"{PROTOCOL}.{name}" for name in ("values", "messages", "errors", "receipt_errors", "error_base", "format_versions")
+)
 CORE, CONFIG, CLIENT = "coordinator.core", "coordinator.config", "coordinator.client"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
 BROKERS, FLEET, PROCESS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "fleet", "process", "runtime"))

@@ -12,6 +12,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from coordinator.protocol.errors import CoordinatorVersionMismatch
+from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
 from coordinator.protocol.messages import NextPlan, Reply, Request
 from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
 
@@ -60,7 +62,10 @@ class Connection:
         if tls is not None:
             options |= {"tls_root_certs": tls.roots or None, "override_hostname": tls.hostname or None}
         self._client = flight.FlightClient(f"grpc{'+tls' if tls else ''}://{host}:{endpoint.port}", **options)
-        self._headers = [(b"authorization", f"Bearer {endpoint.token}".encode())]
+        self._headers = [
+            (b"authorization", f"Bearer {endpoint.token}".encode()),
+            (PROTOCOL_HEADER.encode(), str(PROTOCOL).encode()),
+        ]
 
     def __repr__(self) -> str:
         return f"<Connection {self.endpoint!r}>"
@@ -93,8 +98,18 @@ class Connection:
         return cast("Reply", decode_answer(answer.to_pybytes()))
 
     def check_health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> Healthy:
-        """Whether the process behind it serves; Unreachable."""
-        return self.call(Health(), timeout_s)
+        """The answer of the coordinator process behind the connection.
+
+        Raises:
+            Unreachable: no answer came.
+            CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
+        """
+        healthy = self.call(Health(), timeout_s)
+        if healthy.protocol != PROTOCOL:
+            raise CoordinatorVersionMismatch(
+                pid=healthy.pid, theirs=f"{healthy.protocol} (sharegroup {healthy.version})", ours=PROTOCOL
+            )
+        return healthy
 
     def close(self) -> None:
         self._client.close()

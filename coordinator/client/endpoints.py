@@ -18,13 +18,12 @@ from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_en
 from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     CoordinatorUnreachable,
-    CoordinatorVersionMismatch,
     NotAuthorized,
     OutageTooLong,
     ShareGroupError,
 )
 from coordinator.protocol.secret_files import read_file, read_token
-from coordinator.protocol.wire import PROTOCOL, Endpoint, FindCoordinator
+from coordinator.protocol.wire import Endpoint, FindCoordinator
 
 CA_KEY = "share.coordinator.ssl.ca.location"
 
@@ -120,7 +119,5 @@ class Endpoints:
 
     def _checked(self, connection: Connection) -> Connection:
         health = connection.check_health()
-        if health.protocol != PROTOCOL:
-            raise CoordinatorVersionMismatch(pid=health.pid, theirs=health.version, ours=f"protocol {PROTOCOL}")
         connection.endpoint = msgspec.structs.replace(connection.endpoint, pid=health.pid, version=health.version)
         return connection

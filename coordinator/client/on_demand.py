@@ -31,13 +31,12 @@ from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
-    CoordinatorVersionMismatch,
     OutageTooLong,
     ShareGroupError,
     UnsafeDirectory,
 )
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
-from coordinator.protocol.wire import PROTOCOL, Endpoint, LaunchSettings, StepDown, decode_answer, encode
+from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode_answer, encode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
@@ -166,8 +165,6 @@ class OnDemand:
                 return None
             except Unreachable:
                 return None
-            if endpoint.protocol != PROTOCOL:
-                raise CoordinatorVersionMismatch(pid=endpoint.pid, theirs=endpoint.version, ours=f"protocol {PROTOCOL}")
             return connection
         return None
 

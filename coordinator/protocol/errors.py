@@ -212,9 +212,9 @@ class CoordinatorNotStarted(ShareGroupError):
 
 
 class CoordinatorVersionMismatch(ShareGroupError):
-    """The coordinator that runs for this cluster (process {pid}) is of version {theirs}, this program of version
-    {ours}, and they don't understand each other. Stop the queries of the other version; the coordinator leaves by
-    itself then, or end process {pid}."""
+    """The coordinator (process {pid}) speaks protocol {theirs}, this program protocol {ours}, and they don't understand
+    each other. Run the same version of sharegroup on both sides: upgrade the older one. A coordinator that was started
+    on demand leaves by itself once the queries of its version are stopped, or end process {pid}."""
 
 
 class UnsafeDirectory(ShareGroupError):
@@ -327,9 +327,27 @@ class StateStoreTooNew(ShareGroupError):
     {known}. Nothing was changed. Use the newer version, or let share.state.store name another file."""
 
 
+class StateStoreTooOld(ShareGroupError):
+    """State store {path} was written by an older version of sharegroup: its schema is {found}, this version reads
+    {known}. Nothing was changed. Use the older version, or let share.state.store name another file: its groups begin
+    anew then."""
+
+
 class StateStoreUnreadable(ShareGroupError):
     """State store {path} can't be read: {reason}. Nothing was changed. Restore the file from a copy, or let
     share.state.store name another one: its groups begin anew then."""
+
+
+class GroupStateTooNew(ShareGroupError):
+    """The state of share group {group_id} in the state topic was written by a newer version of sharegroup: it has
+    {found}, and this version reads format version {known}. Nothing was changed. Run the newer version wherever the
+    group's coordinators run, or let the query join another share group (kafka.group.id)."""
+
+
+class GroupStateTooOld(ShareGroupError):
+    """The state of share group {group_id} in the state topic was written by an older version of sharegroup: it has
+    {found}, and this version reads format version {known}. Nothing was changed. Run the older version, or let the query
+    join another share group (kafka.group.id), with a new checkpointLocation."""
 
 
 class StateTopicUnfit(ShareGroupError):

@@ -16,15 +16,12 @@ import msgspec
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
 from coordinator.protocol.messages import AnyReply, AnyRequest, Done, Message, Request
 
-PROTOCOL = 1
-"""Rises when an older side could not understand a newer one."""
-
 
 class Healthy(Message, frozen=True):
-    """It does; ``pid`` says which process this is."""
+    """It does; ``pid`` says which process this is. ``protocol`` 0: it was not said."""
 
     pid: int
-    protocol: int
+    protocol: int = 0
     version: str = ""
     ready: bool = True
     """Whether it takes requests of groups: it has its part of them, and is not about to leave."""
@@ -61,13 +58,14 @@ class Failed(Message, frozen=True):
 
 
 class Endpoint(Message, frozen=True, tag=False):
-    """Where a coordinator that was started on demand is found: the content of its endpoint file (mode 0600)."""
+    """Where a coordinator that was started on demand is found: the content of its endpoint file (mode 0600).
+    ``protocol`` 0: the file does not say it."""
 
     host: str
     port: int
     token: str
     pid: int
-    protocol: int = PROTOCOL
+    protocol: int = 0
     version: str = ""
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.protocol.errors import CoordinatorNotAvailable, UnsafeDirectory
+from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import Message, Request
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.protocol.wire import Endpoint, LaunchSettings, encode
@@ -206,7 +207,12 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
 
     coordinator.server.step_down = step_down
     endpoint = Endpoint(
-        host=LOOPBACK, port=coordinator.server.port, token=token, pid=os.getpid(), version=package_version()
+        host=LOOPBACK,
+        port=coordinator.server.port,
+        token=token,
+        pid=os.getpid(),
+        protocol=PROTOCOL,
+        version=package_version(),
     )
     try:
         write_endpoint(Path(settings.endpoint_path), endpoint)

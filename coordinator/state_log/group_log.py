@@ -35,6 +35,7 @@ from coordinator.state_log.record_keys import (
     key_head,
 )
 from coordinator.state_log.record_values import StateBatch
+from coordinator.state_log.value_version import group_content_of, versioned
 
 MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
 """A longer snapshot goes on in updates."""
@@ -117,14 +118,15 @@ class GroupLog:
         if not key.part:
             self._parts, self._parts_of, self._parts_from = [], key.sequence, offset
         if value is not None and (key.sequence, key.part) == (self._parts_of, len(self._parts)):
-            self._parts.append(value)
+            self._parts.append(group_content_of(value, self.group_id))
         else:
             self._parts_of = None  # of an attempt whose beginning is gone
 
     def _mark(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
-        self.parts, self._parts = [], self._parts if value else []
-        if value:
-            if self._parts_of != sequence or value != number(INT32, len(self._parts)):
+        count = group_content_of(value or b"", self.group_id)
+        self.parts, self._parts = [], self._parts if count else []
+        if count:
+            if self._parts_of != sequence or count != number(INT32, len(self._parts)):
                 self._left_out, self.next_sequence = sequence, None  # pruned in the midst of it: a newer one follows
                 return None
             self.parts, offset = self._parts, self._parts_from
@@ -135,6 +137,7 @@ class GroupLog:
     def _own(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
         if value is None:
             raise self._unreadable(f"record {sequence} has no value")
+        data = group_content_of(value, self.group_id)
         if self.next_sequence is None:
             if sequence:  # pruned before it: a snapshot follows
                 self._left_out = sequence if self._left_out is None else self._left_out
@@ -143,24 +146,26 @@ class GroupLog:
         elif sequence != self.next_sequence:
             raise self._unreadable(f"record {sequence} comes where {self.next_sequence} should")
         self.next_sequence = sequence + 1
-        return Entry(sequence, value)
+        return Entry(sequence, data)
 
     # --- written
 
     def keyed(self, records: Iterable[bytes], first: int) -> list[KeyValue]:
         """The group's own records, numbered from ``first``."""
-        return [(encode_key(GroupRecordKey(self.group_id, at)), data) for at, data in enumerate(records, first)]
+        return [
+            (encode_key(GroupRecordKey(self.group_id, at)), versioned(data)) for at, data in enumerate(records, first)
+        ]
 
     def snapshot_mark(self, parts: int = 0) -> KeyValue:
         """What a snapshot begins with; one that was written in parts ends with it."""
         key = encode_key(GroupSnapshotKey(self.group_id, self.next_sequence or 0))
-        return key, number(INT32, parts) if parts else b""
+        return key, versioned(number(INT32, parts) if parts else b"")
 
     def snapshot_parts(self, records: Sequence[bytes]) -> list[KeyValue]:
         """The records of a snapshot that is too large for one transaction; its mark comes after them."""
         sequence = self.next_sequence or 0
         keys = (GroupSnapshotPartKey(self.group_id, sequence, part) for part in range(len(records)))
-        return list(zip(map(encode_key, keys), records, strict=True))
+        return list(zip(map(encode_key, keys), map(versioned, records), strict=True))
 
     def state_records(self, group: ShareGroup, records: Sequence[Record], now_ms: int) -> list[KeyValue]:
         """Kafka's records of what ``records``, which the group has replayed, changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from coordinator.core.records import UnreadableRecord
+from coordinator.state_log.value_version import group_content_of, versioned
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,13 +24,19 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def encode_owner(owner: Owner) -> bytes:
-    """As msgpack."""
-    return msgspec.msgpack.encode(owner)
+    """The value of an owner record: the format version, then the owner in msgpack."""
+    return versioned(msgspec.msgpack.encode(owner))
 
 
 def decode_owner(data: bytes, group_id: str) -> Owner:
-    """The owner that was encoded; UnreadableRecord."""
+    """The owner that :func:`encode_owner` wrote.
+
+    Raises:
+        GroupStateTooNew, GroupStateTooOld: another version of sharegroup wrote the record.
+        UnreadableRecord: the record is damaged.
+    """
+    content = group_content_of(data, group_id)
     try:
-        return msgspec.msgpack.decode(data, type=Owner)
+        return msgspec.msgpack.decode(content, type=Owner)
     except msgspec.DecodeError as error:
         raise UnreadableRecord(group_id=group_id, reason=f"its owner: {error}") from error

@@ -11,6 +11,7 @@ import struct
 import msgspec
 
 from coordinator.state_log.record_keys import PLACEMENT, key_head
+from coordinator.state_log.value_version import content_of, versioned
 
 _MASK = 0xFFFFFFFF
 _SIGN = 0x80000000
@@ -45,15 +46,20 @@ group."""
 
 
 def encode_placement(partitions: int) -> bytes:
-    """As msgpack."""
-    return msgspec.msgpack.encode(_Placement(partitions))
+    """The value of a placement record: the format version, then the number of partitions in msgpack."""
+    return versioned(msgspec.msgpack.encode(_Placement(partitions)))
 
 
 def decode_placement(key: bytes | None, value: bytes | None) -> int | None:
-    """Among how many partitions groups are placed; None from any other record."""
-    if key != PLACEMENT_KEY:
+    """Among how many partitions groups are placed; None from any other record, and from a damaged one.
+
+    Raises:
+        UnknownFormat: another version of sharegroup wrote the placement record.
+    """
+    if key != PLACEMENT_KEY or value is None:
         return None
+    content = content_of(value)
     try:
-        return msgspec.msgpack.decode(value or b"", type=_Placement).partitions
+        return msgspec.msgpack.decode(content, type=_Placement).partitions
     except msgspec.DecodeError:
         return None

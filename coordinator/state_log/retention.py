@@ -13,6 +13,7 @@ from coordinator.state_log.record_keys import (
     group_of,
     key_head,
 )
+from coordinator.state_log.value_version import is_ours, versioned
 
 JUST_TAKEN = 1_000
 """So many records later nothing comes of a group that has an owner and nothing else: its first join was refused."""
@@ -41,7 +42,8 @@ class Retention:
         return f"<Retention read_to={self.read_to} groups={len(self._first)}>"
 
     def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """The next record. What is no group's, or deletes what was never there, is not needed."""
+        """Takes in the next record. A record of no group, and a tombstone, are not needed. A record whose format
+        version this version does not read ends nothing's need: the group stays needed from where it was."""
         self.read_to = offset + 1
         group_id = group_of(key)
         if key == PLACEMENT_KEY:
@@ -50,12 +52,15 @@ class Retention:
             self.strays.add(offset)
         elif value is None or key.startswith(_KAFKA_S):
             return
+        elif not is_ours(value):
+            self._first.setdefault(group_id, self._taken.pop(group_id, offset))
         elif key.startswith(_PART) and key.endswith(_INDEX_0):
             self._parts_from[group_id] = offset
         elif key.startswith(_PART):
             return
         elif key.startswith(_SNAPSHOT):
-            self._first[group_id] = self._parts_from.get(group_id, offset) if value else offset
+            has_parts = value != versioned(b"")
+            self._first[group_id] = self._parts_from.get(group_id, offset) if has_parts else offset
         elif key.startswith(_OWNER) and group_id not in self._first:
             self._taken[group_id] = offset
         else:

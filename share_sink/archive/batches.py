@@ -30,9 +30,10 @@ import pyarrow.dataset as ds
 from pyarrow.fs import FileType
 
 from coordinator.protocol.errors import BatchReclaimed
+from coordinator.protocol.format_versions import ARCHIVE, UnknownFormat, check_version
 from share_sink.archive.location import ArchiveLocation, archive_location, shown
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
-from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
+from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveRowsMissing
 
 _log = logging.getLogger(__name__)
 
@@ -273,18 +274,26 @@ def _journal_of(place: ArchiveLocation, batch: _Batch) -> _Journal:
 
 
 def read_json(place: ArchiveLocation, path: str) -> dict[str, Any]:
-    """What ``write_whole`` wrote."""
+    """The content that ``write_whole`` wrote.
+
+    Raises:
+        ArchiveFormatUnknown: another version of sharegroup wrote the file.
+    """
     with place.files.open_input_stream(place.at(path)) as stream:
         found: dict[str, Any] = json.loads(stream.read())
+    try:
+        check_version(found.pop("version", None), ARCHIVE)
+    except UnknownFormat as unknown:
+        raise ArchiveFormatUnknown(path=shown(place.location), file=path, reason=unknown) from None
     return found
 
 
-def write_whole(place: ArchiveLocation, path: str, content: object) -> None:
-    """A small JSON file that is there as a whole, or as it was before."""
+def write_whole(place: ArchiveLocation, path: str, content: dict[str, Any]) -> None:
+    """Writes a small JSON file, with the archive's format version: the file is there whole, or as it was before."""
     place.files.create_dir(place.at(path.rpartition("/")[0]), recursive=True)
     fresh = place.at(f"{path}.{uuid.uuid4().hex}")
     with place.files.open_output_stream(fresh) as stream:
-        stream.write(json.dumps(content).encode())
+        stream.write(json.dumps({"version": ARCHIVE, **content}).encode())
     place.files.move(fresh, place.at(path))
 
 

@@ -18,6 +18,7 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import decode_owner
 from coordinator.state_log.placement import state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, decode_key
+from coordinator.state_log.value_version import content_of
 
 
 class Held(NamedTuple):
@@ -61,7 +62,7 @@ class Audit:
             if known.sequence != self._sequence:
                 self.problems.append(f"record {known.sequence} comes where {self._sequence} should")
             self._sequence = known.sequence + 1
-            self._record(decode_record(value))
+            self._record(decode_record(content_of(value)))
 
     def _record(self, record: Record) -> None:
         if isinstance(record, PlanAcquired):

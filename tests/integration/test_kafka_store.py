@@ -5,12 +5,24 @@ import uuid
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, StateRecordUnreadable, StateTopicUnfit
+from coordinator.protocol.errors import (
+    GroupStateTooNew,
+    GroupStateTooOld,
+    GroupTakenOver,
+    NotCoordinator,
+    StateRecordUnreadable,
+    StateTopicUnfit,
+)
+from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.store import StoreFenced, StoreRefused
-from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, encode_key
-from tests.support.state_topics import state_topic, taken
+from coordinator.state_log.owner import encode_owner
+from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement
+from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, GroupSnapshotKey, encode_key
+from coordinator.state_log.value_version import versioned
+from tests.support.state_topics import owner, state_topic, taken
 from tests.support.store_contract import StoreContract
 
 pytestmark = pytest.mark.broker
@@ -113,7 +125,7 @@ def produce(kafka, topic, key, value):
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (encode_key(GroupRecordKey("billing", 5)), b"x", "record 5 comes where 1 should"),
+        (encode_key(GroupRecordKey("billing", 5)), versioned(b"x"), "record 5 comes where 1 should"),
         (encode_key(GroupRecordKey("billing", 1))[:-8], b"x", "another length"),
         (b"\x00\x67" + encode_key(GroupSnapshotKey("billing", 9))[2:], b"x", "its key is of type 103"),
     ],
@@ -130,6 +142,66 @@ def test_a_record_that_cannot_be_read_stops_the_load_with_its_partition_and_offs
         match=rf"Record at offset \d+ of share group billing in state store {topic.name}-0 .*{reason}",
     ):
         taken(store)
+
+
+@pytest.mark.parametrize("claim", [True, False])
+@pytest.mark.parametrize(
+    ("version", "error", "reason"),
+    [
+        (b"\x00\x02", GroupStateTooNew, "has format version 2, and this version reads format version 1"),
+        (b"", GroupStateTooOld, "has no format version, and this version reads format version 1"),
+    ],
+)
+def test_a_group_of_another_format_version_is_refused_before_anything_is_written(
+    kafka, topic, open_at, claim, version, error, reason
+):
+    store, other = open_at(), open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    key = encode_key(GroupOwnerKey("billing"))
+    produce(kafka, topic, key, version + encode_owner(owner())[2:])
+    end = topic.offset(0, LATEST)
+    with pytest.raises(error, match=f"group billing .*{reason}.* Nothing was changed"):
+        taken(other, claim=claim)
+    assert topic.offset(0, LATEST) == end
+    assert taken(other, "shipping") == [], "other groups are served"
+    store.append({"billing": [b"b"]})  # nobody has fenced it
+
+
+def test_an_owner_that_a_newer_version_has_fenced_names_it(kafka, topic, open_at):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    GroupWriter(topic, 0, "billing").fence()
+    produce(kafka, topic, encode_key(GroupOwnerKey("billing")), b"\x00\x02newer")
+    with pytest.raises(StoreFenced) as fenced:
+        store.append({"billing": [b"b"]})
+    assert isinstance(fenced.value.error, GroupStateTooNew)
+
+
+def test_a_record_of_a_newer_format_version_stops_the_load_by_name(kafka, topic, open_at):
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    produce(kafka, topic, encode_key(GroupRecordKey("billing", 1)), b"\x00\x02newer")
+    with pytest.raises(GroupStateTooNew, match="has format version 2"):
+        taken(store)
+    with pytest.raises(GroupStateTooNew):
+        list(store.peek("billing"))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\x00\x02newer", "a newer version of sharegroup wrote it: .* has format version 2"),
+        (encode_placement(1)[2:], "an older version of sharegroup wrote it: .* has no format version"),
+    ],
+)
+def test_a_topic_of_another_format_version_is_refused_before_anything_is_written(kafka, topic, value, reason):
+    produce(kafka, topic, PLACEMENT_KEY, value)
+    with pytest.raises(StateTopicUnfit, match=reason):
+        prepared(topic)
+    assert topic.offset(0, LATEST) == 1
 
 
 def test_records_that_are_gone_from_the_log_s_beginning_are_missed(kafka, topic, open_at):

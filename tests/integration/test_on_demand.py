@@ -17,17 +17,19 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from coordinator.client import cluster_metadata, on_demand
+from coordinator.client import cluster_metadata, connection, on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import (
     BrokerNotReachable,
+    CoordinatorVersionMismatch,
     FencedMemberEpoch,
     InvalidKafkaConfig,
     StateStoreInUse,
     StateStoreTooNew,
     UnsafeDirectory,
 )
+from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, StartPlan
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.coordinator_process import has_ended, kill
@@ -335,6 +337,17 @@ def test_a_store_of_a_newer_version_is_refused_by_name(connect, tmp_path):
     connection.close()
     with pytest.raises(StateStoreTooNew, match="schema is 9"):
         connect()
+
+
+def test_a_coordinator_of_another_version_is_refused_by_name_and_none_is_started(connect, runtime, monkeypatch):
+    """Its endpoint file says which protocol it speaks, and so does it itself."""
+    connect()
+    before = endpoint_file(runtime).read_bytes()
+    assert json.loads(before)["protocol"] == PROTOCOL
+    monkeypatch.setattr(connection, "PROTOCOL", PROTOCOL + 1)
+    with pytest.raises(CoordinatorVersionMismatch, match=rf"protocol {PROTOCOL} .*protocol {PROTOCOL + 1}, .*upgrade"):
+        connect()
+    assert endpoint_file(runtime).read_bytes() == before
 
 
 def test_a_broker_that_is_not_there_is_named_and_no_secret_is(monkeypatch, runtime):

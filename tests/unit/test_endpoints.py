@@ -8,7 +8,7 @@ import socket
 import pyarrow as pa
 import pytest
 
-from coordinator.client import endpoints as endpoints_module
+from coordinator.client import connection as connection_module
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
 from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
@@ -193,10 +193,13 @@ def test_without_any_token_it_is_said_before_anything_is_asked(monkeypatch):
         CoordinatorClient.connect("unused:1", {}, None, "127.0.0.1:1")
 
 
-def test_a_coordinator_of_another_protocol_is_refused_by_name(fleet, monkeypatch):
-    monkeypatch.setattr(endpoints_module, "PROTOCOL", 99)
-    with pytest.raises(CoordinatorVersionMismatch):
-        Endpoints(addresses=parse_endpoints(fleet.addresses[0]), token=TOKEN).connect()
+@pytest.mark.parametrize("group_id", ["", "billing"])
+def test_a_client_of_another_protocol_is_refused_by_name(fleet, monkeypatch, group_id):
+    """By itself where it asks for Health, else by the coordinator."""
+    monkeypatch.setattr(connection_module, "PROTOCOL", 99)
+    fleet.owner["billing"] = fleet.addresses[0]
+    with pytest.raises(CoordinatorVersionMismatch, match=r"speaks protocol 2 .*this program protocol 99.*upgrade"):
+        Endpoints(addresses=parse_endpoints(fleet.addresses[0]), token=TOKEN).connect(group_id)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])

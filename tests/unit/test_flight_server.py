@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.client.connection import Connection, Unreachable
 from coordinator.protocol.errors import (
+    CoordinatorVersionMismatch,
     DataLoss,
     InternalError,
     InvalidRequest,
@@ -13,6 +14,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     error_from_wire,
 )
+from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
 from coordinator.protocol.messages import (
     Acknowledge,
     AcknowledgeReply,
@@ -22,7 +24,7 @@ from coordinator.protocol.messages import (
     Heartbeat,
     LeaveGroup,
 )
-from coordinator.protocol.wire import Endpoint, decode_answer
+from coordinator.protocol.wire import Endpoint, Healthy, decode_answer
 from coordinator.service.server.acknowledged_rows import SCHEMA
 from coordinator.service.server.flight_server import FlightServer
 
@@ -78,6 +80,34 @@ def test_a_request_is_answered(connection):
 
 def test_health_says_which_process_serves(connection):
     assert connection.check_health().version == "0.1"
+
+
+def with_protocol(connection, header):
+    """The connection of a client whose requests carry this header in place of ours."""
+    connection._headers = [connection._headers[0], *([(PROTOCOL_HEADER.encode(), header)] if header else [])]
+    return connection
+
+
+@pytest.mark.parametrize(("header", "shown"), [(b"1", "1"), (b"3", "3"), (b"", "of no version"), (b"x" * 30, "x" * 20)])
+def test_a_client_of_another_protocol_version_is_refused_by_name(connection, header, shown):
+    with_protocol(connection, header)
+    request = Acknowledge(group_id="g", member_id="m", member_epoch=1, partitions=())
+    rows = pa.table({"x": [1]})
+    for call in (lambda: connection.call(HEARTBEAT), lambda: connection.call_with_rows(request, rows)):
+        with pytest.raises(CoordinatorVersionMismatch, match=rf"speaks protocol 2 .* this program protocol {shown}"):
+            call()
+
+
+def test_a_coordinator_of_another_protocol_version_is_refused_by_name(server, connection, monkeypatch):
+    """It answers Health whatever the client speaks, so that the client knows which version it is."""
+    with_protocol(connection, b"7")
+    assert connection.check_health().protocol == PROTOCOL
+    monkeypatch.setattr(server, "_reply", lambda request: Healthy(pid=17, protocol=7, version="2.0"))
+    with pytest.raises(CoordinatorVersionMismatch, match=r"process 17.* protocol 7 \(sharegroup 2\.0\).*protocol 2"):
+        connection.check_health()
+    monkeypatch.setattr(server, "_reply", lambda request: Healthy(pid=17))
+    with pytest.raises(CoordinatorVersionMismatch, match="protocol 0"):
+        connection.check_health()
 
 
 def test_health_is_no_activity(server, connection):

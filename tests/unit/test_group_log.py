@@ -14,7 +14,8 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import MOST_BYTES, RunsChanged, UnreadableRecord, decode_record, encode_records
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld, ShareGroupError
+from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.protocol.messages import Acknowledge, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log import group_log
@@ -26,12 +27,14 @@ from coordinator.state_log.record_keys import (
     GroupOwnerKey,
     GroupRecordKey,
     GroupSnapshotKey,
+    GroupSnapshotPartKey,
     ShareSnapshotKey,
     ShareUpdateKey,
     decode_key,
     encode_key,
 )
 from coordinator.state_log.record_values import ShareSnapshotValue
+from coordinator.state_log.value_version import versioned
 from tests.kip932.consumers import ShareConsumers, batch
 from tests.support.group_driver import durable_state
 from tests.support.group_steps import play_step, steps
@@ -289,12 +292,12 @@ def test_the_group_begins_at_its_first_record_or_its_newest_snapshot() -> None:
     log = GroupLog(GROUP, updates_per_snapshot=500)
     assert log.read(encode_key(GroupOwnerKey(GROUP)), OWNER, 3) is None
     assert (log.next_sequence, log.needed_offset) == (None, None)
-    assert log.read(encode_key(GroupRecordKey(GROUP, 0)), b"a", 7) == Entry(0, b"a")
-    assert log.read(encode_key(GroupRecordKey(GROUP, 1)), b"b", 9) == Entry(1, b"b")
+    assert log.read(encode_key(GroupRecordKey(GROUP, 0)), versioned(b"a"), 7) == Entry(0, b"a")
+    assert log.read(encode_key(GroupRecordKey(GROUP, 1)), versioned(b"b"), 9) == Entry(1, b"b")
     assert (log.next_sequence, log.needed_offset) == (2, 7)
-    assert log.read(encode_key(GroupSnapshotKey(GROUP, 2)), b"", 12) == Entry(2, None)
+    assert log.read(encode_key(GroupSnapshotKey(GROUP, 2)), versioned(b""), 12) == Entry(2, None)
     assert (log.next_sequence, log.needed_offset) == (2, 12)
-    assert log.read(encode_key(GroupRecordKey(GROUP, 2)), b"s", 13) == Entry(2, b"s")
+    assert log.read(encode_key(GroupRecordKey(GROUP, 2)), versioned(b"s"), 13) == Entry(2, b"s")
     assert (log.next_sequence, log.needed_offset) == (3, 12)
 
 
@@ -319,11 +322,56 @@ def test_the_newest_owner_is_known_also_to_who_only_looks() -> None:
     assert looking.owner == log.owner
 
 
-@pytest.mark.parametrize("value", [None, b"", b"\xc1"])
-def test_an_owner_that_is_torn_is_unreadable(value: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "shorter than its format version"),
+        (b"", "shorter than its format version"),
+        (b"\0", "shorter than its format version"),
+        (versioned(b"\xc1"), "its owner"),
+    ],
+)
+def test_an_owner_that_is_torn_is_unreadable(value: bytes | None, reason: str) -> None:
     group = mixed()
     group.put((encode_key(GroupOwnerKey(GROUP)), value))
-    unreadable(group, "its owner")
+    unreadable(group, reason)
+
+
+# --- format versions
+
+OF_EACH_TYPE = [
+    (encode_key(GroupOwnerKey(GROUP)), encode_owner(ME)),
+    (encode_key(GroupRecordKey(GROUP, 0)), versioned(b"record")),
+    (encode_key(GroupSnapshotKey(GROUP, 9)), versioned(b"")),
+    (encode_key(GroupSnapshotKey(GROUP, 9)), versioned(b"\0\0\0\1")),
+    (encode_key(GroupSnapshotPartKey(GROUP, 9, 0)), versioned(b"record")),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), OF_EACH_TYPE)
+def test_every_record_of_ours_has_our_format_version_in_front(key: bytes, value: bytes) -> None:
+    assert value[:2] == STATE_RECORDS.to_bytes(2, "big")
+    log = GroupLog(GROUP, updates_per_snapshot=500)
+    log.read(key, value, 0)
+
+
+@pytest.mark.parametrize(("key", "value"), OF_EACH_TYPE)
+@pytest.mark.parametrize("by", ["read", "look"])
+def test_a_record_of_a_newer_format_version_is_refused_by_name(key: bytes, value: bytes, by: str) -> None:
+    newer = (STATE_RECORDS + 1).to_bytes(2, "big") + b"what only a newer version knows"
+    log = GroupLog(GROUP, updates_per_snapshot=500)
+    if by == "look" and key != encode_key(GroupOwnerKey(GROUP)):
+        assert log.look(key, newer), "the owner's record alone is looked at"
+        return
+    with pytest.raises(GroupStateTooNew, match=r"group billing .*has format version 2.*reads format version 1.*newer"):
+        log.read(key, newer, 0) if by == "read" else log.look(key, newer)
+
+
+@pytest.mark.parametrize(("key", "value"), OF_EACH_TYPE)
+def test_a_record_without_a_format_version_is_refused_by_name(key: bytes, value: bytes) -> None:
+    for content in (b"\x82\xa4type", b"\0\0\0\1"):
+        with pytest.raises(GroupStateTooOld, match=r"group billing .*has no format version.*new checkpointLocation"):
+            GroupLog(GROUP, updates_per_snapshot=500).read(key, content, 0)
 
 
 # --- what is missing, or torn
@@ -356,7 +404,7 @@ def test_a_record_that_is_missing_is_noticed_at_the_next_one(back: int) -> None:
 def test_a_record_that_comes_twice_is_refused() -> None:
     group = mixed()
     last = (group.live.next_sequence or 0) - 1
-    group.put((encode_key(GroupRecordKey(GROUP, last)), b"again"))
+    group.put((encode_key(GroupRecordKey(GROUP, last)), versioned(b"again")))
     unreadable(group, f"record {last} comes where {last + 1} should")
 
 

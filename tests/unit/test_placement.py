@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.protocol.format_versions import UnknownFormat
 from coordinator.state_log.placement import (
     PLACEMENT_KEY,
     decode_placement,
@@ -13,6 +14,7 @@ from coordinator.state_log.placement import (
     state_partition_of,
 )
 from coordinator.state_log.record_keys import group_of
+from coordinator.state_log.value_version import versioned
 
 FROM_THE_JVM = [
     ("", 0, 0, 0),
@@ -46,5 +48,20 @@ def test_the_number_that_is_written_down_is_read_back_and_nothing_else_is_taken_
     assert decode_placement(PLACEMENT_KEY, encode_placement(50)) == 50
     for key, value in ((None, encode_placement(50)), (b"x", encode_placement(50)), (PLACEMENT_KEY, None)):
         assert decode_placement(key, value) is None
-    assert decode_placement(PLACEMENT_KEY, b"fifty") is None
+    assert decode_placement(PLACEMENT_KEY, versioned(b"fifty")) is None
     assert group_of(PLACEMENT_KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "version", "is_newer"),
+    [
+        (b"\0\2" + encode_placement(50)[2:], "format version 2", True),
+        (encode_placement(50)[2:], "no format version", False),
+        (b"fifty", "no format version", False),
+        (b"", "no format version", False),
+    ],
+)
+def test_a_placement_of_another_format_version_is_refused(value, version, is_newer) -> None:
+    with pytest.raises(UnknownFormat, match=f"it has {version}, and this version of sharegroup reads") as refused:
+        decode_placement(PLACEMENT_KEY, value)
+    assert refused.value.is_newer == is_newer

@@ -82,6 +82,12 @@ def test_a_batch_is_of_the_groups_and_topics_that_sources_of_the_format_logged()
     assert parse_batch(text) == {"billing": {"orders": "T1", "refunds": "T2"}, "audit": {}}
 
 
+def test_an_offset_of_another_format_version_says_nothing_about_the_batch() -> None:
+    newer = {**plan_offset("billing", "m1", PLAN), "version": 2}
+    without = {key: value for key, value in plan_offset("audit", "m1", PLAN).items() if key != "version"}
+    assert parse_batch(logged(newer, without)) == {}
+
+
 def test_of_two_plans_that_have_a_topic_under_different_ids_neither_counts() -> None:
     anew = Plan(plan_id="i.3", partitions=(PartitionPlan(topic="orders", topic_id="T9", partition=0, ranges=()),))
     text = logged(plan_offset("billing", "m1", PLAN), plan_offset("billing", "m2", anew))

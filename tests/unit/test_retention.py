@@ -16,6 +16,7 @@ from coordinator.state_log.record_keys import (
     group_of,
 )
 from coordinator.state_log.retention import JUST_TAKEN, Retention
+from coordinator.state_log.value_version import versioned
 from tests.support.state_records import TOPIC_ID
 
 
@@ -27,10 +28,14 @@ def snapshot(group_id="billing"):
     return encode_key(GroupSnapshotKey(group_id, 7))
 
 
+VALUE = versioned(b"x")
+MARK = versioned(b"")
+
+
 def needed(*keys):
     found = Retention()
     for offset, key in keys:
-        found.add(key, b"x", offset)
+        found.add(key, VALUE, offset)
     return found
 
 
@@ -55,16 +60,16 @@ def owned(group_id="billing"):
 def test_who_took_a_group_that_was_never_made_is_needed_for_a_while_only():
     found = needed((0, owned("refused")), (1, record()))
     assert found.lowest() == 0
-    found.add(snapshot(), b"x", JUST_TAKEN)
+    found.add(snapshot(), VALUE, JUST_TAKEN)
     assert (found.lowest(), found.first_groups(1)) == (JUST_TAKEN, frozenset())
 
 
 def test_who_took_a_group_is_needed_as_long_as_its_first_record():
     found = needed((0, owned()), (1, owned()), (2, record()), (3, record("shipping")), (2 * JUST_TAKEN, record("x")))
     assert found.lowest() == 1
-    found.add(owned(), b"x", 2 * JUST_TAKEN + 1)
+    found.add(owned(), VALUE, 2 * JUST_TAKEN + 1)
     assert found.lowest() == 1
-    found.add(snapshot(), b"x", 2 * JUST_TAKEN + 2)
+    found.add(snapshot(), VALUE, 2 * JUST_TAKEN + 2)
     assert found.lowest() == 3
 
 
@@ -74,7 +79,7 @@ def test_the_group_that_is_needed_longest_decides():
     assert found.first_groups(1) == frozenset()
     assert found.first_groups(2) == {"b"}
     assert found.first_groups(6) == {"a", "b"}
-    found.add(snapshot("b"), b"x", 8)
+    found.add(snapshot("b"), VALUE, 8)
     assert found.lowest() == 5
 
 
@@ -94,7 +99,7 @@ def test_what_is_no_group_s_holds_nothing_back_and_is_counted(key, value):
     found = needed((0, record()), (3, snapshot()))
     found.add(key, value, 4)
     assert (found.lowest(), found.read_to) == (3, 5)
-    found.add(snapshot(), b"", 5)
+    found.add(snapshot(), MARK, 5)
     assert (found.lowest(), found.first_groups(9)) == (5, {"billing"})
     assert found.strays.count == (group_of(key) is None)
 
@@ -105,10 +110,24 @@ def test_a_snapshot_in_parts_is_needed_from_its_first_part_on_once_its_mark_is_t
 
     found = needed((0, record()), (3, part(0)), (4, part(1)), (6, part(0)), (7, part(1)))
     assert found.lowest() == 0
-    found.add(snapshot(), b"\x00\x00\x00\x02", 9)
+    found.add(snapshot(), versioned(b"\x00\x00\x00\x02"), 9)
     assert found.lowest() == 6
-    found.add(snapshot(), b"", 12)
+    found.add(snapshot(), MARK, 12)
     assert found.lowest() == 12
+
+
+@pytest.mark.parametrize("key", [snapshot(), encode_key(GroupSnapshotPartKey("billing", 7, 0)), owned()])
+def test_a_record_of_another_format_version_lets_nothing_of_its_group_be_deleted(key):
+    """A newer owner of the group in a fleet: this version can't know what it still needs."""
+    for value in (b"\0\2", b"\0\2newer", b"older", b""):
+        found = needed((1, record()), (2, record("shipping")), (3, snapshot("shipping")))
+        found.add(key, value, 4)
+        found.add(record("shipping"), VALUE, 5 * JUST_TAKEN)
+        assert found.lowest() == 1
+    found = needed((2, snapshot("shipping")))
+    found.add(owned(), b"\0\2newer", 3)
+    found.add(snapshot("shipping"), MARK, 5 * JUST_TAKEN)
+    assert found.lowest() == 3
 
 
 def test_the_record_that_says_where_groups_are_placed_is_known_and_is_no_stray():
@@ -120,7 +139,7 @@ def test_the_record_that_says_where_groups_are_placed_is_known_and_is_no_stray()
 def test_nothing_below_the_lowest_is_what_any_group_loads(writes):
     found, first = Retention(), {}
     for offset, (group_id, is_snapshot) in enumerate(writes):
-        found.add(snapshot(group_id) if is_snapshot else record(group_id), b"x", offset)
+        found.add(snapshot(group_id) if is_snapshot else record(group_id), VALUE, offset)
         if is_snapshot or group_id not in first:
             first[group_id] = offset
     assert found.read_to == len(writes)

@@ -1,5 +1,6 @@
 """The SQLite store keeps the store's promises, and says by name what is wrong with its file."""
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -7,7 +8,14 @@ import sys
 
 import pytest
 
-from coordinator.protocol.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
+from coordinator.protocol.errors import (
+    StateRecordUnreadable,
+    StateStoreInUse,
+    StateStoreTooNew,
+    StateStoreTooOld,
+    StateStoreUnreadable,
+)
+from coordinator.protocol.format_versions import SQLITE_SCHEMA
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from tests.support.store_contract import StoreContract
@@ -94,7 +102,26 @@ def test_a_file_of_a_newer_version_is_refused_by_name_and_left_as_it_is(path, re
     reopen().close()
     change(path, "PRAGMA user_version = 7")
     before = path.read_bytes()
-    with pytest.raises(StateStoreTooNew, match=r"schema is 7, this version knows up to 1.*Use the newer version"):
+    with pytest.raises(StateStoreTooNew, match=r"schema is 7, this version knows up to 2.*Use the newer version"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_says_which_version_its_schema_is_of(path, reopen):
+    reopen().append({"billing": [b"a"]})
+    reopen().close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SQLITE_SCHEMA,)
+    assert [data for _, data in reopen().load("billing")] == [b"a"]
+
+
+@pytest.mark.parametrize(("version", "shown"), [(1, "is 1"), (0, "is of no version")])
+def test_a_file_of_an_older_version_is_refused_by_name_and_left_as_it_is(path, reopen, version, shown):
+    reopen().append({"billing": [b"a"]})
+    reopen().close()
+    change(path, f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    with pytest.raises(StateStoreTooOld, match=rf"schema {shown}, this version reads 2.*begin\s+anew"):
         SqliteStore(path)
     assert path.read_bytes() == before
 

@@ -16,6 +16,7 @@ from coordinator.service.brokers import undecided_gaps
 from coordinator.service.brokers.offset_ranges import LogRange
 from coordinator.service.brokers.undecided_gaps import PLANS_KEPT, UndecidedLook, UndecidedLooks
 from share_source.options import SourceOptions
+from share_source.plan_offset import initial_offset
 from share_source.reader import ShareGroupStreamReader
 from tests.support.fake_cluster import FakeCluster
 from tests.support.service_sinks import EXPLICIT, begin, stage, states
@@ -187,7 +188,7 @@ def test_the_reader_asks_until_the_batch_is_completed_and_says_how_much_is_left(
 
     reader = ShareGroupStreamReader(SourceOptions.parse(OPTIONS))
     monkeypatch.setattr(reader, "_joined_as", lambda member_id: Session())
-    start = {"group": "billing", "member": "m1", "plan_id": number}
+    start = {**initial_offset("billing", "m1"), "plan_id": number}
     end = reader.latestOffset(start, ReadMaxRows(10))
     assert end["plan_id"] != number
     said = [record.getMessage() for record in caplog.records if "offset(s) left" in record.getMessage()]

@@ -23,6 +23,7 @@ from coordinator.config.resolved import ServerConfig
 from coordinator.protocol.addresses import show_address
 from coordinator.protocol.errors import (
     CoordinatorOverloaded,
+    CoordinatorVersionMismatch,
     InternalError,
     InvalidRequest,
     ListenerNotAvailable,
@@ -30,10 +31,10 @@ from coordinator.protocol.errors import (
     RequestTooLarge,
     ShareGroupError,
 )
+from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
 from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, Done, Heartbeat, Message, Request, StageOutcomes
 from coordinator.protocol.outcome_rows import partition_outcomes
 from coordinator.protocol.wire import (
-    PROTOCOL,
     CoordinatorFound,
     FindCoordinator,
     Health,
@@ -52,6 +53,8 @@ __all__ = ["LOOPBACK", "FlightServer"]
 
 ON_LOOPBACK = Listener()
 _LONGEST_TAG = 100
+_PROTOCOL = "protocol"
+"""The name of the middleware that knows the client's protocol version."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +73,22 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyar
         if not hmac.compare_digest(given, self._expected):
             self._seldom.say("token", f"refused: a call with {'a wrong' if given else 'no'} token")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
+
+
+class _ClientProtocol(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """The protocol version that a call's client speaks, as the text of its header; empty if it sent none."""
+
+    def __init__(self, protocol: str) -> None:
+        super().__init__()
+        self.protocol = protocol
+
+
+class _ProtocolReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Reads the client's protocol version from the headers of every call."""
+
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _ClientProtocol:
+        given = (headers.get(PROTOCOL_HEADER) or [""])[0]
+        return _ClientProtocol(given if isinstance(given, str) else bytes(given).decode("ascii", "replace"))
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -105,7 +124,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self.ready = True
         self.last_request_s = time.monotonic()
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
-        middleware = {"token": _TokenCheck(token, self._seldom)}
+        middleware = {"token": _TokenCheck(token, self._seldom), _PROTOCOL: _ProtocolReader()}
         try:
             super().__init__(listener.location, tls_certificates=pair, middleware=middleware)
         except pa.ArrowException as error:
@@ -128,13 +147,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         self._greet(context)
-        return [self._answer(action.type, action.body)]
+        return [self._answer(_protocol_of(context), action.type, action.body)]
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         self._greet(context)
         body = pa.py_buffer(descriptor.command or b"")
         name = tag_of(body.to_pybytes()[:_LONGEST_TAG]) or AcknowledgeRows.__name__
-        writer.write_metadata(self._answer(name, body, lambda: self._read_rows(name, reader)))
+        answer = self._answer(_protocol_of(context), name, body, lambda: self._read_rows(name, reader))
+        writer.write_metadata(answer)
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         return []
@@ -145,8 +165,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         if self.greet is not None:
             self.greet(context.peer())
 
-    def _answer(self, name: str, body: Any, rows: Callable[[], pa.Table] | None = None) -> bytes:
+    def _answer(self, protocol: str, name: str, body: Any, rows: Callable[[], pa.Table] | None = None) -> bytes:
         try:
+            self._check_protocol(protocol, name, rows)
             self._check_size(name, body.size)
             request = decode_request(name, body.to_pybytes())
             if isinstance(request, AcknowledgeRows):
@@ -160,6 +181,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         except Exception as error:  # noqa: BLE001 - our mistake in one request must reach its caller by name
             _log.exception("request failed: %s", name)
             return encode_error(InternalError(what=name, reason=repr(error)))
+
+    def _check_protocol(self, protocol: str, name: str, rows: Callable[[], pa.Table] | None) -> None:
+        """A client of another version may ask for Health alone, whose answer says which version this is.
+
+        Raises:
+            CoordinatorVersionMismatch: the client speaks another version of the protocol, or names none.
+        """
+        if protocol != str(PROTOCOL) and name != Health.__name__:
+            if rows is not None:
+                rows()  # the client reads the answer only after it has written its rows
+            theirs = f"{PROTOCOL} (sharegroup {self._version})"
+            raise CoordinatorVersionMismatch(pid=os.getpid(), theirs=theirs, ours=protocol[:20] or "of no version")
 
     def _reply(self, request: Request[Any]) -> Message:
         if isinstance(request, Health):
@@ -185,7 +218,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def _say_refused(self, error: ShareGroupError) -> None:
         """Only what says that a client, or this process, is not as it should be."""
-        if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded)):
+        if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
             self._seldom.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _counted(self, request: Request[Any]) -> Message:
@@ -200,6 +233,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             with self._counting:
                 self._running -= 1
                 self.last_request_s = time.monotonic()
+
+
+def _protocol_of(context: Any) -> str:
+    client = context.get_middleware(_PROTOCOL)
+    return client.protocol if client is not None else ""
 
 
 def _with_acks(request: AcknowledgeRows, rows: Callable[[], pa.Table] | None) -> Acknowledge:

@@ -16,11 +16,17 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from coordinator.protocol.errors import StateRecordUnreadable, StateStoreInUse, StateStoreTooNew, StateStoreUnreadable
+from coordinator.protocol.errors import (
+    StateRecordUnreadable,
+    StateStoreInUse,
+    StateStoreTooNew,
+    StateStoreTooOld,
+    StateStoreUnreadable,
+)
+from coordinator.protocol.format_versions import SQLITE_SCHEMA
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
-SCHEMA_VERSION = 1
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
 
 _SCHEMA = """
@@ -89,8 +95,9 @@ class SqliteStore(SoleOwner):
             return True
         if application_id != APPLICATION_ID:
             raise StateStoreUnreadable(path=self.path, reason="it is a database of another program")
-        if version > SCHEMA_VERSION:
-            raise StateStoreTooNew(path=self.path, found=version, known=SCHEMA_VERSION)
+        if version != SQLITE_SCHEMA:
+            too_new_or_old = StateStoreTooNew if version > SQLITE_SCHEMA else StateStoreTooOld
+            raise too_new_or_old(path=self.path, found=version or "of no version", known=SQLITE_SCHEMA)
         return False
 
     def _open(self, *, is_new: bool) -> sqlite3.Connection:
@@ -100,7 +107,7 @@ class SqliteStore(SoleOwner):
             connection.execute("PRAGMA synchronous = FULL")
             if is_new:
                 connection.executescript(
-                    f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+                    f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SQLITE_SCHEMA};"
                     f"{_SCHEMA}; COMMIT;"
                 )
         except sqlite3.Error as error:

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Producer
 
 from coordinator.protocol.errors import BrokerNotReachable, StateTopicUnfit
+from coordinator.protocol.format_versions import UnknownFormat
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
@@ -69,10 +70,23 @@ def _recorded(topic: StateTopic) -> int | None:
         with LogReader(topic, 0, committed=False) as reader:
             for messages in reader.read_to(reader.end()):
                 for message in messages:
-                    if (partitions := decode_placement(message.key(), message.value())) is not None:
+                    if (partitions := _placement_in(topic, message)) is not None:
                         return partitions
             if not reader.was_pruned:  # else it was written again behind the end, before what lay before was deleted
                 return None
+
+
+def _placement_in(topic: StateTopic, message: Any) -> int | None:
+    try:
+        return decode_placement(message.key(), message.value())
+    except UnknownFormat as unknown:
+        writer = "a newer" if unknown.is_newer else "an older"
+        raise StateTopicUnfit(
+            topic=topic.name,
+            reason=f"{writer} version of sharegroup wrote it: its record of how groups are placed, at offset "
+            f"{message.offset()} of partition 0, has {unknown.found}, and this version reads format version "
+            f"{unknown.known}. Nothing was changed; run the version that wrote it",
+        ) from None
 
 
 def _is_empty(topic: StateTopic, found: int) -> bool:

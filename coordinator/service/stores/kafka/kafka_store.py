@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from coordinator.core.records import Record, UnreadableRecord
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import ShareGroupError, StateRecordUnreadable, StateTopicMissing, StateTransactionOpen
+from coordinator.protocol.errors import (
+    GroupStateTooNew,
+    GroupStateTooOld,
+    ShareGroupError,
+    StateRecordUnreadable,
+    StateTopicMissing,
+    StateTransactionOpen,
+)
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_placement import groups_of
@@ -145,15 +152,16 @@ class KafkaStore:
         self._claimed.discard(group_id)
         self._ownership.confirm(self.partition)
         self._refuse_while_open(group_id)
-        seen = None if claimed else self._look(group_id)
-        if seen is not None and seen.is_empty:
+        # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
+        seen = self._look(group_id, may_take=claimed)
+        if seen.is_empty and not claimed:
             return  # nobody has made it
         log = self._new_log(group_id)
         writer = GroupWriter(self._topic, self.partition, group_id)
         try:
             writer.fence()
             self._ownership.confirm(self.partition)  # stopped before the fence, it would have taken another's group
-            if seen is not None:
+            if not claimed:
                 self._look(group_id, seen)  # somebody may have claimed it meanwhile
             begun_s = now_s()
             self._write(writer, [self._said_by(self._ownership.me, group_id)])
@@ -294,9 +302,10 @@ class KafkaStore:
             addresses=self._topic.bootstrap_servers,
         )
 
-    def _look(self, group_id: str, seen: _Seen | None = None) -> _Seen:
+    def _look(self, group_id: str, seen: _Seen | None = None, *, may_take: bool = False) -> _Seen:
         """Whether there is a log that this process may take: GroupTakenOver, NotCoordinator; with ``seen``, whether
-        that is so still. What is not committed yet counts, too: who wrote it has fenced everybody before."""
+        that is so still. What is not committed yet counts, too: who wrote it has fenced everybody before. With
+        ``may_take`` the owner is not asked about: a new member has asked for the group here."""
         log = self._new_log(group_id)
         is_empty = seen is None or seen.is_empty
         start = self._needed.get(group_id) if seen is None else seen.position
@@ -307,7 +316,7 @@ class KafkaStore:
                         is_empty = not log.look(message.key(), message.value()) and is_empty
                     except UnreadableRecord as error:
                         raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
-            if log.owner is not None or (seen is None and not is_empty):
+            if not may_take and (log.owner is not None or (seen is None and not is_empty)):
                 self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._had)
             return _Seen(is_empty, reader.position)
 
@@ -370,7 +379,11 @@ class KafkaStore:
             _log.error("the end of %s is lost: %s; loading what is left: group=%s", self.name, shrunk, group_id)
             raise StoreOutcomeUnknown(str(shrunk)) from None
         except Fenced as fenced:
-            owner = self._newest_owner(group_id, open_)
+            try:
+                owner = self._newest_owner(group_id, open_)
+            except (GroupStateTooNew, GroupStateTooOld) as error:
+                _log.warning("fenced: group=%s by another version of sharegroup (%s)", group_id, fenced)
+                raise StoreFenced(error) from None
             _log.warning("fenced: group=%s by %s (%s)", group_id, owner, fenced)
             if owner is None:  # the broker ended a transaction that took too long
                 raise StoreOutcomeUnknown(str(fenced)) from None

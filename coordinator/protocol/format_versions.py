@@ -1,0 +1,54 @@
+"""The version numbers of everything that sharegroup writes for another process, or for a later one, to read.
+
+Rule: each number is written beside what it describes, and checked before anything of it is used. A newer number, an
+older one that this version does not read, and a missing one are each refused with a named error; nothing is changed
+then. A number rises when a reader of the number before would misread, or could not read, what is written under the new
+one. docs/adr/0023-format-versions.md has the reasons.
+"""
+
+from __future__ import annotations
+
+PROTOCOL = 2
+"""Of requests and replies, of Health and of the endpoint file. Both sides check it: the client asks for Health, and
+each request carries the client's number in the header ``PROTOCOL_HEADER``."""
+
+PROTOCOL_HEADER = "sharegroup-protocol"
+"""The gRPC header of each request, with the client's protocol version as decimal text."""
+
+SQLITE_SCHEMA = 2
+"""Of an SQLite state file: its table, and the records in it. It is the file's ``user_version``."""
+
+STATE_RECORDS = 1
+"""Of our own records in the state topic: the first two bytes of each value, as in Kafka's records."""
+
+SPARK_OFFSET = 1
+"""Of the offsets that the source gives to Spark: the field ``version``."""
+
+ARCHIVE = 1
+"""Of the JSON files in an archive of rejected rows (journals, and notes of compactions): the field ``version``."""
+
+HIGHEST = 1_000
+"""No format will have a number above this one: what seems to have one has no version, and was written by a version of
+sharegroup before there were any, or by another program."""
+
+
+class UnknownFormat(Exception):
+    """Something has a format version that this version of sharegroup does not read. It never reaches a user: each
+    reader raises a named error of its own, which says what has that version and what to do."""
+
+    def __init__(self, found: object, known: int) -> None:
+        has_version = type(found) is int and 0 < found <= HIGHEST
+        self.found = f"format version {found}" if has_version else "no format version"
+        self.known = known
+        self.is_newer = type(found) is int and known < found <= HIGHEST
+        super().__init__(f"it has {self.found}, and this version of sharegroup reads format version {known}")
+
+
+def check_version(found: object, known: int) -> None:
+    """Does nothing if ``found`` is the version that this version of sharegroup reads and writes.
+
+    Raises:
+        UnknownFormat: ``found`` is another number, or none.
+    """
+    if type(found) is not int or found != known:
+        raise UnknownFormat(found, known)

@@ -1,0 +1,52 @@
+"""The format version in front of the values of our own records: two bytes, as in Kafka's records (types 0 and 1).
+
+Rule: the version covers the value and the key of a record, and everything that replay makes of it. The owner record
+(type 102) carries it too, so that one look at a group's newest owner says whether this version may touch the group.
+"""
+
+from __future__ import annotations
+
+from coordinator.core.records import UnreadableRecord
+from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld
+from coordinator.protocol.format_versions import STATE_RECORDS, UnknownFormat, check_version
+from coordinator.state_log.primitives import INT16, number
+
+_VERSION = number(INT16, STATE_RECORDS)
+
+
+def versioned(content: bytes) -> bytes:
+    """The value of a record of ours: the format version, then ``content``."""
+    return _VERSION + content
+
+
+def is_ours(value: bytes) -> bool:
+    """Whether this version of sharegroup reads the value's format."""
+    return value.startswith(_VERSION)
+
+
+def content_of(value: bytes) -> bytes:
+    """The content behind the format version.
+
+    Raises:
+        UnknownFormat: the value has another version, or none.
+    """
+    if not value.startswith(_VERSION):
+        check_version(INT16.unpack_from(value)[0] if len(value) >= INT16.size else None, STATE_RECORDS)
+    return value[INT16.size :]
+
+
+def group_content_of(value: bytes, group_id: str) -> bytes:
+    """The content behind the format version, in a record of this group.
+
+    Raises:
+        GroupStateTooNew: a newer version of sharegroup wrote the record.
+        GroupStateTooOld: an older version wrote the record, or one from before there were format versions.
+        UnreadableRecord: the value is too short to have a version.
+    """
+    if len(value) < INT16.size:
+        raise UnreadableRecord(group_id=group_id, reason="the value of a record is shorter than its format version")
+    try:
+        return content_of(value)
+    except UnknownFormat as unknown:
+        error = GroupStateTooNew if unknown.is_newer else GroupStateTooOld
+        raise error(group_id=group_id, found=unknown.found, known=unknown.known) from None

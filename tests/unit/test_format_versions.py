@@ -1,0 +1,106 @@
+"""Format versions: ours is read back, and a newer one, an older one and a missing one are refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.protocol.format_versions import HIGHEST, UnknownFormat, check_version
+from coordinator.protocol.messages import Plan
+from share_sink.archive.compaction import compact
+from share_sink.errors import ArchiveFormatUnknown
+from share_source.errors import ForeignCheckpoint, UnreadableOffset
+from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
+from tests.support.archives import batch, read, rejected
+
+
+@pytest.mark.parametrize(
+    ("found", "shown", "is_newer"),
+    [
+        (4, "format version 4", True),
+        (2, "format version 2", False),
+        *((found, "no format version", False) for found in (None, 0, -1, HIGHEST + 1, True, "3", 3.0)),
+    ],
+)
+def test_a_version_that_is_not_ours_is_refused(found: object, shown: str, is_newer: bool) -> None:
+    with pytest.raises(UnknownFormat, match=f"it has {shown}, and this version of sharegroup reads format version 3"):
+        check_version(found, 3)
+    assert UnknownFormat(found, 3).is_newer == is_newer
+    check_version(3, 3)
+
+
+# --- the offsets in Spark's log
+
+
+@pytest.mark.parametrize("offset", [initial_offset("billing", "m1"), plan_offset("billing", "m1", Plan(plan_id="i.7"))])
+def test_an_offset_of_ours_is_read_back_from_sparks_log(offset: dict[str, Any]) -> None:
+    logged = json.loads(json.dumps(offset))
+    assert logged["version"] == 1
+    parsed = PlanOffset.parse(logged, "billing")
+    assert (parsed.group_id, parsed.member_id, parsed.plan_id) == ("billing", "m1", offset.get("plan_id", ""))
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ({"version": 2}, "it has format version 2, and this version of sharegroup reads format version 1"),
+        ({}, "it has no format version"),
+        ({"version": None}, "it has no format version"),
+        ({"version": "1"}, "it has no format version"),
+    ],
+)
+def test_an_offset_of_another_version_is_refused_with_the_way_out(version: dict[str, Any], reason: str) -> None:
+    """Also before its group is looked at: a newer version may name it otherwise."""
+    offset = {"group": "audit", "member": "m1", "plan_id": "i.7", **version}
+    with pytest.raises(
+        UnreadableOffset, match=rf"{reason}.*new checkpointLocation.*or run the\s+version that wrote it"
+    ):
+        PlanOffset.parse(offset, "billing")
+
+
+@pytest.mark.parametrize(
+    "offset", [{"version": 1}, {"version": 1, "group": "billing"}, {"orders": {"0": 17}}, None, [1]]
+)
+def test_an_offset_of_another_source_is_refused(offset: Any) -> None:
+    with pytest.raises(UnreadableOffset):
+        PlanOffset.parse(offset, "billing")
+
+
+def test_an_offset_of_another_group_is_refused() -> None:
+    with pytest.raises(ForeignCheckpoint):
+        PlanOffset.parse(initial_offset("audit", "m1"), "billing")
+
+
+# --- the archive's journal
+
+
+def journal(archive: Path) -> Path:
+    (path,) = archive.glob("_journal/*.json")
+    return path
+
+
+def test_an_archives_journal_names_its_version_and_is_read_back(tmp_path: Path) -> None:
+    batch(tmp_path, 3, rejected("orders", 7))
+    assert json.loads(journal(tmp_path).read_bytes())["version"] == 1
+    batch(tmp_path, 3, rejected("orders", 8), attempt_number=1)
+    assert read(tmp_path) == [("orders", 8)]
+
+
+@pytest.mark.parametrize(("version", "reason"), [(2, "it has format version 2"), (None, "it has no format version")])
+def test_an_archives_journal_of_another_version_is_refused_and_nothing_is_changed(
+    tmp_path: Path, version: int | None, reason: str
+) -> None:
+    batch(tmp_path, 3, rejected("orders", 7))
+    content = {**json.loads(journal(tmp_path).read_bytes()), "version": version}
+    journal(tmp_path).write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    before = {path: path.read_bytes() for path in tmp_path.glob("[d_][aj]*/**/*") if path.is_file()}
+    refused = rf"_journal/.*\.json of the archive {tmp_path} .*{reason}.*another folder"
+    with pytest.raises(ArchiveFormatUnknown, match=refused):
+        batch(tmp_path, 3, rejected("orders", 8), attempt_number=1)
+    with pytest.raises(ArchiveFormatUnknown, match=refused):
+        compact(str(tmp_path))
+    assert {path: path.read_bytes() for path in before} == before
+    assert read(tmp_path) == [("orders", 7)]
