@@ -1,4 +1,4 @@
-"""Who may import whom: one rule a folder (CONTRIBUTING.md, "The rooms of the house"), held by a test.
+"""Who may import whom: one rule a folder (CONTRIBUTING.md, "The folders"), held by a test.
 
 A rule is a folder and what may be imported there of our own modules and of others'. A file that no rule names is a
 mistake too.
