@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from coordinator.core.plan_state import PlanState
 from coordinator.core.records import PlanAcquired, PlanKept
 from coordinator.core.staging import StagedRun
 from coordinator.protocol.messages import LeftOut
@@ -94,10 +95,20 @@ class Member:
         """The newest plan, as long as it is not completed."""
         return self.newest if self.newest is not None and self.newest.plan_id != self.completed else None
 
-    def superseded_plans(self, plan_id: int) -> bool:
-        """Whether this plan was given up for the newest one, and no process ever began to read either of them."""
-        plan = self.pending
-        return plan is not None and plan_id in plan.superseded_plans and not (plan.started or plan.data_loss)
+    def plan_state(self, plan_id: int) -> PlanState:
+        """The state of one of this query's plans. Plan id 0, which precedes the first plan, counts as COMPLETED until a
+        plan is completed."""
+        if plan_id == self.completed:
+            return PlanState.COMPLETED
+        newest = self.pending
+        if newest is None:
+            return PlanState.REPLACED
+        if plan_id == newest.plan_id:
+            return PlanState.STARTED if newest.started else PlanState.ACQUIRED
+        nobody_read_newest = not (newest.started or newest.data_loss)
+        if nobody_read_newest and plan_id in newest.superseded_plans:
+            return PlanState.SUPERSEDED
+        return PlanState.REPLACED
 
 
 def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:

@@ -15,6 +15,7 @@ from coordinator.config.resolved import GroupConfig
 from coordinator.core.group_snapshot import snapshot_of
 from coordinator.core.left_out import bounded
 from coordinator.core.members import AcquiredPlan, Member, PlanRanges, plan_from, with_ranges
+from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (
     ConfigsAltered,
@@ -157,7 +158,8 @@ class ShareGroup:
     def plan_topic_ids(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
         """Share partitions of the live plan that taking up this plan_id is about; empty if there is none."""
         named = self.plan_id(plan_id)
-        plan = member.newest if member.superseded_plans(named) else self.plans.get(named)
+        is_superseded = member.plan_state(named) is PlanState.SUPERSEDED
+        plan = member.newest if is_superseded else self.plans.get(named)
         return set() if plan is None else {(topic_id, index) for topic_id, index, _ in plan.ranges}
 
     def next_deadline_ms(self) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import decide, group_snapshot, redelivery, share_group
+from coordinator.core import decide, group_snapshot, plan_state, redelivery, share_group
 from coordinator.core.commands import (
     StartOrReclaimPlan,
     acknowledge,
@@ -18,6 +18,7 @@ from coordinator.core.commands import (
 )
 from coordinator.core.commands.reclaim_plan import Reclaim
 from coordinator.core.members import Member
+from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanStarted
 from coordinator.core.runs import Run, Segment
@@ -96,7 +97,11 @@ def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
     },
 )
 def start_any_plan(patch: Patch) -> None:
-    patch.setattr(reclaim_plan, "newest_plan", lambda group, member, number: member.newest)
+    patch.setattr(
+        reclaim_plan,
+        "checked_state",
+        lambda group, member, plan_id, event: PlanState.STARTED if member.newest.started else PlanState.ACQUIRED,
+    )
 
 
 @mistake(
@@ -110,7 +115,7 @@ def start_any_plan(patch: Patch) -> None:
 )
 def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
     """Spark has logged it, and asks for it at each start."""
-    patch.setattr(Member, "superseded_plans", lambda self, number: False)
+    patch.delitem(plan_state.TRANSITIONS, (PlanState.SUPERSEDED, PlanEvent.START))
 
 
 @mistake(
@@ -122,11 +127,13 @@ def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
 )
 def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
     """The newest one is used: it is in Spark's log, and this one can't be."""
-    patch.setattr(
-        Member,
-        "superseded_plans",
-        lambda self, number: self.pending is not None and number in self.pending.superseded_plans,
-    )
+    right = Member.plan_state
+
+    def state(self: Member, plan_id: int) -> PlanState:
+        is_superseded = self.pending is not None and plan_id in self.pending.superseded_plans
+        return PlanState.SUPERSEDED if is_superseded else right(self, plan_id)
+
+    patch.setattr(Member, "plan_state", state)
 
 
 @mistake(

@@ -9,7 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coordinator.core.record_state import TRANSITIONS, Event, RecordState
+from coordinator.core import plan_state, record_state
+from coordinator.core.plan_state import PlanState
+from coordinator.core.record_state import Event, RecordState
 from tests.support.imports import ROOT
 
 
@@ -43,18 +45,26 @@ def test_every_committed_picture_is_drawn_by_the_tool():
     assert committed == set(PICTURES)
 
 
-def test_the_state_diagram_shows_every_move_of_the_table():
-    shown = ", ".join(texts(PICTURES["docs/pictures/states.svg"]))
-    for event in {event for _, event in TRANSITIONS}:
+TABLES = {
+    "states": (record_state.TRANSITIONS, RecordState),
+    "plan": (plan_state.TRANSITIONS, PlanState),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_state_diagram_shows_every_move_of_its_table(name):
+    transitions, states = TABLES[name]
+    shown = ", ".join(texts(PICTURES[f"docs/pictures/{name}.svg"]))
+    for event in {event for _, event in transitions}:
         assert event.value in shown
-    for state in RecordState:
+    for state in states:
         assert state.name in shown
 
 
 def test_a_move_without_a_place_in_the_diagram_fails(monkeypatch):
-    monkeypatch.setitem(TOOL.TRANSITIONS, (RecordState.ARCHIVED, Event.ACQUIRE), RecordState.ACQUIRED)
+    monkeypatch.setitem(record_state.TRANSITIONS, (RecordState.ARCHIVED, Event.ACQUIRE), RecordState.ACQUIRED)
     with pytest.raises(KeyError):
-        TOOL.states()
+        TOOL.record_states()
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -15,7 +15,8 @@ from coordinator.core.commands import AcquirePlan, Decision
 from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
 from coordinator.core.left_out import bounded
-from coordinator.core.members import Member
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.records import DataLost, PlanAcquired, PlanStarted, Record
 from coordinator.core.runs import FRESH, Run, Segment
 from coordinator.core.share_group import ShareGroup
@@ -29,17 +30,25 @@ Log = tuple[SharePartition, int]
 
 
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision[PlanReply]:
-    """The member's next plan, or the one that it has and did not use yet. StalePlan for a start that was rolled back.
+    """The member's next plan, or its newest plan if nobody started that yet.
 
-    A plan not yet used is returned to the same process, as far as it still holds it, be it nothing; a later process
-    reclaims it (count + 1, no failure).
+    The process that acquired the newest plan gets it again as far as the plan still holds its ranges, even if that is
+    nothing. A later process reclaims it (delivery count + 1, no failure); if nothing of it is left, the next plan
+    supersedes it.
+
+    Raises:
+        UnknownMemberId: the member has no live session.
+        FencedMemberEpoch: a newer process of the member has joined.
+        ForeignPlan: ``start`` is of another incarnation of the group.
+        StalePlan: the newest plan was started and is not completed, or ``start`` is not the last completed plan: the
+            checkpoint was rolled back.
     """
     member = group.member(command.member_id, command.member_epoch)
     start = group.plan_id(command.start)
     pending = member.pending
-    if pending is not None and (pending.started or start == pending.plan_id):
-        raise stale(group, member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
-    if start != member.completed:
+    if pending is not None:
+        _check_pending(group, member, pending, start)
+    if after(member.plan_state(start), PlanEvent.ACQUIRE_NEXT) is None:
         raise stale(
             group, member, start, f"the last completed plan is {group.plan_id_text(member.completed) or 'none'}"
         )
@@ -53,6 +62,12 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
     acquisition.choose(member)
     decision = acquisition.decision(member)
     return Decision((*settled, *decision.records), decision.reply)
+
+
+def _check_pending(group: ShareGroup, member: Member, pending: AcquiredPlan, start: int) -> None:
+    """StalePlan, unless the plan may be returned, reclaimed or superseded, and is not itself the start."""
+    if start == pending.plan_id or after(member.plan_state(pending.plan_id), PlanEvent.RETURN) is None:
+        raise stale(group, member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
 
 
 def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
@@ -77,7 +92,7 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision[P
     reclaim.decide()
     if not reclaim.kept:
         return None
-    taken_up = PlanStarted(
+    reclaimed = PlanStarted(
         plan_id=plan.plan_id,
         member_id=member.member_id,
         member_epoch=member.member_epoch,
@@ -86,7 +101,7 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision[P
         unreported_losses=bounded((*plan.unreported_losses, *reclaim.data_loss)),
     )
     reply = _plan_reply(group, plan.plan_id, reclaim.kept_plan(), plan.trial)
-    return Decision((*reclaim.records(), taken_up), reply)
+    return Decision((*reclaim.records(), reclaimed), reply)
 
 
 def _plan_reply(group: ShareGroup, plan_id: int, partitions: tuple[PartitionPlan, ...], trial: bool) -> PlanReply:

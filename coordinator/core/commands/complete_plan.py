@@ -16,8 +16,9 @@ from functools import partial
 from coordinator.core.archived_records import given_up
 from coordinator.core.changes import Changes, archived, count_records, filed, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, Gap, PlanDone
-from coordinator.core.commands.reclaim_plan import newest_plan
+from coordinator.core.commands.reclaim_plan import checked_state
 from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
 from coordinator.core.redelivery import data_lost, query_released
@@ -32,13 +33,21 @@ Lost = tuple[SharePartitionKey, Segment]
 
 
 def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision[PlanDone]:
-    """Spark has committed the plan's batch: what still carries its plan_id is decided, an hour later too. Twice is
-    harmless. StalePlan for any other than the newest."""
+    """Decide the records that still carry the plan id of a batch that Spark has committed, an hour later too.
+    Completing a plan twice changes nothing.
+
+    Raises:
+        UnknownMemberId: the member has no live session.
+        FencedMemberEpoch: a newer process of the member has joined.
+        ForeignPlan: the plan is of another incarnation of the group.
+        StalePlan: the plan is superseded or replaced (:mod:`coordinator.core.plan_state`).
+    """
     member = group.member(command.member_id, command.member_epoch)
     plan_id = group.plan_id(command.plan_id)
-    if plan_id == member.completed:
+    if checked_state(group, member, plan_id, PlanEvent.COMPLETE) is PlanState.COMPLETED:
         return Decision((), PlanDone())
-    plan = newest_plan(group, member, plan_id)
+    plan = member.newest
+    assert plan is not None
     if nobody_decides(member) and command.processed and any(group.carrying(plan)):
         return _given_back(group, plan)
     completion = _Completion(group, plan, command.gaps, now_ms)

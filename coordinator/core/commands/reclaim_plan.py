@@ -14,6 +14,7 @@ from coordinator.core.commands import Decision, StartOrReclaimPlan
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.left_out import bounded
 from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import EvidenceCleared, PlanStarted, Record
 from coordinator.core.redelivery import at_limit, failed_alone, is_news, left_out_entry, quarantined, trial_failed
@@ -24,15 +25,20 @@ from coordinator.protocol.messages import LeftOut, PartitionPlan, Plan, PlanRepl
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
 
-def newest_plan(group: ShareGroup, member: Member, plan_id: int) -> AcquiredPlan:
-    """The member's newest plan, which must be ``plan_id`` and not completed; else StalePlan."""
-    plan = member.newest
-    if plan is None or plan.plan_id != plan_id:
-        newest = group.plan_id_text(plan.plan_id) if plan is not None else "none"
-        raise stale(group, member, plan_id, f"it is not this query's newest plan (that is {newest})")
-    if member.completed == plan_id:
-        raise stale(group, member, plan_id, "it is completed")
-    return plan
+def checked_state(group: ShareGroup, member: Member, plan_id: int, event: PlanEvent) -> PlanState:
+    """The state of the member's plan, which allows ``event``.
+
+    Raises:
+        StalePlan: the plan's state does not allow the event (:mod:`coordinator.core.plan_state`).
+    """
+    state = member.plan_state(plan_id)
+    if after(state, event) is None:
+        newest = member.newest
+        if newest is not None and newest.plan_id == plan_id:
+            raise stale(group, member, plan_id, f"it is {state.value}")
+        newest_id = "none" if newest is None else group.plan_id_text(newest.plan_id)
+        raise stale(group, member, plan_id, f"it is not this query's newest plan (that is {newest_id})")
+    return state
 
 
 def stale(group: ShareGroup, member: Member, plan_id: int, reason: str) -> StalePlan:
@@ -45,15 +51,23 @@ def stale(group: ShareGroup, member: Member, plan_id: int, reason: str) -> Stale
 
 
 def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms: int) -> Decision[PlanReply]:
-    """``partitions(end)``: durably mark the plan used before anyone reads it; reclaim it first if this process did not
-    acquire it. Asked again in the same epoch it changes nothing. StalePlan for any other than the newest, or one that
-    was given up for it and is in Spark's log none the less, if nobody used either."""
+    """``partitions(end)``: durably mark the plan as started before anyone reads it; reclaim it first if this process
+    did not acquire it. The same request again in the same epoch changes nothing.
+
+    Raises:
+        UnknownMemberId: the member has no live session.
+        FencedMemberEpoch: a newer process of the member has joined.
+        ForeignPlan: the plan is of another incarnation of the group.
+        StalePlan: the plan is completed or replaced (:mod:`coordinator.core.plan_state`).
+    """
     member = group.member(command.member_id, command.member_epoch)
     plan_id = group.plan_id(command.plan_id)
-    if member.superseded_plans(plan_id):
+    state = checked_state(group, member, plan_id, PlanEvent.START)
+    if state is PlanState.SUPERSEDED:
         return _start_empty(group, command, member, plan_id, now_ms)
-    plan = newest_plan(group, member, plan_id)
-    if plan.started and plan.member_epoch == member.member_epoch:
+    plan = member.newest
+    assert plan is not None
+    if state is PlanState.STARTED and plan.member_epoch == member.member_epoch:
         return Decision((), _reply(group, plan, plan_as_held(group, plan), plan.left_out, plan.data_loss))
     reclaim = _reclaim(group, command, member, plan, now_ms)
     reclaim.unsubscribed = command.unsubscribed_topic_ids
@@ -63,18 +77,18 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
     told = plan.data_loss if _told_now(plan, member) else ()
     data_loss = bounded((*told, *plan.unreported_losses, *reclaim.data_loss, *of_gone))
     left_out = bounded(reclaim.left_out)
-    failing = bool(data_loss) and command.fail_on_data_loss
-    taken_up = PlanStarted(
+    event = _start_event(data_loss, command)
+    plan_started = PlanStarted(
         plan_id=plan.plan_id,
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        started=not failing,
+        started=after(state, event) is PlanState.STARTED,
         explicit=group.config.is_explicit(command.acknowledgement_mode),
         data_loss=data_loss,
         left_out=left_out,
         reported_topic_ids=tuple(sorted({lost.topic_id for lost in of_gone})),
     )
-    records = (*reclaim.records(), taken_up)
+    records = (*reclaim.records(), plan_started)
     return Decision(records, _reply(group, plan, reclaim.kept_plan(), left_out, data_loss))
 
 
@@ -89,15 +103,20 @@ def _start_empty(
     back.unsubscribed = frozenset(topic_id for topic_id, _, _ in member.newest.ranges)
     back.decide()
     data_loss = bounded((*member.newest.unreported_losses, *back.data_loss))
-    taken_up = PlanStarted(
+    event = _start_event(data_loss, command)
+    plan_started = PlanStarted(
         plan_id=plan_id,
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        started=not (data_loss and command.fail_on_data_loss),
+        started=after(PlanState.SUPERSEDED, event) is PlanState.STARTED,
         data_loss=data_loss,
     )
     reply = PlanReply(plan=Plan(plan_id=command.plan_id, partitions=()), data_loss=data_loss)
-    return Decision((*back.records(), taken_up), reply)
+    return Decision((*back.records(), plan_started), reply)
+
+
+def _start_event(data_loss: tuple[LeftOut, ...], command: StartOrReclaimPlan) -> PlanEvent:
+    return PlanEvent.REPORT_LOSS if data_loss and command.fail_on_data_loss else PlanEvent.START
 
 
 def _reclaim(

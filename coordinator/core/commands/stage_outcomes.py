@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from coordinator.core.changes import Changes, filed
 from coordinator.core.commands import Decision, MarkDeadLettersWritten
 from coordinator.core.members import AcquiredPlan
+from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanStaged
 from coordinator.core.runs import FRESH, Run
@@ -94,9 +95,13 @@ def _check_order(command: StageOutcomes) -> None:
 
 
 def _deciding(group: ShareGroup) -> list[AcquiredPlan]:
-    """The plans that a batch is being made of now."""
+    """The plans whose batch is being processed now: outcomes can be staged on them."""
     pending = (member.pending for member in group.members.values() if member.query)
-    return [plan for plan in pending if plan is not None and plan.started]
+    return [plan for plan in pending if plan is not None and _allows_staging(group, plan)]
+
+
+def _allows_staging(group: ShareGroup, plan: AcquiredPlan) -> bool:
+    return after(group.members[plan.member_id].plan_state(plan.plan_id), PlanEvent.STAGE) is not None
 
 
 def _lost_nothing(group: ShareGroup, query_id: str) -> bool:
@@ -243,7 +248,7 @@ class _Matching:
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
         """What is staged on the plan that carries the run; None if none does that a sink may decide about."""
         plan = self.group.plans.get(run.plan_id) if run.plan_id is not None else None
-        if plan is None or not plan.query or not plan.started or plan is not self.group.members[plan.member_id].pending:
+        if plan is None or not plan.query or not _allows_staging(self.group, plan):
             return None
         return self._by_plan.setdefault(plan.plan_id, {}).setdefault(partition.key, [])
 

@@ -1,0 +1,147 @@
+"""State diagrams, drawn from the transition tables of the core.
+
+A move between two states that had none before fails here until the diagram's ``edges`` has a place for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from coordinator.core import plan_state, record_state
+from coordinator.core.plan_state import PlanState
+from coordinator.core.record_state import RecordState
+from tools.picture import BLUE, GREEN, RED, YELLOW, Picture
+
+BOX_WIDTH, BOX_HEIGHT = 156, 52
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Where a move from one state to another is drawn, and where the first line of its events stands."""
+
+    path: str
+    x: int
+    y: int
+    anchor: str = "middle"
+    in_one_line: bool = False
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where a state is drawn, its colour, and the small line under its name."""
+
+    x: int
+    y: int
+    fill: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A transition table as a picture: a box for each state, an arrow for each pair of states with a move."""
+
+    title: str
+    width: int
+    height: int
+    transitions: Mapping[tuple[Any, Any], Any]
+    boxes: Mapping[Any, Box]
+    edges: Mapping[tuple[Any, Any], Edge]
+
+    def draw(self) -> Picture:
+        """The picture.
+
+        Raises:
+            KeyError: a move of the table has no edge, or one of its states no box.
+        """
+        picture = Picture(self.width, self.height, self.title)
+        events: dict[tuple[Enum, Enum], list[str]] = {}
+        for (before, event), after in self.transitions.items():
+            events.setdefault((before, after), []).append(event.value)
+        reached = {state for move in events for state in move}
+        for state in sorted(reached, key=list(self.boxes).index):
+            box = self.boxes[state]
+            picture.box(box.x - BOX_WIDTH / 2, box.y - BOX_HEIGHT / 2, BOX_WIDTH, BOX_HEIGHT, box.fill)
+            picture.text(box.x, box.y - 3 if box.note else box.y + 5, state.name, style="head")
+            if box.note:
+                picture.text(box.x, box.y + 16, box.note, style="faint")
+        for move, names in events.items():
+            edge = self.edges[move]
+            picture.path(edge.path)
+            picture.lines(edge.x, edge.y, [", ".join(names)] if edge.in_one_line else names, edge.anchor)
+        return picture
+
+
+S = RecordState
+
+RECORD = Diagram(
+    "The states of a record and what moves it from one to another",
+    1080,
+    590,
+    record_state.TRANSITIONS,
+    {
+        S.AVAILABLE: Box(210, 235, YELLOW, "0"),
+        S.ACQUIRED: Box(500, 235, BLUE, "1"),
+        S.ACKNOWLEDGED: Box(880, 85, GREEN, "2, terminal"),
+        S.ARCHIVING: Box(880, 275, RED, "3"),
+        S.ARCHIVED: Box(880, 495, RED, "4, terminal"),
+    },
+    {
+        (S.AVAILABLE, S.ACQUIRED): Edge("M288,224 H420", 355, 214, in_one_line=True),
+        (S.ACQUIRED, S.AVAILABLE): Edge("M422,246 H290", 355, 266),
+        (S.ACQUIRED, S.ACKNOWLEDGED): Edge("M578,222 L802,98", 664, 140, "end"),
+        (S.ACQUIRED, S.ARCHIVING): Edge("M578,240 L800,272", 690, 202, "start"),
+        (S.ACQUIRED, S.ARCHIVED): Edge("M560,261 L800,478", 768, 425, "start"),
+        (S.ACQUIRED, S.ACQUIRED): Edge("M480,209 C470,150 530,150 520,207", 500, 152, in_one_line=True),
+        (S.AVAILABLE, S.AVAILABLE): Edge("M132,224 C80,215 80,255 130,246", 82, 231, "end"),
+        (S.AVAILABLE, S.ACKNOWLEDGED): Edge("M210,209 V75 H800", 480, 65, in_one_line=True),
+        (S.AVAILABLE, S.ARCHIVING): Edge("M250,261 V420 H640 L830,303", 440, 410, in_one_line=True),
+        (S.AVAILABLE, S.ARCHIVED): Edge("M210,261 V505 H800", 480, 525, in_one_line=True),
+        (S.ARCHIVING, S.ARCHIVED): Edge("M900,301 V467", 910, 375, "start"),
+    },
+)
+
+
+def record_states() -> Picture:
+    """The state diagram of a record, with a line for the states that no move reaches."""
+    picture = RECORD.draw()
+    reached = {state for (before, _), after in RECORD.transitions.items() for state in (before, after)}
+    waiting = ", ".join(state.name for state in RecordState if state not in reached)
+    if waiting:
+        picture.text(480, 565, f"KIP-932 and KIP-1191 have them, no move reaches them yet: {waiting}", style="faint")
+    return picture
+
+
+P = PlanState
+
+PLAN = Diagram(
+    "The states of a query's plan and what moves it from one to another",
+    1080,
+    540,
+    plan_state.TRANSITIONS,
+    {
+        P.ACQUIRED: Box(260, 190, YELLOW, "not read yet"),
+        P.STARTED: Box(570, 190, BLUE, "delivery has begun"),
+        P.COMPLETED: Box(880, 190, GREEN, "batch committed"),
+        P.SUPERSEDED: Box(470, 380, RED, "nothing of it is left"),
+        P.REPLACED: Box(880, 450, RED, "always refused"),
+    },
+    {
+        (P.ACQUIRED, P.ACQUIRED): Edge("M182,180 C130,165 130,215 180,202", 134, 172, "end"),
+        (P.ACQUIRED, P.STARTED): Edge("M338,180 H490", 414, 170),
+        (P.STARTED, P.ACQUIRED): Edge("M492,202 H340", 416, 222),
+        (P.STARTED, P.STARTED): Edge("M550,164 C540,105 600,105 590,162", 610, 100, "start"),
+        (P.ACQUIRED, P.COMPLETED): Edge("M260,164 V50 H880 V162", 570, 40),
+        (P.STARTED, P.COMPLETED): Edge("M648,190 H800", 726, 180),
+        (P.COMPLETED, P.COMPLETED): Edge("M910,164 C900,105 960,105 940,162", 962, 110, "start"),
+        (P.COMPLETED, P.REPLACED): Edge("M880,216 V422", 870, 330, "end"),
+        (P.ACQUIRED, P.SUPERSEDED): Edge("M272,216 V380 H390", 280, 345, "start"),
+        (P.SUPERSEDED, P.SUPERSEDED): Edge("M450,406 C440,465 500,465 490,408", 470, 470),
+        (P.SUPERSEDED, P.STARTED): Edge("M500,354 L556,218", 542, 290, "start"),
+        (P.SUPERSEDED, P.ACQUIRED): Edge("M440,354 L320,218", 376, 264, "start"),
+        (P.SUPERSEDED, P.REPLACED): Edge("M548,390 L800,440", 690, 386),
+        (P.ACQUIRED, P.REPLACED): Edge("M236,216 V505 H860 L872,478", 540, 525),
+    },
+)
