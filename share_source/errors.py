@@ -37,6 +37,15 @@ class UnreadableOffset(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+class PlanDiffersFromLog(ShareGroupError):
+    """The checkpoint and the coordinator disagree about plan {plan_id} of share group {group_id} (member {member_id}):
+    {difference}. The checkpoint or the group's state was restored from a backup, or the checkpoint was edited. Nothing
+    of the batch was read. Give the query a new checkpointLocation: it goes on with the records that the group has not
+    completed, and may deliver records of this batch a second time."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 class TriggerOnceRefused(ShareGroupError):
     """Trigger.Once is refused: it would take whatever there is as one batch, and a share group has no end to read up
     to. Use trigger(availableNow=True), which drains what is available in batches of maxOffsetsPerTrigger."""

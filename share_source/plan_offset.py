@@ -1,37 +1,41 @@
 """The offset that Spark logs **is** the plan: which member acquired which ranges, at which delivery counts.
 
-Spark's write-ahead log makes it durable, so a restarted query is handed the same plan for the same batch. The initial
+Spark's write-ahead log makes the plan durable, so a restarted query gets the same plan for the same batch. The initial
 offset names the group and the member only. Shape::
 
     {"version": 1, "group": "billing", "member": "6f1c…"}
     {"version": 1, "group": "billing", "member": "6f1c…", "plan_id": "68a1.7",
      "plan": {"orders": {"id": "T…", "0": "0-3999:1"}}}
 
-A range is ``first-last:delivery_count``; several are joined by commas. Offsets are inclusive.
+A range is ``first-last:delivery_count``; several are joined by commas. Offsets are inclusive. Every range of the plan
+is logged, however many there are: the coordinator acquires at most 10,000 ranges for a plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.protocol.format_versions import SPARK_OFFSET, UnknownFormat, check_version
 from coordinator.protocol.messages import PartitionPlan, Plan
+from coordinator.protocol.values import AcquiredRange
 from share_source.errors import ForeignCheckpoint, UnreadableOffset
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOffset:
-    """``plan_id`` is empty in the initial offset, else the plan's (``INCARNATION.n``)."""
+    """An offset of Spark's log. ``plan_id`` is empty in the initial offset, else the plan's (``INCARNATION.n``).
+    ``plan``: the plan's ranges as the log spells them; :meth:`partitions` parses them."""
 
     group_id: str
     member_id: str
     plan_id: str = ""
+    plan: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any], group_id: str) -> PlanOffset:
-        """The offset in Spark's log, as far as the coordinator needs it.
+        """The offset as Spark's log holds it; the ranges are not parsed yet.
 
         Raises:
             UnreadableOffset: another source wrote the offset, or a version of this source that this one can't read.
@@ -46,7 +50,25 @@ class PlanOffset:
             raise UnreadableOffset(offset=str(offset)[:200], reason="it names no group and no member") from None
         if logged != group_id:
             raise ForeignCheckpoint(group_id=group_id, checkpoint_group_id=logged)
-        return cls(group_id=logged, member_id=member_id, plan_id=str(offset.get("plan_id", "")))
+        plan_id = str(offset.get("plan_id", ""))
+        return cls(group_id=logged, member_id=member_id, plan_id=plan_id, plan=offset.get("plan", {}))
+
+    def partitions(self) -> tuple[PartitionPlan, ...]:
+        """The logged plan, by topic and partition.
+
+        Raises:
+            UnreadableOffset: the ranges were not written by this source.
+        """
+        try:
+            return tuple(
+                PartitionPlan(topic=topic, topic_id=entry["id"], partition=int(key), ranges=_parsed_ranges(text))
+                for topic, entry in self.plan.items()
+                for key, text in entry.items()
+                if key != "id"
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            reason = f"the ranges of plan {self.plan_id} have another form"
+            raise UnreadableOffset(offset=str(self.plan)[:200], reason=reason) from None
 
 
 def initial_offset(group_id: str, member_id: str) -> dict[str, Any]:
@@ -65,3 +87,12 @@ def plan_offset(group_id: str, member_id: str, plan: Plan) -> dict[str, Any]:
 
 def _ranges_text(part: PartitionPlan) -> str:
     return ",".join(f"{first}-{last}:{delivery_count}" for first, last, delivery_count in part.ranges)
+
+
+def _parsed_ranges(text: str) -> tuple[AcquiredRange, ...]:
+    ranges = []
+    for entry in text.split(","):
+        offsets, delivery_count = entry.split(":")
+        first, last = offsets.split("-")
+        ranges.append(AcquiredRange(int(first), int(last), int(delivery_count)))
+    return tuple(ranges)

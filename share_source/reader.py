@@ -32,6 +32,7 @@ from share_source.errors import TriggerOnceRefused
 from share_source.member import open_session
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
+from share_source.plan_check import check_plan
 from share_source.plan_log import named_left_out, warn_given_up, warn_left_out
 from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
 from share_source.range_reader import ReadTask, read_task
@@ -69,6 +70,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._session: MemberSession | None = None
         self._available_now = False
         self._until: dict[str, dict[str, int]] | None = None
+        self._acquired: PlanOffset | None = None
         self._tasks_of: tuple[str, list[InputPartition]] | None = None
         self._reported: tuple[float, dict[str, Any]] | None = None
 
@@ -95,7 +97,9 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         warn_given_up(self._options.group_id, reply.given_up)
         if not reply.plan.plan_id:
             return start
-        return plan_offset(offset.group_id, offset.member_id, reply.plan)
+        end = plan_offset(offset.group_id, offset.member_id, reply.plan)
+        self._acquired = PlanOffset.parse(end, self._options.group_id)
+        return end
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
         """The answer, once ``start`` is completed: the coordinator may have to read much of the log for that."""
@@ -140,6 +144,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if self._options.fail_on_data_loss:
                 raise loss
             logger.warning("%s", loss)
+        check_plan(offset, reply, acquired_here=offset == self._acquired)
         return [
             TaskPartition(task) for task in self._tasks(reply.plan, reply.isolation_level or session.isolation_level)
         ]

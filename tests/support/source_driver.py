@@ -42,11 +42,13 @@ def facts(group: GroupDriver) -> Facts:
 
 
 class DriverClient:
-    """Stands where CoordinatorClient does; ``asked`` are the requests that came."""
+    """Stands where CoordinatorClient does; ``asked`` are the requests that came. ``unsubscribed``: ids of topics that
+    the query does not read any more."""
 
     def __init__(self, group: GroupDriver) -> None:
         self.group = group
         self.asked: list[Any] = []
+        self.unsubscribed: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"<DriverClient asked={len(self.asked)}>"
@@ -60,8 +62,9 @@ class DriverClient:
         if isinstance(request, NextPlan):
             return played(self.group, transactions.next_plan(request, facts(self.group)))
         if isinstance(request, StartPlan):
-            nothing: frozenset[str] = frozenset()
-            take_up = transactions.start_plan(request, facts(self.group), gone=nothing, unsubscribed=nothing)
+            take_up = transactions.start_plan(
+                request, facts(self.group), gone=frozenset(), unsubscribed=self.unsubscribed
+            )
             return played(self.group, take_up)
         if isinstance(request, LatestOffsets):
             return OffsetsReply(ends={"orders": {str(p): end for p, end in self.group.ends.items()}})

@@ -68,7 +68,8 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
     plan = member.newest
     assert plan is not None
     if state is PlanState.STARTED and plan.member_epoch == member.member_epoch:
-        return Decision((), _reply(group, plan, plan_as_held(group, plan), plan.left_out, plan.data_loss))
+        left_out = _left_out_until_now(group, member, plan, now_ms)
+        return Decision((), _reply(group, plan, plan_as_held(group, plan), left_out, plan.data_loss))
     reclaim = _reclaim(group, command, member, plan, now_ms)
     reclaim.unsubscribed = command.unsubscribed_topic_ids
     reclaim.decide()
@@ -117,6 +118,18 @@ def _start_empty(
 
 def _start_event(data_loss: tuple[LeftOut, ...], command: StartOrReclaimPlan) -> PlanEvent:
     return PlanEvent.REPORT_LOSS if data_loss and command.fail_on_data_loss else PlanEvent.START
+
+
+def _left_out_until_now(group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int) -> tuple[LeftOut, ...]:
+    """What the plan's start left out, and what the plan lost since, as it may have while the session had ended: the
+    process asks again since the first answer did not reach it, and checks that every missing offset has a reason."""
+    since = Reclaim(group, member, plan, now_ms)
+    for topic_id, index, ranges in plan.ranges:
+        key = SharePartitionKey(topic_id, index)
+        held = group.partitions[key].carrying(plan.plan_id, ranges)
+        since._say_lost(key, ranges, [(segment.first, segment.last) for segment in held])
+    lost = (*since.left_out, *plan.unreported_losses)
+    return bounded((*plan.left_out, *lost)) if lost else plan.left_out
 
 
 def _reclaim(
