@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.protocol.arrow_types import HEADERS as HEADERS_TYPE
+from coordinator.protocol.arrow_types import TIMESTAMP as TIMESTAMP_TYPE
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.protocol.receipt_errors import NeverDelivered
 from coordinator.protocol.values import AcknowledgeType
@@ -36,7 +38,6 @@ from share_sink.sink import Sink
 LARGEST_DELAY_MS = 2**31 - 1
 _WORDS = pa.array(["accept", "release", "reject"])
 """In the order of their AcknowledgeTypes, 1 to 3."""
-_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 REJECTED_SCHEMA = {
     TOPIC: pa.string(),
     PARTITION: pa.int32(),
@@ -45,8 +46,8 @@ REJECTED_SCHEMA = {
     REASON: pa.string(),
     KEY: pa.binary(),
     VALUE: pa.binary(),
-    HEADERS: pa.list_(pa.field("element", _HEADER)),
-    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    HEADERS: HEADERS_TYPE,
+    TIMESTAMP: TIMESTAMP_TYPE,
 }
 """Columns of rejected rows, those that the sink's rows have."""
 

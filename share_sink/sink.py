@@ -15,7 +15,7 @@ from functools import lru_cache
 from pyspark.sql.types import StructType
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.config.resolved import CoordinatorConfig
+from coordinator.client.group_options import connect
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from share_sink.archive.batches import check_archive
 from share_sink.columns import Columns
@@ -105,11 +105,7 @@ def coordinator_of(options: SinkOptions) -> CoordinatorClient:
 def _client(
     servers: str, kafka: tuple[tuple[str, str], ...], configs: tuple[tuple[str, str], ...]
 ) -> CoordinatorClient:
-    texts = dict(configs)
-    config = CoordinatorConfig.parse(texts)
-    endpoint = config.share_coordinator_endpoint or None
-    store = config.share_state_store
-    return CoordinatorClient.connect(servers, dict(kafka), store, endpoint, configs=texts, in_batch=True)
+    return connect(servers, dict(kafka), dict(configs), in_batch=True)
 
 
 _checked_archive = lru_cache(maxsize=64)(check_archive)

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from coordinator.protocol.arrow_types import HEADERS, TIMESTAMP
 from coordinator.protocol.values import GROUP_OF_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-HEADERS = pa.list_(pa.field("element", HEADER))
 
 _FIELDS = [
     pa.field("key", pa.binary()),

@@ -8,11 +8,15 @@ query starts; the cluster is looked at there too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from coordinator.client.cluster_metadata import cluster_metadata
+from coordinator.protocol.errors import UnknownPartition, UnknownTopic
 from share_source.arrow_schema import spark_schema
-from share_source.cluster_check import check_cluster
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader
 
@@ -63,3 +67,25 @@ class ShareGroupDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return ShareGroupStreamReader(SourceOptions.parse(self.options))
+
+
+def check_cluster(options: SourceOptions) -> None:
+    """Check the subscription on the cluster. A pattern may match no topic yet.
+
+    Raises:
+        BrokerNotReachable: no broker answers.
+        UnknownTopic: a topic of subscribe or assign does not exist.
+        UnknownPartition: a topic has no such partition of assign.
+    """
+    topics = cluster_metadata(options.bootstrap_servers, options.kafka_config).topics
+    for topic in (*options.topics, *(options.assign or {})):
+        _check_topic(options, topics, topic)
+
+
+def _check_topic(options: SourceOptions, topics: Mapping[str, Any], topic: str) -> None:
+    metadata = topics.get(topic)
+    if metadata is None or metadata.error is not None or not metadata.partitions:
+        raise UnknownTopic(topic=topic, addresses=options.bootstrap_servers)
+    for partition in (options.assign or {}).get(topic, ()):
+        if partition not in metadata.partitions:
+            raise UnknownPartition(topic=topic, partition=partition, partitions=len(metadata.partitions))

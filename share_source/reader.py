@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import DataLoss
 from coordinator.protocol.messages import (
@@ -29,7 +30,6 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from share_source.errors import TriggerOnceRefused
-from share_source.member import open_session
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
 from share_source.plan_check import check_plan
@@ -48,6 +48,26 @@ NO_LIMIT = ReadMaxRows(2**63 - 1)
 WAIT_MS = 100
 ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 REPORT_EVERY_S = 1.0
+
+
+def open_session(options: SourceOptions, member_id: str) -> MemberSession:
+    """Find or start the coordinator, and join the group.
+
+    Raises:
+        ShareGroupError: by name, if the group's configs or the subscription are wrong, or the coordinator cannot be
+            reached or started.
+    """
+    client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
+    return MemberSession(
+        client,
+        options.group_id,
+        member_id,
+        topics=options.topics,
+        topic_pattern=options.topic_pattern,
+        assign=options.assign,
+        configs=options.group_configs,
+        starting_offsets=options.starting_offsets,
+    )
 
 
 class TaskPartition(InputPartition):

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
-from share_source.arrow_schema import HEADER, HEADERS, TIMESTAMP, arrow_schema
+from coordinator.protocol.arrow_types import HEADER, HEADERS, TIMESTAMP
+from share_source.arrow_schema import arrow_schema
 from share_source.range_cursor import Key, Run
 
 BATCH_RECORDS = 10_000

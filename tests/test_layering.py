@@ -86,7 +86,7 @@ RULES = [
     Rule(folder="coordinator/service", ours=(CORE, STATE_LOG, DEAD_LETTERS, PROTOCOL, CONFIG)),
     Rule(folder="share_source", ours=(CLIENT, PROTOCOL, CONFIG)),
     Rule(folder="share_sink", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, CONFIG)),
-    Rule(folder="sharegroup/demo", ours=(CLIENT, PROTOCOL, "share_sink")),
+    Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, "share_sink")),
     Rule(folder="sharegroup", ours=(SERVICE, CLIENT, PROTOCOL, CONFIG, "share_sink")),
     Rule(folder="pyspark_sharegroup", ours=("share_source", "share_sink"), others=frozenset()),
 ]

@@ -7,7 +7,7 @@ would lose without, and a reason of the sink's in the place of Kafka's message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from coordinator.protocol.values import Disposition
@@ -64,7 +64,7 @@ def letter(
     message: str = "",
     key: bytes | None = None,
     value: bytes | None = None,
-    headers: Iterable[Header] | None = None,
+    headers: Sequence[Header] | None = None,
     copy: bool = True,
 ) -> DeadLetterRecord:
     """The dead letter of a record. ``message``: the reason that a sink gave; empty: Kafka's. ``headers``: the record's,
@@ -82,8 +82,7 @@ def letter(
     )
     if not copy:
         return DeadLetterRecord(origin, None, None, ours)
-    kept = tuple(header for header in headers or () if not header[0].startswith(PREFIX))
-    return DeadLetterRecord(origin, key, value, kept + ours)
+    return DeadLetterRecord(origin, key, value, record_headers(headers) + ours)
 
 
 def dead_letter_partition(source_partition: int, partitions: int) -> int:
@@ -91,20 +90,37 @@ def dead_letter_partition(source_partition: int, partitions: int) -> int:
     return source_partition % partitions
 
 
-def origin_of(headers: Sequence[Header] | None) -> Origin | None:
-    """What the headers of a dead letter say; None if they are none's. Kafka leaves the count out where it has none: 0.
+class ParsedHeaders(NamedTuple):
+    """The headers of a dead letter. ``message`` and ``disposition`` are empty where the letter has none: Kafka's own
+    queue writes no disposition. ``record_headers``: the record's own, without those that make it a dead letter."""
+
+    origin: Origin
+    message: str
+    disposition: str
+    record_headers: tuple[Header, ...]
+
+
+def parse_headers(headers: Sequence[Header] | None) -> ParsedHeaders | None:
+    """The headers of a Kafka record as those of a dead letter; None if the record is no dead letter, since the headers
+    that name its origin are missing or wrong. Kafka leaves out the delivery count where it has none: then it is 0.
     Where a name stands twice the last one counts."""
-    found = {name: value.decode(errors="replace") for name, value in headers or () if value is not None}
+    texts = {name: value.decode(errors="replace") for name, value in headers or () if value is not None}
     try:
-        return Origin(
-            found[TOPIC],
-            int(found[PARTITION]),
-            int(found[OFFSET]),
-            found[GROUP],
-            int(found.get(DELIVERY_COUNT, "0")),
+        origin = Origin(
+            topic=texts[TOPIC],
+            partition=int(texts[PARTITION]),
+            offset=int(texts[OFFSET]),
+            group_id=texts[GROUP],
+            delivery_count=int(texts.get(DELIVERY_COUNT, "0")),
         )
     except (KeyError, ValueError):
         return None
+    return ParsedHeaders(origin, texts.get(MESSAGE, ""), texts.get(DISPOSITION, ""), record_headers(headers))
+
+
+def record_headers(headers: Sequence[Header] | None) -> tuple[Header, ...]:
+    """A record's own headers, without those that make it a dead letter."""
+    return tuple(header for header in headers or () if not header[0].startswith(PREFIX))
 
 
 def _text(value: object) -> bytes:

@@ -31,7 +31,7 @@ from pyarrow.fs import FileType
 
 from coordinator.protocol.errors import BatchReclaimed
 from coordinator.protocol.format_versions import ARCHIVE, UnknownFormat, check_version
-from share_sink.archive.location import ArchiveLocation, archive_location, shown
+from share_sink.archive.location import ArchiveLocation, archive_location, without_secrets
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
 from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveRowsMissing
 
@@ -220,7 +220,7 @@ def _sizes(place: ArchiveLocation, files: Sequence[str]) -> dict[str, int]:
     found = dict(zip(files, place.files.get_file_info([place.at(file) for file in files]), strict=True))
     missing = [file for file, info in found.items() if info.type == FileType.NotFound]
     if missing:
-        raise ArchiveRowsMissing(path=shown(place.location), count=len(missing), example=missing[0])
+        raise ArchiveRowsMissing(path=without_secrets(place.location), count=len(missing), example=missing[0])
     return {file: info.size for file, info in found.items()}
 
 
@@ -284,7 +284,7 @@ def read_json(place: ArchiveLocation, path: str) -> dict[str, Any]:
     try:
         check_version(found.pop("version", None), ARCHIVE)
     except UnknownFormat as unknown:
-        raise ArchiveFormatUnknown(path=shown(place.location), file=path, reason=unknown) from None
+        raise ArchiveFormatUnknown(path=without_secrets(place.location), file=path, reason=unknown) from None
     return found
 
 

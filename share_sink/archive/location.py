@@ -70,7 +70,7 @@ def archive_location(path: str) -> ArchiveLocation:
     return ArchiveLocation(location, files, root)
 
 
-def shown(location: str) -> str:
+def without_secrets(location: str) -> str:
     """The location as a person may see it."""
     if not _URI.match(location):
         return location
@@ -84,10 +84,10 @@ def shown(location: str) -> str:
 def _not_writable(location: str, error: Exception) -> ArchiveNotWritable:
     reason = str(error).strip().partition("\n")[0]
     if _URI.match(location):
-        reason = reason.replace(location, shown(location))
+        reason = reason.replace(location, without_secrets(location))
         for secret in sorted(_secrets(urlsplit(location)), key=len, reverse=True):
             reason = reason.replace(secret, "***")
-    return ArchiveNotWritable(path=shown(location), reason=reason[:_REASON_LENGTH].rstrip("."))
+    return ArchiveNotWritable(path=without_secrets(location), reason=reason[:_REASON_LENGTH].rstrip("."))
 
 
 def _secrets(parts: SplitResult) -> set[str]:

@@ -8,25 +8,24 @@ from datetime import datetime, timezone
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coordinator.protocol.arrow_types import HEADERS, TIMESTAMP
 from share_sink.archive.location import ArchiveLocation
 
 ROW_GROUP_BYTES = 16 << 20
 """So much of a file is held in memory before it is written (uncompressed)."""
 
-_UTC_TIME = pa.timestamp("us", tz="UTC")
-_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field("headers", pa.list_(pa.field("element", _HEADER))),
+        pa.field("headers", HEADERS),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
-        pa.field("timestamp", _UTC_TIME),
+        pa.field("timestamp", TIMESTAMP),
         pa.field("deliveryCount", pa.int32()),
         pa.field("group", pa.string()),
         pa.field("reason", pa.string()),
-        pa.field("time", _UTC_TIME),
+        pa.field("time", TIMESTAMP),
     ]
 )
 """The columns of a file. ``timestamp`` is the record's, ``time`` that of the archiving; a column that the sink's rows
@@ -38,7 +37,7 @@ def archive_rows(table: pa.Table, group_id: str) -> pa.Table:
     count = table.num_rows
     known = {
         "group": pa.repeat(pa.scalar(group_id), count),
-        "time": pa.repeat(pa.scalar(datetime.now(timezone.utc), _UTC_TIME), count),
+        "time": pa.repeat(pa.scalar(datetime.now(timezone.utc), TIMESTAMP), count),
     }
     return pa.table(
         [

@@ -12,8 +12,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.dead_letters import record_format as names
-from coordinator.dead_letters.record_format import Header
+from coordinator.dead_letters.record_format import Header, parse_headers, record_headers
 from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Silence, new_client
 from share_sink.errors import DeadLettersNotRead
 
@@ -64,29 +63,25 @@ class DeadLetter:
         # Of what came from a log, partition and offset are known, and headers are text and bytes: only its stub doubts.
         raw: Any = message
         headers = tuple(raw.headers() or ())
-        said = {
-            name: (value or b"").decode("utf-8", "replace") for name, value in headers if name.startswith(names.PREFIX)
-        }
-        kind, timestamp = raw.timestamp()
-        try:
-            letter = cls(
-                partition=raw.partition(),
-                offset=raw.offset(),
-                timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
-                origin_topic=said[names.TOPIC],
-                origin_partition=int(said[names.PARTITION]),
-                origin_offset=int(said[names.OFFSET]),
-                group_id=said[names.GROUP],
-                delivery_count=int(said.get(names.DELIVERY_COUNT, 0)),
-                message=said.get(names.MESSAGE, ""),
-                disposition=said.get(names.DISPOSITION, ""),
-                key=raw.key(),
-                value=raw.value(),
-                headers=headers,
-            )
-        except (KeyError, ValueError):
+        parsed = parse_headers(headers)
+        if parsed is None or not parsed.origin.topic or min(parsed.origin.partition, parsed.origin.offset) < 0:
             return None
-        return letter if letter.origin_topic and min(letter.origin_partition, letter.origin_offset) >= 0 else None
+        kind, timestamp = raw.timestamp()
+        return cls(
+            partition=raw.partition(),
+            offset=raw.offset(),
+            timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+            origin_topic=parsed.origin.topic,
+            origin_partition=parsed.origin.partition,
+            origin_offset=parsed.origin.offset,
+            group_id=parsed.origin.group_id,
+            delivery_count=parsed.origin.delivery_count,
+            message=parsed.message,
+            disposition=parsed.disposition,
+            key=raw.key(),
+            value=raw.value(),
+            headers=headers,
+        )
 
     @property
     def has_record(self) -> bool:
@@ -97,7 +92,7 @@ class DeadLetter:
     @property
     def record_headers(self) -> tuple[Header, ...]:
         """The record's own headers, without those that make it a dead letter."""
-        return tuple(header for header in self.headers if not header[0].startswith(names.PREFIX))
+        return record_headers(self.headers)
 
     @property
     def redrives(self) -> int:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
+from coordinator.dead_letters.record_format import parse_headers
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.orders import Record
 
 TOPIC = "dlq.billing"
-_PREFIX = "__dlq.errors."
 _AT_ONCE = 1_000
 _ANSWER_WITHIN_S = 10.0
 
@@ -72,13 +72,12 @@ class DeadLetters:
 
 
 def _letter(message: Any) -> DeadLetter:
-    headers = message.headers() or []
-    said = {name.removeprefix(_PREFIX): value.decode() for name, value in headers if name.startswith(_PREFIX)}
-    own = tuple((name, value) for name, value in headers if not name.startswith(_PREFIX))
+    parsed = parse_headers(message.headers())
+    assert parsed is not None, "the topic has dead letters only"
     return DeadLetter(
-        topic=said["topic"],
-        order=int(said["offset"]),
-        delivery_count=int(said["delivery.count"]),
-        reason=said["message"],
-        record=Record(message.key(), message.value(), own),
+        topic=parsed.origin.topic,
+        order=parsed.origin.offset,
+        delivery_count=parsed.origin.delivery_count,
+        reason=parsed.message,
+        record=Record(message.key(), message.value(), parsed.record_headers),
     )

@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
     key: bytes
     value: bytes
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 def is_broken(number: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
-from coordinator.dead_letters.record_format import Origin, origin_of
+from coordinator.dead_letters.record_format import Origin, parse_headers
 from coordinator.protocol.errors import UnknownMemberId
 from coordinator.protocol.messages import Heartbeat
 from tests.support.coordinator_process import kill_coordinators
@@ -66,4 +66,4 @@ def test_a_kill_between_the_letters_and_their_filing_doubles_letters_and_no_orig
         group.wait_filed(RECORDS)
     letters = read_all(kafka, queue)
     assert origins(letters) == dict.fromkeys(expected, 2)
-    assert all(letter.value() == str(origin_of(letter.headers()).offset).encode() for letter in letters)
+    assert all(letter.value() == str(parse_headers(letter.headers()).origin.offset).encode() for letter in letters)

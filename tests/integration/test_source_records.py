@@ -7,7 +7,7 @@ import random
 import pytest
 
 from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
-from coordinator.dead_letters.record_format import Origin, letter, origin_of
+from coordinator.dead_letters.record_format import Origin, letter, parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.values import Disposition
@@ -158,7 +158,7 @@ def test_letters_are_written_with_their_headers_into_their_partition(kafka, topi
 
     found = read_all(kafka, dlq)
     assert [m.partition() for m in found] == [1] * 10
-    assert [origin_of(m.headers()) for m in found] == [each.origin for each in letters]
+    assert [parse_headers(m.headers()).origin for m in found] == [each.origin for each in letters]
     assert [(m.key(), m.value()) for m in found] == [(b"k", b"v")] * 10
     assert [tuple(m.headers()) for m in found] == [each.headers for each in letters]
 
@@ -173,7 +173,7 @@ def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka
     assert [w.fate for w in written] == [WriteStatus.WRITTEN] * 100
     assert [n for n, w in enumerate(written) if w.headers_only] == [50]
     assert written[50].reason == "MSG_SIZE_TOO_LARGE"
-    found = {origin_of(m.headers()).offset: m.value() for m in read_all(kafka, dlq)}
+    found = {parse_headers(m.headers()).origin.offset: m.value() for m in read_all(kafka, dlq)}
     assert sorted(found) == list(range(100))
     assert found.pop(50) is None
     assert set(found.values()) == {b"x" * 500}
@@ -196,7 +196,7 @@ def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
             lambda: {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.WRITTEN},
             what="the letters are written",
         )
-    assert {origin_of(m.headers()).offset for m in read_all(kafka, dlq)} == set(range(5))
+    assert {parse_headers(m.headers()).origin.offset for m in read_all(kafka, dlq)} == set(range(5))
 
 
 def test_more_letters_than_the_clients_queue_holds(kafka, topic):

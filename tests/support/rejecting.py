@@ -7,7 +7,7 @@ from collections import Counter
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.dead_letters.record_format import DISPOSITION, MESSAGE, Origin, origin_of
+from coordinator.dead_letters.record_format import DISPOSITION, MESSAGE, Origin, parse_headers
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -173,7 +173,7 @@ def read_all(kafka: KafkaBroker, topic: str) -> list[Message]:
 
 def origins(messages: list[Message]) -> Counter[Origin | None]:
     """How often each origin has a letter."""
-    return Counter(origin_of(message.headers()) for message in messages)
+    return Counter(parse_headers(message.headers()).origin for message in messages)
 
 
 def said(message: Message) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from coordinator.dead_letters.record_format import (
     Origin,
     dead_letter_partition,
     letter,
-    origin_of,
+    parse_headers,
 )
 from coordinator.protocol.values import Disposition
 
@@ -76,7 +76,7 @@ def test_headers_of_an_earlier_dead_letter_are_replaced():
 
     names = [name for name, _ in second.headers]
     assert len(names) == len(set(names)) == 8
-    assert origin_of(second.headers) == ORIGIN
+    assert parse_headers(second.headers).origin == ORIGIN
 
 
 def test_without_copying_nothing_of_the_record_is_there():
@@ -102,9 +102,9 @@ def test_the_partition_is_the_sources_modulo_the_queues(source, partitions, ther
 
 
 def test_the_origin_is_read_from_the_headers():
-    assert origin_of(letter(ORIGIN, Disposition.REJECTED, headers=[("h", b"x")]).headers) == ORIGIN
-    assert origin_of(KAFKAS) == ORIGIN
-    assert origin_of(KAFKAS[:4]) == ORIGIN._replace(delivery_count=0)
+    assert parse_headers(letter(ORIGIN, Disposition.REJECTED, headers=[("h", b"x")]).headers).origin == ORIGIN
+    assert parse_headers(KAFKAS).origin == ORIGIN
+    assert parse_headers(KAFKAS[:4]).origin == ORIGIN._replace(delivery_count=0)
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_the_origin_is_read_from_the_headers():
     [None, [], [("h", b"x")], KAFKAS[:3], KAFKAS[1:], [*KAFKAS, ("__dlq.errors.offset", b"many")]],
 )
 def test_what_is_no_dead_letter_has_no_origin(headers):
-    assert origin_of(headers) is None
+    assert parse_headers(headers) is None

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.dead_letters.producer import WriteResult, WriteStatus
-from coordinator.dead_letters.record_format import origin_of
+from coordinator.dead_letters.record_format import parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
@@ -79,7 +79,7 @@ class Queue:
         pass
 
     def values(self):
-        return {origin_of(letter.headers)[1:3]: letter.value for letter in self.letters}
+        return {parse_headers(letter.headers).origin[1:3]: letter.value for letter in self.letters}
 
 
 @pytest.fixture
