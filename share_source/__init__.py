@@ -1,1 +1,1 @@
-"""The Spark source: options, offsets, reading, and the ShareConsumer."""
+"""The Spark source: its options, its offsets, and reading."""

@@ -1,6 +1,7 @@
 """The columns of a record, as Spark and as Arrow name them: those of Spark's Kafka source, and ``deliveryCount`` last.
 
-Rule: both schemas say the same, to the letter: Spark refuses Arrow batches whose schema is not exactly its own.
+Rule: the Spark schema and the Arrow schema agree to the letter, since Spark refuses Arrow batches whose schema is not
+exactly its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS), _DELIVERY_COU
 
 
 def spark_schema(include_headers: bool = False, group_id: str = "") -> StructType:
-    """The columns as Spark's schema; those of the receipt say in their metadata which group they are of."""
+    """The columns as Spark's schema. With ``group_id``, the metadata of the receipt's columns (topic, partition,
+    offset, deliveryCount) names the group."""
     from pyspark.sql.types import (
         ArrayType,
         BinaryType,
@@ -61,5 +63,5 @@ def spark_schema(include_headers: bool = False, group_id: str = "") -> StructTyp
 
 
 def arrow_schema(include_headers: bool = False) -> pa.Schema:
-    """The columns as the Arrow schema that Spark's Python reader demands."""
+    """The columns as the Arrow schema that Spark's Python reader requires."""
     return _WITH_HEADERS if include_headers else _WITHOUT_HEADERS

@@ -1,8 +1,10 @@
-"""A worker's Kafka consumers, kept from task to task: each stands where its last task stopped, with records prefetched.
+"""A worker's cache of Kafka consumers. A consumer keeps its position from task to task, and the records that it has
+prefetched.
 
-No consumer group: partitions are assigned at explicit offsets, and nothing is committed. Rules: a consumer belongs to
-one task at a time; what a task leaves in doubt (it failed, or was ended early) is closed, not kept; what nobody reads
-gives its memory and its threads' time back soon, and its connections later.
+The consumers join no consumer group: they assign partitions at explicit offsets, and commit nothing. Rules: a consumer
+belongs to one task at a time. If a task fails or ends early, its consumers are closed, since their positions are in
+doubt. An idle consumer is parked after PARK_AFTER_S, which frees its memory and stops its fetching, and closed after
+CLOSE_AFTER_S.
 """
 
 from __future__ import annotations
@@ -22,30 +24,36 @@ from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
 FetchPosition = tuple[int, str]
-"""An offset, and the id of the topic that has it (empty if nobody knows)."""
+"""An offset, and the id of its topic (empty if it is not known)."""
 Config = tuple[tuple[str, str], ...]
+"""librdkafka's properties, as pairs of name and value: hashable and comparable."""
 
 READ_THROUGH_RECORDS = 20_000
-"""A hole up to this wide is read through: moving costs as much as some 20,000 records, and the prefetched ones."""
+"""Offsets. A gap between two ranges is read through if it is no wider than this: moving a consumer costs as much time
+as reading some 20,000 records, and drops the records that it has prefetched."""
 PARK_AFTER_S = 2.0
+"""Seconds. An idle consumer then frees its memory and stops fetching. A query with a short trigger takes it again
+sooner, with the records that it has prefetched."""
 CLOSE_AFTER_S = 300.0
-KEPT = 16
+"""Seconds. An idle consumer then gives up its connections as well."""
+MAX_IDLE = 16
+"""Idle consumers that a process keeps at most: a bound on its memory and connections."""
 
-# The user's own settings win over these.
+# The user's own settings override these.
 _DEFAULTS = {
     "client.id": "sharegroup",
-    "log_level": "0",  # librdkafka would write a line to stderr for each try to connect; a task says what it waits for
-    "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
-    "fetch.queue.backoff.ms": "2",  # 1000 by default: a stall each time that the queue is full
-    "queued.min.messages": "20000",  # more prefetched is more memory touched: +20% CPU a record with 100,000
+    "log_level": "0",  # else librdkafka writes a line to stderr for each try to connect; a task logs its own waiting
+    "group.id": "sharegroup",  # librdkafka needs a group id to assign partitions; no consumer joins the group
+    "fetch.queue.backoff.ms": "2",  # 1000 by default, which stalls reading each time that the queue is full
+    "queued.min.messages": "20000",  # 100,000 touch more memory: +20% CPU a record
     "queued.max.messages.kbytes": "32768",
     "fetch.message.max.bytes": str(1 << 20),
-    "fetch.wait.max.ms": "25",  # a consumer at the log's end can't move before its fetch is answered
+    "fetch.wait.max.ms": "25",  # a consumer at the end of a log cannot move before the broker answers its fetch
     "topic.metadata.propagation.max.ms": "10000",
     "max.poll.interval.ms": "86400000",
     "log.connection.close": "false",
 }
-# These are what the reader's promises rest on.
+# The reader's promises depend on these: nobody overrides them.
 _FIXED = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -56,15 +64,18 @@ _FIXED = {
 
 
 def client_config(kafka_config: Mapping[str, str], isolation_level: str) -> Config:
-    """librdkafka's configuration of a reader; also what its consumers are kept by."""
+    """librdkafka's configuration of a task's consumers. The cache hands a consumer only to a task of the same
+    configuration."""
     return tuple({**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": isolation_level}.items())
 
 
-GONE_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}
+MISSING_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}
+"""Error codes by which a broker says that it has no such topic."""
 
 
 class Event(NamedTuple):
-    """What comes in a record's place: an error, or the log's end. ``partition`` is -1 for the whole topic."""
+    """An error, or the end of a log, which librdkafka delivers among the records. ``partition`` is -1 for the whole
+    topic."""
 
     error: KafkaError
     topic: str
@@ -73,12 +84,12 @@ class Event(NamedTuple):
 
     @classmethod
     def of(cls, message: Message, error: KafkaError) -> Event:
-        """The event that a message stands for."""
-        return cls(error, *_key_of(message), _number(message.offset()))
+        """The event of a message that carries an error."""
+        return cls(error, *_key_of(message), _known(message.offset()))
 
 
 class Fetched(NamedTuple):
-    """Records, ``timestamps_of`` them, and apart from them what else came."""
+    """Fetched records, their timestamps (as ``timestamps_of`` returns them), and the events that came among them."""
 
     messages: list[Message]
     timestamps: list[int]
@@ -86,160 +97,169 @@ class Fetched(NamedTuple):
 
 
 class ConsumerPosition:
-    """Where a consumer stands on a partition."""
+    """The position of a consumer on one partition."""
 
     __slots__ = ("held", "seen", "start", "topic_id")
 
-    def __init__(self, place: FetchPosition) -> None:
-        offset, self.topic_id = place
+    def __init__(self, position: FetchPosition) -> None:
+        offset, self.topic_id = position
         self.start = offset
-        """Nothing from this offset on was given away."""
+        """The first offset that was not yet handed to a task."""
         self.seen = offset
-        """All below it was fetched: given away, or held."""
+        """The end of what was fetched: every record below was handed to a task, or is in ``held``."""
         self.held: list[Message] = []
-        """Fetched past the end of the last task's ranges."""
+        """Records that were fetched beyond the end of the last task's ranges."""
 
-    def serves(self, place: FetchPosition) -> bool:
-        """Whether reading on from here comes to this place soon."""
-        offset, topic_id = place
+    def serves(self, wanted: FetchPosition) -> bool:
+        """Whether reading on from here reaches the wanted position within READ_THROUGH_RECORDS."""
+        offset, topic_id = wanted
         return self.topic_id == topic_id and self.start <= offset <= self.seen + READ_THROUGH_RECORDS
 
 
 class KeptConsumer:
-    """One consumer and where it stands on the partitions that it is assigned."""
+    """One consumer, and its positions on the partitions that are assigned to it."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.idle_since_s = 0.0
         self.last_error = "nothing"
         self.refused = ""
-        """Why the brokers refuse this client, as long as no record came since; empty if they don't."""
+        """Why the brokers refuse this client; empty if they do not. The reader clears it before each task."""
         self.misses_topic = False
-        """Whether the client said that a topic is not there, since somebody last set this back."""
-        self.standings: dict[Key, ConsumerPosition] = {}
-        self._consumer = Consumer({**dict(config), "error_cb": self._note})
+        """Whether librdkafka reported a missing topic since the reader last cleared this."""
+        self.positions: dict[Key, ConsumerPosition] = {}
+        self._consumer = Consumer({**dict(config), "error_cb": self._on_error})
 
     def __repr__(self) -> str:
-        return f"<KeptConsumer {sorted(self.standings)}>"
+        return f"<KeptConsumer {sorted(self.positions)}>"
 
-    def _note(self, error: KafkaError) -> None:
-        """An error of the client as a whole; some of a topic's come here too, and don't name it."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+    def _on_error(self, error: KafkaError) -> None:
+        """Note an error of the client as a whole. Some errors of a topic come here too, without the topic's name."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it says less than the errors before it
             self.last_error = error.str()
         if is_refused(error):
             self.refused = error.str()
-        self.misses_topic |= error.code() in GONE_TOPIC
+        self.misses_topic |= error.code() in MISSING_TOPIC
 
     def serves(self, wanted: Mapping[Key, FetchPosition]) -> int:
-        """How many of the wanted partitions it stands right for."""
-        return sum(key in self.standings and self.standings[key].serves(place) for key, place in wanted.items())
+        """How many of the wanted partitions have a position from which reading on serves."""
+        return sum(key in self.positions and self.positions[key].serves(target) for key, target in wanted.items())
 
     def position(self, wanted: Mapping[Key, FetchPosition]) -> None:
-        """Stand at these places, or a little before them, and on no other partitions."""
-        stale = [key for key, at in self.standings.items() if key not in wanted or not at.serves(wanted[key])]
+        """Assign these partitions and no others, each at the wanted position or a little before it."""
+        stale = [key for key, at in self.positions.items() if key not in wanted or not at.serves(wanted[key])]
         for key in stale:
-            del self.standings[key]
-        missing = {key: place for key, place in wanted.items() if key not in self.standings}
-        if not self.standings:
+            del self.positions[key]
+        missing = {key: target for key, target in wanted.items() if key not in self.positions}
+        if not self.positions:
             self._consumer.assign(_partitions(missing))
         else:
             if stale:
                 self._consumer.incremental_unassign([TopicPartition(*key) for key in stale])
             if missing:
                 self._consumer.incremental_assign(_partitions(missing))
-        self.standings.update((key, ConsumerPosition(place)) for key, place in missing.items())
+        self.positions.update((key, ConsumerPosition(target)) for key, target in missing.items())
 
-    def move(self, key: Key, place: FetchPosition) -> None:
-        """Go on at another place of a partition."""
+    def move(self, key: Key, target: FetchPosition) -> None:
+        """Continue at another position of a partition; held records are dropped."""
         self.leave(key)
-        self._consumer.incremental_assign(_partitions({key: place}))
-        self.standings[key] = ConsumerPosition(place)
+        self._consumer.incremental_assign(_partitions({key: target}))
+        self.positions[key] = ConsumerPosition(target)
 
     def leave(self, key: Key) -> None:
-        """Read nothing more of a partition; what is held of it is forgotten."""
-        if self.standings.pop(key, None) is not None:
+        """Unassign a partition and drop its held records."""
+        if self.positions.pop(key, None) is not None:
             self._consumer.incremental_unassign([TopicPartition(*key)])
 
     def fetch(self, most: int, timeout_s: float) -> Fetched:
-        """Up to ``most`` records that are here, or the first one to come, or none."""
+        """At most ``most`` records that are prefetched; if there are none, the first record that comes within
+        ``timeout_s``, or nothing."""
         messages = self._consumer.consume(most, 0) or self._consumer.consume(1, timeout_s)
         timestamps = timestamps_of(messages)
         if TIMESTAMP_NOT_AVAILABLE not in timestamps[::2]:
             return Fetched(messages, timestamps, [])
-        # Events have no timestamp, and records of Kafka before 0.10 have none.
+        # Events have no timestamp; neither have records of Kafka before 0.10.
         events = [Event.of(message, error) for message in messages if (error := message.error()) is not None]
         records = [message for message in messages if message.error() is None]
         return Fetched(records, timestamps_of(records), events)
 
     def by_partition(self, messages: list[Message]) -> Iterable[tuple[Key, list[Message]]]:
-        """Fetched records, those of one partition together; each partition's in order, but it may come twice."""
-        if messages and len(self.standings) == 1:
-            (key,) = self.standings
+        """Group fetched records by partition. A partition's records stay in order, and may come in several groups."""
+        if messages and len(self.positions) == 1:
+            (key,) = self.positions
             if key == _key_of(messages[0]) == _key_of(messages[-1]):
                 return [(key, messages)]
         return [(key, list(of_key)) for key, of_key in groupby(messages, key=_key_of)]
 
     def watermarks(self, key: Key, timeout_s: float) -> tuple[int, int]:
-        """The first offset that the broker has, and the one after its last."""
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=timeout_s)  # or it raises
+        """The first offset of the log, and the exclusive end.
+
+        Raises:
+            KafkaException: the brokers did not answer within ``timeout_s``, or refused.
+        """
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=timeout_s)
         return low, high
 
     def exists(self, key: Key, timeout_s: float) -> bool:
-        """Whether the cluster has this partition. KafkaException if it says neither yes nor no: it may be electing."""
+        """Whether the cluster has this partition.
+
+        Raises:
+            KafkaException: the cluster answers neither yes nor no; it may be electing a leader.
+        """
         topic = self._consumer.list_topics(key[0], timeout_s).topics.get(key[0])
         if topic is None or topic.error is None:
             return topic is not None and key[1] in topic.partitions
-        if topic.error.code() in GONE_TOPIC:
+        if topic.error.code() in MISSING_TOPIC:
             return False
         raise KafkaException(topic.error)
 
     def park(self) -> None:
-        """Fetch nothing, hold nothing; the connections stay."""
-        if self.standings:
-            self.standings.clear()
+        """Stop fetching and drop held records; the connections stay open."""
+        if self.positions:
+            self.positions.clear()
             self._consumer.unassign()
 
     def close(self) -> None:
-        """The end of it."""
-        self.standings.clear()
+        """Close the consumer and its connections."""
+        self.positions.clear()
         self._consumer.close()
 
 
-def _partitions(places: Mapping[Key, FetchPosition]) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition, offset) for (topic, partition), (offset, _) in places.items()]
+def _partitions(positions: Mapping[Key, FetchPosition]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition, offset) for (topic, partition), (offset, _) in positions.items()]
 
 
 def _key_of(message: Message) -> Key:
-    return message.topic() or "", _number(message.partition())
+    return message.topic() or "", _known(message.partition())
 
 
-def _number(number: int | None) -> int:
-    """A number that librdkafka may leave out."""
+def _known(number: int | None) -> int:
+    """The number, or -1 where librdkafka has none."""
     return -1 if number is None else number
 
 
 def next_offset(messages: list[Message]) -> int:
-    """The offset after the last of these."""
-    return _number(messages[-1].offset()) + 1
+    """The offset after the last message."""
+    return _known(messages[-1].offset()) + 1
 
 
 class ConsumerCache:
-    """The consumers that no task has at the moment. Decides under the lock, does I/O outside of it."""
+    """The idle consumers of a process. It decides under its lock and does I/O outside of it."""
 
     def __init__(self) -> None:
         self._wake = threading.Condition()
-        self._idle: list[KeptConsumer] = []  # the longest idle first
+        self._idle: list[KeptConsumer] = []  # the longest idle come first
         self._janitor: threading.Thread | None = None
 
     def __len__(self) -> int:
         return len(self._idle)
 
     def take(self, config: Config, wanted: Mapping[Key, FetchPosition]) -> KeptConsumer:
-        """A consumer that stands at the wanted places: the one that needs the least for it, or a new one."""
+        """A consumer at the wanted positions: the idle consumer that fits best, or a new one."""
         with self._wake:
-            mine = [each for each in self._idle if each.config == config]
-            best = max(mine, key=lambda each: _fitness(each, wanted), default=None)
-            if best is not None and (_fitness(best, wanted) > (0, 0, 0) or len(self._idle) >= KEPT):
+            alike = [consumer for consumer in self._idle if consumer.config == config]
+            best = max(alike, key=lambda consumer: _fitness(consumer, wanted), default=None)
+            if best is not None and (_fitness(best, wanted) > (0, 0, 0) or len(self._idle) >= MAX_IDLE):
                 self._idle.remove(best)
             else:
                 best = None
@@ -252,28 +272,29 @@ class ConsumerCache:
         return taken
 
     def give_back(self, consumer: KeptConsumer) -> None:
-        """Keep it for the next task."""
+        """Keep the consumer for the next task; close the longest idle one if there are more than MAX_IDLE."""
         consumer.idle_since_s = time.monotonic()
         with self._wake:
             self._idle.append(consumer)
-            surplus = self._idle[:-KEPT]
-            del self._idle[:-KEPT]
+            surplus = self._idle[:-MAX_IDLE]
+            del self._idle[:-MAX_IDLE]
             if self._janitor is None:
-                self._janitor = threading.Thread(target=self._tidy, name="sharegroup-consumers", daemon=True)
+                self._janitor = threading.Thread(target=self._park_and_close, name="sharegroup-consumers", daemon=True)
                 self._janitor.start()
             self._wake.notify()
-        for each in surplus:
-            each.close()
+        for unwanted in surplus:
+            unwanted.close()
 
     def close(self) -> None:
-        """Close those that are idle."""
+        """Close all idle consumers."""
         with self._wake:
             idle, self._idle = self._idle, []
-        for each in idle:
-            each.close()
+        for consumer in idle:
+            consumer.close()
 
-    def _tidy(self) -> None:
-        """Park and close what idles; ends when nothing is left, and is started again by the next one."""
+    def _park_and_close(self) -> None:
+        """Park and close idle consumers when they are due. The thread ends when no consumer is idle; ``give_back``
+        starts it again."""
         while True:
             with self._wake:
                 if not self._idle:
@@ -281,42 +302,44 @@ class ConsumerCache:
                     return
                 self._wake.wait(max(min(map(_due_s, self._idle)) - time.monotonic(), 0))
                 now_s = time.monotonic()
-                due = [each for each in self._idle if _due_s(each) <= now_s]
-                self._idle = [each for each in self._idle if each not in due]
-            parked = [each for each in due if each.standings]
-            for each in due:
-                if each in parked:
-                    each.park()
+                due = [consumer for consumer in self._idle if _due_s(consumer) <= now_s]
+                self._idle = [consumer for consumer in self._idle if consumer not in due]
+            parked = [consumer for consumer in due if consumer.positions]
+            for consumer in due:
+                if consumer in parked:
+                    consumer.park()
                 else:
-                    each.close()
+                    consumer.close()
             with self._wake:
                 self._idle = parked + self._idle
 
 
 def _due_s(consumer: KeptConsumer) -> float:
-    """When to park it, or to close it once it is parked."""
-    return consumer.idle_since_s + (PARK_AFTER_S if consumer.standings else CLOSE_AFTER_S)
+    """When the consumer is to be parked, or, if it is parked already, to be closed; monotonic seconds."""
+    return consumer.idle_since_s + (PARK_AFTER_S if consumer.positions else CLOSE_AFTER_S)
 
 
 def _fitness(consumer: KeptConsumer, wanted: Mapping[Key, FetchPosition]) -> tuple[int, int, int]:
-    """Best is one that stands right, then one that stands wrong on the same partitions, then a parked one."""
-    standings = consumer.standings
-    return consumer.serves(wanted), sum(key in standings for key in wanted), not standings
+    """A rank, the larger the better: consumers with matching positions come first, then consumers with other positions
+    on the same partitions, then parked ones."""
+    positions = consumer.positions
+    return consumer.serves(wanted), sum(key in positions for key in wanted), not positions
 
 
 _cache = ConsumerCache()
-_left_behind: list[ConsumerCache] = []
+_caches_of_parents: list[ConsumerCache] = []
 
 
 def cache() -> ConsumerCache:
-    """This process's."""
+    """The cache of this process."""
     return _cache
 
 
 def _in_forked_child() -> None:
-    """A client's threads don't come along in a fork: its parent's consumers are neither used nor destroyed here."""
+    """Begin with an empty cache. A fork does not copy a client's threads, so the child neither uses nor destroys the
+    consumers of its parent."""
     global _cache
-    _left_behind.append(_cache)
+    _caches_of_parents.append(_cache)
     _cache = ConsumerCache()
 
 

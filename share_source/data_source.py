@@ -1,9 +1,9 @@
-"""The Spark data source ``sharegroup``: what ``spark.readStream.format("sharegroup")`` makes.
+"""The Spark data source ``sharegroup``: the object behind ``spark.readStream.format("sharegroup")``.
 
-Rule: building it, its reader and their pickles is free of I/O, since Spark builds them on executors too, and more than
-once. Options are taken where reading begins, since the format has a sink too, with options of its own: in
-``schema()``, which Spark calls on the driver at ``load()`` (never for a sink), so that bad input is found before the
-query starts; the cluster is looked at there too.
+Rule: making the data source, its reader and their pickles does no I/O, since Spark makes them on executors too, and
+more than once. The options are parsed in ``schema()``, and not before, since the format has a sink too, with options of
+its own: Spark calls ``schema()`` on the driver at ``load()``, never for a sink. So bad options, and topics that the
+cluster does not have, are found before the query starts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ class ShareGroupDataSource(DataSource):
         return "sharegroup"
 
     def schema(self) -> StructType:
-        """Spark's Kafka source's columns and ``deliveryCount``; finds bad input, also what only the cluster knows."""
+        """The columns of Spark's Kafka source, and ``deliveryCount``.
+
+        Raises:
+            ShareGroupError: by name, for bad options and for a subscription that the cluster does not have.
+        """
         options = SourceOptions.parse(self.options)
         options.check_kafka_config()
         check_cluster(options)

@@ -8,7 +8,7 @@ from coordinator.protocol.errors import ShareGroupError
 
 
 class NoSubscription(ShareGroupError):
-    """Nothing says what to read: set exactly one of the options subscribe, subscribePattern and assign."""
+    """No option names the topics to read: set exactly one of subscribe, subscribePattern and assign."""
 
     kafka_error = "INVALID_CONFIG"
 
@@ -47,8 +47,8 @@ class PlanDiffersFromLog(ShareGroupError):
 
 
 class TriggerOnceRefused(ShareGroupError):
-    """Trigger.Once is refused: it would take whatever there is as one batch, and a share group has no end to read up
-    to. Use trigger(availableNow=True), which drains what is available in batches of maxOffsetsPerTrigger."""
+    """Trigger.Once is refused: it would take all available records as one batch, and a share group has no end to read
+    up to. Use trigger(availableNow=True), which reads the available records in batches of maxOffsetsPerTrigger."""
 
     kafka_error = "INVALID_REQUEST"
 
@@ -57,16 +57,16 @@ class TriggerOnceRefused(ShareGroupError):
 
 
 class RecordsGone(ShareGroupError):
-    """{count} record(s) of {topic}-{partition} are gone before they were read, offsets {first} to {last}: {reason}.
-    They were removed from the log (retention, delete-records), or the topic was deleted. Restart the query to go on
-    without them, or set failOnDataLoss=false to never fail for this."""
+    """{count} record(s) of {topic}-{partition} were lost before they were read, offsets {first} to {last}: {reason}.
+    They were removed from the log (retention, delete-records), or the topic was deleted. Restart the query to continue
+    without them, or set failOnDataLoss=false to never fail for lost records."""
 
     kafka_error = "OFFSET_OUT_OF_RANGE"
 
 
 class ReadTimeout(ShareGroupError):
     """No record of {topic}-{partition} came within {timeout_ms} ms: offset {offset} is the next one to read (up to
-    {last}). The last that the client said was: {reason}. Executors have to reach every broker of the cluster by its
+    {last}). The client's last error was: {reason}. Executors have to reach every broker of the cluster by its
     advertised address; kafkaConsumer.pollTimeoutMs sets how long to wait."""
 
     kafka_error = "REQUEST_TIMED_OUT"

@@ -1,4 +1,5 @@
-"""The options that are JSON over topics and partitions: ``assign`` and ``startingOffsets``, as Spark spells them."""
+"""Parses the options that are JSON over topics and partitions: ``assign`` and ``startingOffsets``, as Spark spells
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ _LARGEST_PARTITION = 2**31 - 1
 
 
 def parse_assign(text: str) -> dict[str, tuple[int, ...]]:
-    """``{"orders":[0,1]}`` -> topic -> ascending partitions."""
+    """Parse ``{"orders":[0,1]}``: topic -> ascending partitions.
+
+    Raises:
+        InvalidOption: the text is not such JSON, or names no partition.
+    """
     example = '{"orders":[0,1]}'
     assign: dict[str, tuple[int, ...]] = {}
     for topic, partitions in _object("assign", text, example).items():
@@ -28,9 +33,11 @@ def parse_assign(text: str) -> dict[str, tuple[int, ...]]:
 def parse_starting_offsets(
     text: str | None, topics: tuple[str, ...], assign: Mapping[str, tuple[int, ...]] | None
 ) -> str | None:
-    """``earliest``, ``latest``, JSON with sorted keys, or None (then the group's share.auto.offset.reset holds).
+    """Parse startingOffsets: ``earliest``, ``latest``, JSON with sorted keys, or None (then the group's
+    share.auto.offset.reset holds). It also holds for a partition that the JSON does not name.
 
-    Offsets of a topic or partition that is not read are an error; one that is not named takes the group's reset.
+    Raises:
+        InvalidOption: the text is none of these, or names a topic or partition that the query does not read.
     """
     if text is None:
         return None

@@ -1,7 +1,9 @@
-"""The source's options in one table: those it takes, and those of Spark's Kafka source that it refuses.
+"""The source's options in one table: the options that it takes, and the options of Spark's Kafka source that it
+refuses.
 
-Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``:
-coordinator/client/kafka_options.py; share.* and errors.deadletterqueue.*: coordinator/config/group_keys.py).
+Rule: docs/options.md is generated from this table; every option is in this table and nowhere else (but
+for ``kafka.*``:
+coordinator/client/kafka_options.py, and share.* and errors.deadletterqueue.*: coordinator/config/group_keys.py).
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "checkpointLocation": ("it is an option of the query.", "Set it on writeStream."),
     "path": ("load() takes no path.", "Use subscribe."),
 }
-"""Spelling as in Spark -> (why, what instead)."""
+"""Option, spelled as in Spark -> (reason, what to use instead)."""
 
 OWNED: dict[str, str] = {
     "auto.commit.enable": SHARE_GROUPS_FORBID["enable.auto.commit"],
@@ -112,6 +114,6 @@ OWNED: dict[str, str] = {
     "max.poll.interval.ms": "Use share.session.timeout.ms.",
     "group.id.prefix": "Use kafka.group.id: the members of a share group name the same group.",
 }
-"""Properties of librdkafka that the source sets by itself -> what instead."""
+"""Properties of librdkafka that the source sets itself -> what to use instead."""
 
 TABLE = OptionTable(side="source", options=OPTIONS, refused=REFUSED, owned=OWNED)

@@ -1,7 +1,7 @@
-"""How far one partition's ranges are read. Pure: it sees offsets and messages, and no client.
+"""How far one partition's ranges are read. Pure: it handles offsets and messages, and no client.
 
-Rule: a record is picked if and only if its offset lies in a range; ``position`` says that everything below it has been
-seen, whether it was a record, a hole between ranges, or nothing at all (compaction, transaction markers).
+Rule: a cursor picks a record if and only if its offset lies in a range. Everything below ``position`` has been seen,
+whether it was a record, a hole between ranges, or no record at all (compaction, transaction markers).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from share_source.offset_ranges import PartitionRanges
 
 
 class HasOffset(Protocol):
-    """A record, as far as a cursor cares."""
+    """The one method of a record that a cursor calls."""
 
     def offset(self) -> Any: ...
 
@@ -23,13 +23,13 @@ M = TypeVar("M", bound=HasOffset)
 Key = tuple[str, int]
 """Topic and partition."""
 Run = tuple[int, int]
-"""(delivery count, number of records): consecutive records of one delivery count."""
+"""(delivery count, number of records): consecutive records that have one delivery count."""
 
 _offset = methodcaller("offset")
 
 
 class RangeCursor:
-    """Picks the records of one partition's ranges out of what comes from its log, in offset order."""
+    """Picks the records of one partition's ranges out of the records of its log, which come in offset order."""
 
     def __init__(self, part: PartitionRanges) -> None:
         self.topic, self.partition, self._ranges, self.topic_id = part
@@ -43,28 +43,30 @@ class RangeCursor:
 
     @property
     def done(self) -> bool:
-        """Whether nothing of the ranges is left to read."""
+        """Whether all ranges are read to their end."""
         return self.position > self.last
 
     @property
     def wanted(self) -> int:
-        """The lowest offset that is still to be read: ``position``, or the first one after the hole there."""
+        """The lowest offset that is still to be read: ``position``, or the first offset after a hole at
+        ``position``."""
         return self.position if self.done else max(self.position, self._ranges[self._index].first)
 
     @property
     def fetch_position(self) -> tuple[int, str]:
-        """Where a consumer has to stand: the wanted offset, and the id of the topic that has it."""
+        """The position that a consumer needs: the wanted offset, and the topic's id."""
         return self.wanted, self.topic_id
 
     def reached(self, end: int) -> None:
-        """Everything below ``end`` has been seen."""
+        """Note that everything below ``end`` has been seen."""
         if end > self.position:
             self.position = end
             while self._index < len(self._ranges) and self._ranges[self._index].last < end:
                 self._index += 1
 
     def lose(self, end: int) -> list[tuple[int, int]]:
-        """Everything below ``end`` is gone: what of the ranges that hits, as (first, last)."""
+        """Pass over everything below ``end``, which the log lost. Returns the lost parts of the ranges as
+        (first, last)."""
         lost = [
             (max(first, self.position), min(last, end - 1))
             for first, last, _ in self._ranges[self._index :]
@@ -74,8 +76,9 @@ class RangeCursor:
         return lost
 
     def take(self, messages: list[M]) -> tuple[list[M], list[Run], list[M]]:
-        """Of the next records of the partition, at least one: those in the ranges, their runs, those past the end.
-        Records that came before, since the consumer was moved to a place that it had reached, are left out."""
+        """Sort the next records of the partition, at least one, in offset order. Returns the records in the ranges,
+        their runs, and the records beyond the last range. Records below ``position`` are dropped: they come again when
+        a consumer was moved back."""
         if self.done:
             return [], [], messages
         if messages[0].offset() < self.position:

@@ -1,12 +1,13 @@
 """A task's offset ranges, read on an executor: from the brokers into Arrow batches.
 
-Promises: exactly the records whose offsets lie in the ranges, once, those of a partition in order, each with its
-range's delivery count; the end is found over compaction, transaction markers, aborted batches and the log's end. What
-is gone is named, and fails the task or is logged (failOnDataLoss).
+Promises: a task reads exactly the records whose offsets lie in its ranges, once, those of a partition in order, each
+with its range's delivery count. It finds the end of a range also across compaction, transaction markers, aborted
+batches and the end of the log. Records that are lost fail the task by name, or are logged (failOnDataLoss).
 
-A topic deleted and created anew: a kept consumer never goes on from one topic's records to another's (a plan says the
-topic's id). Whether the cluster still has that topic is not asked here, since it costs each task a round trip on a
-connection of its own: the coordinator compares ids when the plan is used, just before its tasks start.
+A topic that was deleted and created anew: a cached consumer never continues from one topic's records to another's,
+since a plan names the topic's id. The task does not ask whether the cluster still has that topic, which would cost each
+task a round trip on a connection of its own: the coordinator compares ids when it starts the plan, just before the
+tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from coordinator.protocol.errors import BrokerSecurityFailed
 from coordinator.protocol.librdkafka import Silence
 from coordinator.protocol.outage import Outage
 from share_source.consumers import (
-    GONE_TOPIC,
+    MISSING_TOPIC,
     READ_THROUGH_RECORDS,
     Event,
     KeptConsumer,
@@ -41,25 +42,31 @@ from share_source.record_batches import Rows, timestamps_of
 logger = logging.getLogger(__name__)
 
 SEPARATE_CONSUMERS = 4
-"""A task of up to so many partitions has a consumer for each: it can stop at the end of a range to the record."""
+"""Partitions. A task with no more than this has a consumer for each partition, which can stop at the very last record
+of a range."""
 HELD_RECORDS = 10_000
-"""So much is held of a partition that is read to its end while others of the same consumer are not."""
+"""Records that a consumer holds of a partition whose ranges are read, while it still reads other partitions. With more
+it leaves the partition."""
 
-GONE_PAUSES_S = (0.0, 0.3, 0.7)
-_SLICE_S = 0.5  # a wait in C is not interrupted by signals
+MISSING_TOPIC_PAUSES_S = (0.0, 0.3, 0.7)
+"""Seconds before each question whether a partition exists: a broker may not know a new topic yet."""
+_SLICE_S = 0.5
+"""Seconds of one wait in librdkafka: signals do not interrupt it."""
 
 SILENT_S = 5.0
-"""A task that had no record for so long says so."""
+"""Seconds without a record after which a task logs that it waits."""
 REFUSED_S = 15.0
-"""So long a client that the brokers refuse tries again: one of them may have been just about to leave."""
+"""Seconds for which a client tries again that the brokers refuse: the refusing broker may be just shutting down."""
 _outage = Outage(logger, "sharegroup, a task's records", ", reading again for as long as its timeout says")
 
-_GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
+_MISSING_OFFSETS = frozenset(
+    (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadTask:
-    """What one task reads, and how. Picklable; ``repr`` shows no configuration."""
+    """The ranges of one task, and how to read them. Picklable; ``repr`` shows no configuration."""
 
     partitions: tuple[PartitionRanges, ...]
     kafka_config: dict[str, str] = field(repr=False)
@@ -70,7 +77,16 @@ class ReadTask:
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    """The task's records. Ended early or failed, it keeps no consumer that could stand in a wrong place."""
+    """The task's records, as Arrow batches. If the task fails, or the generator is closed early, its consumers are
+    closed, so that the cache holds no consumer with a wrong position.
+
+    Raises:
+        RecordsGone: records were lost before they were read, and ``fail_on_data_loss`` is set.
+        ReadTimeout: no record came within ``poll_timeout_ms``.
+        ReadDenied: the brokers refuse access to the topic.
+        ReadFailed: reading failed with an error that does not pass.
+        BrokerSecurityFailed: the brokers refuse the client's credentials.
+    """
     cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
     rows = Rows(task.include_headers)
     with _no_collector():
@@ -90,7 +106,8 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Millions of young objects, none in a cycle: the collector would look at each of them, for nothing."""
+    """Pause Python's garbage collector: a task makes millions of objects, none of them in a cycle, and the collector
+    would scan them for nothing."""
     if not gc.isenabled():
         yield
         return
@@ -102,7 +119,7 @@ def _no_collector() -> Iterator[None]:
 
 
 def _take_consumers(task: ReadTask, cursors: list[RangeCursor]) -> list[_Reader]:
-    """All are positioned up front, so that the later ones fetch while the first is read."""
+    """Take and position all consumers at once, so that the later ones fetch while the first is read."""
     config = client_config(task.kafka_config, task.isolation_level)
     groups = [[cursor] for cursor in cursors] if len(cursors) <= SEPARATE_CONSUMERS else [cursors]
     readers: list[_Reader] = []
@@ -118,7 +135,7 @@ def _take_consumers(task: ReadTask, cursors: list[RangeCursor]) -> list[_Reader]
 
 
 class _Reader:
-    """One consumer, and the ranges to read with it."""
+    """Reads the ranges of several partitions with one consumer."""
 
     def __init__(self, task: ReadTask, consumer: KeptConsumer, cursors: list[RangeCursor]) -> None:
         self.consumer = consumer
@@ -128,27 +145,27 @@ class _Reader:
         self._silence = Silence()
 
     def drain(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Read to the end of all ranges; full batches come out, the rest stays in ``rows``."""
+        """Read to the end of all ranges. Yields full batches; the remaining records stay in ``rows``."""
         self._silence.ends()
-        self.consumer.refused = ""  # what was told an earlier task
+        self.consumer.refused = ""  # the reason may be that of an earlier task
         self._take_held(rows)
         while self._open:
             if not rows.room:
                 yield rows.build()
-                self._silence.ends()  # the time that Spark took is not the broker's
+                self._silence.ends()  # do not count the time that Spark took
             self._read_on(rows)
 
     def _take_held(self, rows: Rows) -> None:
         for key, cursor in self._cursors.items():
-            at = self.consumer.standings[key]
-            held, at.held = at.held, []
+            position = self.consumer.positions[key]
+            held, position.held = position.held, []
             if held:
                 self._take(cursor, held, rows, None)
-            self._seen(cursor, at.seen)
+            self._seen(cursor, position.seen)
 
     def _read_on(self, rows: Rows) -> None:
-        left = sum(cursor.last - cursor.position + 1 for cursor in self._open.values())
-        messages, timestamps, events = self.consumer.fetch(min(rows.room, left), self._patience_s())
+        unread = sum(cursor.last - cursor.position + 1 for cursor in self._open.values())
+        messages, timestamps, events = self.consumer.fetch(min(rows.room, unread), self._wait_s())
         for key, of_key in self.consumer.by_partition(messages):
             if cursor := self._cursors.get(key):
                 self._take(cursor, of_key, rows, timestamps if of_key is messages else None)
@@ -156,7 +173,7 @@ class _Reader:
         for event in events:
             self._handle(event)
         if self.consumer.misses_topic:
-            self._find_topics_again()
+            self._check_topics()
 
     def _take(self, cursor: RangeCursor, messages: list[Message], rows: Rows, timestamps: list[int] | None) -> None:
         picked, runs, beyond = cursor.take(messages)
@@ -164,51 +181,52 @@ class _Reader:
             if timestamps is None or picked is not messages:
                 timestamps = timestamps_of(picked)
             rows.add(cursor.key, picked, runs, timestamps)
-        if beyond and (at := self.consumer.standings.get(cursor.key)):
-            at.held += beyond
+        if beyond and (position := self.consumer.positions.get(cursor.key)):
+            position.held += beyond
 
     def _seen(self, cursor: RangeCursor, end: int) -> None:
-        """All below ``end`` has come."""
-        at = self.consumer.standings.get(cursor.key)
-        if at is None:
-            return  # left before, since enough of it is held
-        at.seen = max(at.seen, end)
+        """Note that every record below ``end`` was fetched."""
+        position = self.consumer.positions.get(cursor.key)
+        if position is None:
+            return  # the consumer left the partition, since it held enough of it
+        position.seen = max(position.seen, end)
         if cursor.key in self._open:
             self._silence.ends()
-            _outage.answered(_kind(cursor))
-            cursor.reached(min(at.seen, cursor.last + 1))
-            at.start = cursor.position
+            _outage.answered(_label(cursor))
+            cursor.reached(min(position.seen, cursor.last + 1))
+            position.start = cursor.position
             if cursor.done:
                 del self._open[cursor.key]
-            elif cursor.wanted - at.seen > READ_THROUGH_RECORDS:
+            elif cursor.wanted - position.seen > READ_THROUGH_RECORDS:
                 self.consumer.move(cursor.key, cursor.fetch_position)
-        elif len(at.held) > HELD_RECORDS:
+        elif len(position.held) > HELD_RECORDS:
             self.consumer.leave(cursor.key)
 
     def _handle(self, event: Event) -> None:
         error, topic, partition, offset = event
-        mine = [
+        affected = [
             cursor for cursor in self._cursors.values() if cursor.topic == topic and partition in (cursor.partition, -1)
         ]
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             self.consumer.last_error = error.str()
-            for cursor in mine:
+            for cursor in affected:
                 self._seen(cursor, offset)
-        elif code in _GONE_OFFSETS:
-            for cursor in mine:
-                self._find_log_again(cursor, error.str())
-        elif code in GONE_TOPIC:
+        elif code in _MISSING_OFFSETS:
+            for cursor in affected:
+                self._check_log_bounds(cursor, error.str())
+        elif code in MISSING_TOPIC:
             self.consumer.misses_topic = True
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise ReadDenied(topic=topic, reason=error.str())
-        elif error.fatal() or (mine and not error.retriable()):
+        elif error.fatal() or (affected and not error.retriable()):
             raise ReadFailed(topic=topic, partition=partition, offset=offset, reason=error.str())
         else:
             self.consumer.last_error = error.str()
 
-    def _find_topics_again(self) -> None:
-        """The client misses a topic: which of ours is it, and is it really gone?"""
+    def _check_topics(self) -> None:
+        """librdkafka reported a missing topic, without its name: count the ranges of those topics as lost that the
+        cluster does not have."""
         self.consumer.misses_topic = False
         for cursor in list(self._cursors.values()):
             try:
@@ -217,24 +235,26 @@ class _Reader:
             except KafkaException as error:
                 self.consumer.last_error = error.args[0].str()
                 continue
-            self._lose(cursor, cursor.last + 1, "the topic is not there")
+            self._lose(cursor, cursor.last + 1, "the topic does not exist")
             self.consumer.leave(cursor.key)
 
     def _exists(self, cursor: RangeCursor) -> bool:
-        """Asked more than once before records are given up: a broker may not know a topic yet."""
-        for pause_s in GONE_PAUSES_S:
+        """Whether the partition exists. Asks several times before records count as lost, since a broker may not know a
+        topic yet."""
+        for pause_s in MISSING_TOPIC_PAUSES_S:
             time.sleep(pause_s)
-            if self.consumer.exists(cursor.key, max(self._patience_s(), 1.0)):
+            if self.consumer.exists(cursor.key, max(self._wait_s(), 1.0)):
                 return True
         return False
 
-    def _find_log_again(self, cursor: RangeCursor, reason: str) -> None:
-        """The log has no such offset: it starts later, or ends earlier. The consumer has stopped there."""
+    def _check_log_bounds(self, cursor: RangeCursor, reason: str) -> None:
+        """The log does not have the wanted offset: it starts later, or ends earlier. Count the missing offsets as lost,
+        and position the consumer anew, since it has stopped."""
         if cursor.key not in self._open:
             self.consumer.leave(cursor.key)
             return
         try:
-            low, high = self.consumer.watermarks(cursor.key, max(self._patience_s(), 1.0))
+            low, high = self.consumer.watermarks(cursor.key, max(self._wait_s(), 1.0))
         except KafkaException as error:
             self.consumer.last_error = error.args[0].str()
         else:
@@ -246,7 +266,11 @@ class _Reader:
             self.consumer.move(cursor.key, cursor.fetch_position)
 
     def _lose(self, cursor: RangeCursor, end: int, reason: str) -> None:
-        """What is below ``end`` and not read yet can't be read any more."""
+        """Count the unread offsets below ``end`` as lost.
+
+        Raises:
+            RecordsGone: there are such offsets, and ``fail_on_data_loss`` is set.
+        """
         lost = cursor.lose(end)
         if cursor.done:
             self._open.pop(cursor.key, None)
@@ -264,19 +288,24 @@ class _Reader:
             raise gone
         logger.warning("%s", gone)
 
-    def _patience_s(self) -> float:
-        """How long to wait for the next record, at most; ReadTimeout when it is overdue."""
+    def _wait_s(self) -> float:
+        """How long the next wait for a record may take, in seconds.
+
+        Raises:
+            ReadTimeout: no record came within ``poll_timeout_ms``.
+            BrokerSecurityFailed: the brokers have refused the client's credentials for REFUSED_S.
+        """
         silent_s = self._silence.lasts_s()
-        left_s = self._task.poll_timeout_ms / 1000 - silent_s
+        remaining_s = self._task.poll_timeout_ms / 1000 - silent_s
         if not self._open:
-            return min(left_s, _SLICE_S)
+            return min(remaining_s, _SLICE_S)
         late = next(iter(self._open.values()))
         if self.consumer.refused and silent_s > REFUSED_S:
             addresses = self._task.kafka_config["bootstrap.servers"]
             raise BrokerSecurityFailed(addresses=addresses, reason=self.consumer.refused)
         if silent_s > SILENT_S:
-            _outage.failed(_kind(late), time.monotonic() - silent_s, f"{_kind(late)}: {self.consumer.last_error}")
-        if left_s <= 0:
+            _outage.failed(_label(late), time.monotonic() - silent_s, f"{_label(late)}: {self.consumer.last_error}")
+        if remaining_s <= 0:
             raise ReadTimeout(
                 topic=late.topic,
                 partition=late.partition,
@@ -285,8 +314,8 @@ class _Reader:
                 timeout_ms=self._task.poll_timeout_ms,
                 reason=self.consumer.last_error,
             )
-        return min(left_s, _SLICE_S)
+        return min(remaining_s, _SLICE_S)
 
 
-def _kind(cursor: RangeCursor) -> str:
+def _label(cursor: RangeCursor) -> str:
     return f"{cursor.topic}-{cursor.partition}"

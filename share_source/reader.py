@@ -1,9 +1,9 @@
-"""The reader of a streaming query, in a Python process of its own on the driver host (docs/protocol.md, "One
+"""The reader of a streaming query. Spark runs it in a Python process of its own on the driver host (docs/protocol.md, "One
 micro-batch").
 
-It talks to the coordinator only: acquires plans, marks them used, completes them. What it hands to executors is a plan
-cut into tasks; they fetch by themselves. Rule: all that must survive a crash is in the coordinator's state or in
-Spark's log, never in here.
+The reader calls the coordinator only: it acquires plans, starts them and completes them. It hands executors a plan that
+is cut into tasks; the executors read from the brokers themselves. Rule: everything that must survive a crash is in the
+coordinator's state or in Spark's log, never in the reader.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_LIMIT = ReadMaxRows(2**63 - 1)
-"""What a query without maxOffsetsPerTrigger has for a limit: only Trigger.Once sends ReadAllAvailable then."""
+"""The read limit of a query without maxOffsetsPerTrigger. It is no ReadAllAvailable, so that only Trigger.Once sends
+that."""
 
 WAIT_MS = 100
+"""Milliseconds that the coordinator waits for records when there are none; an availableNow query does not wait."""
 ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 REPORT_EVERY_S = 1.0
+"""Seconds for which the end offsets in the query's progress are reused: Spark asks for them at each trigger."""
 
 
 def open_session(options: SourceOptions, member_id: str) -> MemberSession:
@@ -82,7 +85,7 @@ class TaskPartition(InputPartition):
 
 
 class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark calls this in the order that docs/protocol.md tells; each answer can be asked for again."""
+    """The stream reader. docs/protocol.md describes the order of Spark's calls; Spark may repeat each call."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -95,7 +98,8 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._reported: tuple[float, dict[str, Any]] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """A member id for a new query; the same one if asked again. Nothing is joined yet: a replay names another."""
+        """The offset of a new query, with a new member id; the same offset if called again. The reader does not join
+        yet, since the query may be a replay, whose log names another member."""
         self._new_member_id = self._new_member_id or uuid.uuid4().hex
         return initial_offset(self._options.group_id, self._new_member_id)
 
@@ -107,7 +111,14 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Complete ``start`` (its batch is committed), then acquire; ``start`` again if there is nothing."""
+        """Complete ``start``, whose batch is committed, then acquire the next plan; returns ``start`` if there is
+        nothing to acquire.
+
+        Raises:
+            TriggerOnceRefused: the query runs with Trigger.Once.
+            ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
+            ShareGroupError: the coordinator refuses the request, by name.
+        """
         if isinstance(limit, ReadAllAvailable):
             raise TriggerOnceRefused()
         offset = PlanOffset.parse(start, self._options.group_id)
@@ -122,7 +133,8 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return end
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
-        """The answer, once ``start`` is completed: the coordinator may have to read much of the log for that."""
+        """The coordinator's answer once ``start`` is completed. The coordinator may have to read much of the log before
+        it can complete the plan: then the reader asks again."""
         while True:
             reply = session.call(
                 NextPlan,
@@ -134,15 +146,23 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if not reply.undecided_left:
                 return reply
             logger.warning(
-                "share group %s, plan %s: the batch is committed; before what no sink decided is released, the "
-                "coordinator looks in the log whether it exists: %d offset(s) left",
+                "share group %s, plan %s: the batch is committed, and no sink decided some of its offsets. Before the "
+                "coordinator releases them, it checks that the log has a record at each: %d offset(s) left to check",
                 self._options.group_id,
                 start,
                 reply.undecided_left,
             )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the plan ``end``. Member and plan are its alone: batch 0 is replayed with a new ``start``."""
+        """The tasks of the plan in ``end``. The member and the plan come from ``end`` alone, since Spark replays batch
+        0 with a new ``start``.
+
+        Raises:
+            DataLoss: the log lost records of the plan, and failOnDataLoss is set.
+            PlanDiffersFromLog: the coordinator's plan is not the plan in Spark's log.
+            ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
+            ShareGroupError: the coordinator refuses the request, by name.
+        """
         offset = PlanOffset.parse(end, self._options.group_id)
         if not offset.plan_id or start == end:
             return []
@@ -190,7 +210,11 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: nothing of this reader is used but the task."""
+        """Read a task, on an executor. It uses the task only, and no state of the reader.
+
+        Raises:
+            ShareGroupError: see share_source.range_reader.read_task.
+        """
         assert isinstance(partition, TaskPartition)
         return read_task(partition.task)
 
@@ -205,10 +229,10 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._reported[1]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: it comes too late, or never; ``latestOffset(start=end)`` says that a batch is done."""
+        """Does nothing: Spark calls it too late, or never. ``latestOffset(start=end)`` tells that a batch is done."""
 
     def stop(self) -> None:
-        """Stop the heartbeats. The session ends by itself: a restart within it keeps the batch."""
+        """Stop the heartbeats. The session ends at its timeout, so a query that restarts within it keeps its batch."""
         if self._session is not None:
             self._session.close()
 
@@ -226,6 +250,6 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _data_loss(self, lost: Sequence[LeftOut]) -> DataLoss:
         return DataLoss(
             group_id=self._options.group_id,
-            count=sum(out.count for out in lost),
+            count=sum(entry.count for entry in lost),
             ranges=named_left_out(lost),
         )

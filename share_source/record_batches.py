@@ -1,7 +1,7 @@
-"""From messages to Arrow columns, a whole column at a time.
+"""Turns messages into Arrow columns, a whole column at a time.
 
-Per record there is only what can't be had otherwise: its value, its key, its timestamp. What is the same for all
-(topic, partition, delivery count) is repeated in C; offsets without a gap are counted up in C.
+Python touches each record only for what differs from record to record: its value, its key and its timestamp. Arrow
+repeats in C what is the same for many records (topic, partition, delivery count), and counts up offsets without a gap.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from share_source.arrow_schema import arrow_schema
 from share_source.range_cursor import Key, Run
 
 BATCH_RECORDS = 10_000
+"""Records in an Arrow batch, at most; the same as the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
 BATCH_BYTES = 8 << 20
+"""Bytes that an Arrow batch should have, at most: large records make batches of fewer records."""
 MANY_RUNS = 100
-"""From so many on, runs of one delivery count are put together record by record."""
+"""Runs of one delivery count. With more, columns are built record by record: an Arrow array for each run costs more."""
 
-_TO_JAVA = -1  # librdkafka's ids of timestamp types are Java's, plus one
+_TO_JAVA = -1  # librdkafka's ids of timestamp types are Java's plus one
 _COUNTING = pa.array(range(BATCH_RECORDS), pa.int64())
 _MS_IN_US = pa.scalar(1000, pa.int64())
 
 
 def timestamps_of(messages: list[Message]) -> list[int]:
-    """Type and time of each message in turn, in one flat list: the pairs are gone as soon as they are made."""
+    """Type and time of each message in turn, in one flat list: Python frees the pairs at once."""
     return list(chain.from_iterable(map(Message.timestamp, messages)))
 
 
 class Rows:
-    """Records on their way into one Arrow batch."""
+    """Collects records for one Arrow batch after the other."""
 
     def __init__(self, include_headers: bool) -> None:
         self._include_headers = include_headers
@@ -43,25 +45,26 @@ class Rows:
         self._timestamps: list[int] = []
         self._runs: list[tuple[str, int, int, int]] = []
         self.limit = 1000
-        """How many records a batch should have; follows their size once the first batch is made."""
+        """How many records a batch should have. It follows the size of the records after the first batch."""
 
     def __len__(self) -> int:
         return len(self._messages)
 
     @property
     def room(self) -> int:
-        """How many more records the batch should take; 0 when it is to be built."""
+        """How many more records the batch takes; 0 when it is to be built."""
         return max(self.limit - len(self._messages), 0)
 
     def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None:
-        """Records of one partition in order, the runs of delivery counts that they make, ``timestamps_of`` them."""
+        """Add records of one partition, in order. ``runs``: their runs of delivery counts. ``timestamps``: as
+        ``timestamps_of`` returns them."""
         topic, partition = key
         self._messages += messages
         self._timestamps += timestamps
         self._runs += [(topic, partition, delivery_count, count) for delivery_count, count in runs]
 
     def build(self) -> pa.RecordBatch:
-        """The records as one Arrow batch; none are left here."""
+        """The collected records as one Arrow batch; the collection is empty afterwards."""
         messages, timestamps, runs = self._messages, self._timestamps, self._runs
         self._messages, self._timestamps, self._runs = [], [], []
         topics, partitions, delivery_counts, counts = zip(*runs, strict=True)
@@ -86,14 +89,15 @@ def _times(times_ms: list[int]) -> pa.Array:
 
 
 def _types(types: list[int]) -> pa.Array:
-    """Java's ids of timestamp types: -1 none, 0 create time, 1 log append time."""
+    """The column of timestamp types, by Java's ids: -1 none, 0 create time, 1 log append time."""
     if types.count(types[0]) == len(types):
         return pa.repeat(pa.scalar(types[0] + _TO_JAVA, pa.int32()), len(types))
     return pa.array([kind + _TO_JAVA for kind in types], pa.int32())
 
 
 def _offsets(messages: list[Message], counts: Sequence[int]) -> pa.Array:
-    """Run by run, since a run without a gap is counted up; one by one if the runs are many."""
+    """The column of offsets: run by run, since Arrow counts up a run without a gap; one by one if there are many
+    runs."""
     if len(counts) > MANY_RUNS:
         return pa.array(list(map(Message.offset, messages)), pa.int64())
     ends = list(accumulate(counts))
@@ -110,7 +114,7 @@ def _run_offsets(messages: list[Message], start: int, end: int) -> pa.Array:
 
 
 def _repeated(values: Sequence[Any], counts: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Each value as often as its count says."""
+    """A column with each value repeated as often as its count says."""
     if values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), sum(counts))
     if len(values) <= MANY_RUNS:
@@ -119,7 +123,8 @@ def _repeated(values: Sequence[Any], counts: Sequence[int], kind: pa.DataType) -
 
 
 def _headers(messages: list[Message]) -> pa.Array:
-    """Arrays of key and value; null for a record without headers, as from Spark's Kafka source."""
+    """The column of headers: arrays of key and value; null for a record without headers, as Spark's Kafka source has
+    it."""
     of_record = list(map(Message.headers, messages))
     if not any(of_record):
         return pa.nulls(len(of_record), HEADERS)

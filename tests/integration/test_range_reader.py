@@ -296,7 +296,7 @@ def test_partitions_that_are_done_first_do_not_fill_the_memory(kafka, topic, tas
     asked = task({**small, (name, SEPARATE_CONSUMERS): [(0, 29_999, 1)]})
     assert len(offsets(asked)) == 30_000 + 10 * SEPARATE_CONSUMERS
     (kept,) = consumers.cache()._idle
-    assert all(len(each.held) <= 2 * HELD_RECORDS for each in kept.standings.values())
+    assert all(len(position.held) <= 2 * HELD_RECORDS for position in kept.positions.values())
     again = task({(name, p): [(10, 29_999, 1)] for p in range(SEPARATE_CONSUMERS)})
     assert located(again) == [(p, o) for p in range(SEPARATE_CONSUMERS) for o in range(10, 30_000)]
 
@@ -317,7 +317,7 @@ def test_an_idle_consumer_is_parked_and_still_good(kafka, topic, task, monkeypat
     kafka.produce(name, map(str, range(20)), partition=0)
     assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))
     (kept,) = consumers.cache()._idle
-    wait_until(lambda: not kept.standings, what="it is parked")
+    wait_until(lambda: not kept.positions, what="it is parked")
     assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
     monkeypatch.setattr(consumers, "CLOSE_AFTER_S", 0.05)
     assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
@@ -423,7 +423,7 @@ def test_a_deleted_topic_is_lost_data(kafka, topic, task, caplog, kept):
     kafka.delete_topic(name)
     if not kept:
         consumers.cache().close()
-    with pytest.raises(RecordsGone, match="to 14: the topic is not there"):
+    with pytest.raises(RecordsGone, match="to 14: the topic does not exist"):
         offsets(task({(name, 0): [(5, 14, 1)]}, config=quick))
     assert offsets(task({(name, 0): [(5, 14, 1)]}, config=quick, fail_on_data_loss=False)) == []
     assert "offsets 5 to 14" in caplog.text

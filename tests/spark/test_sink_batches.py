@@ -243,7 +243,7 @@ def test_the_drivers_log_names_the_records_that_no_row_decided_until_the_limit(o
         queue.query("a", columns=EVERY, where=filtered, sink="acknowledge+replace", sink_options=queue.sink_options())
     )
     wait_done(query, queue)
-    shared_program.get().wait_said(f"share group {queue.group}: 10 record(s) were given up")
+    shared_program.get().wait_said(f"share group {queue.group} archived 10 record(s)")
     shared_program.get().wait_said(f"{orders}-0 offsets 90 to 99. With errors.deadletterqueue.topic.name")
     assert describe(queue).archived() == 10
 

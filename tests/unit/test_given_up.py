@@ -147,7 +147,7 @@ def test_the_driver_log_has_one_line_a_reason_with_count_offsets_and_reason(capl
     with caplog.at_level(logging.WARNING):
         warn_given_up("billing", [GivenUp(disposition="undecided", count=300, sample=ranges)])
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("share group billing: 300 record(s) were given up")
+    assert line.startswith("share group billing archived 300 record(s)")
     assert "share.acknowledgement.mode=explicit" in line
     assert "orders-0 offsets 0 to 0, orders-0 offsets 2 to 2" in line
     assert "and 280 more record(s)" in line
