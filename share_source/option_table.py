@@ -2,8 +2,8 @@
 refuses.
 
 Rule: docs/options.md is generated from this table; every option is in this table and nowhere else (but
-for ``kafka.*``:
-coordinator/client/kafka_options.py, and share.* and errors.deadletterqueue.*: coordinator/config/group_keys.py).
+``kafka.*`` in coordinator/client/kafka_options.py, share.* and errors.deadletterqueue.* in
+coordinator/config/group_keys.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The reader of a streaming query. Spark runs it in a Python process of its own on the driver host (docs/protocol.md, "One
-micro-batch").
+"""The reader of a streaming query. Spark runs it in a Python process of its own on the driver host (docs/protocol.md,
+"One micro-batch").
 
 The reader calls the coordinator only: it acquires plans, starts them and completes them. It hands executors a plan that
 is cut into tasks; the executors read from the brokers themselves. Rule: everything that must survive a crash is in the

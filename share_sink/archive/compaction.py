@@ -1,10 +1,11 @@
-"""Compaction of an archive: the many small files of a day become few, for readers' sake.
+"""Compaction of an archive: merges the many small files of a day into few, which readers open faster.
 
-A query makes one file a batch and topic: with a batch a second that is 86,400 a day. Rules: only days that are over,
-and no file that a replay may still replace; a row is never there twice, whatever is killed when. What was begun stands
-in ``_compacting/``: the new file, whole, and a note of what it takes the place of; only then are the old ones deleted,
-and the new one is moved to its place after that. Killed in between, it leaves rows that no reader sees: the next call
-brings them back, before it does anything else. One call at a time for an archive.
+A query makes one file for each batch and topic: 86,400 a day with a batch a second. Rules: compaction merges only days
+that are over, and no file that a replay may still replace; readers never see a row twice, whenever the process is
+killed. It works in ``_compacting/``: it writes the whole new file there, then a note of the files that the new one
+replaces. Only then it deletes the old files, and moves the new one to its final path after that. If it is killed in
+between, readers miss rows until the next call, which finishes the noted work before anything else. At most one call may
+run for an archive at a time.
 """
 
 from __future__ import annotations
@@ -22,77 +23,82 @@ from share_sink.archive.location import ArchiveLocation, archive_location
 from share_sink.archive.parquet import merge_files
 
 TARGET_BYTES = 128 << 20
-"""How large a file gets, at most, compressed; what has half of it stays as it is."""
+"""Bytes, compressed: the largest size of a merged file. Files of half this size are not merged again."""
 
 _FOLDER = "_compacting"
 _LATE = timedelta(hours=1)
-"""A batch that was begun yesterday may come into its place a little later; clocks differ."""
+"""How long after midnight (UTC) the day before still counts as running: a batch that began yesterday may become visible
+a little later, and clocks differ."""
 _OURS = re.compile(r"date=(\d{4}-\d\d-\d\d)/topic=[^/]+/[0-9a-f]{16,32}(?:-\d+-\d+-\d+)?\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compacted:
-    """So many files became so many."""
+    """How many files were merged, and how many files came of them."""
 
     before: int
     after: int
 
 
 def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
-    """Merge the small files of each topic's days before ``before``, all days that are over if it is not said (UTC). Who
-    reads these days meanwhile may miss rows, or meet a file that is gone. ArchiveNotWritable."""
-    place = archive_location(path)
-    with place.named_errors():
-        for note in _notes(place):
-            _take_place(place, note)
-        for orphan in place.files_in(_FOLDER):
-            delete_file(place, orphan)
+    """Merge the small files of each topic and day, for the days before ``before`` (UTC); None: for all days that are
+    over. A reader of these days may miss rows meanwhile, or find that a file was deleted.
+
+    Raises:
+        ArchiveNotWritable: the file system refuses.
+    """
+    archive = archive_location(path)
+    with archive.named_errors():
+        for note in _notes(archive):
+            _replace_files(archive, note)
+        for orphan in archive.files_in(_FOLDER):
+            delete_file(archive, orphan)
         merged = new = 0
         today = (datetime.now(timezone.utc) - _LATE).date()
-        for sources in _bins(place, min(before or today, today), target_bytes):
-            _take_place(place, _prepared(place, sources))
+        for sources in _bins(archive, min(before or today, today), target_bytes):
+            _replace_files(archive, _prepared(archive, sources))
             merged += len(sources)
             new += 1
     return Compacted(before=merged, after=new)
 
 
-def _bins(place: ArchiveLocation, before: date, target_bytes: int) -> Iterator[list[str]]:
-    """Files that may become one, of one topic and day."""
-    kept = {file for journal in _files(place, "_journal", ".json") for file in read_json(place, journal)["files"]}
-    for day in place.folders_in(""):
+def _bins(archive: ArchiveLocation, before: date, target_bytes: int) -> Iterator[list[str]]:
+    """Groups of files to merge, each of one topic and day."""
+    kept = {file for journal in _files(archive, "_journal", ".json") for file in read_json(archive, journal)["files"]}
+    for day in archive.folders_in(""):
         if not day.startswith("date=") or day >= f"date={before.isoformat()}":
             continue
-        for topic in place.folders_in(day):
-            files = [file for file in place.files_in(topic) if _OURS.fullmatch(file) and file not in kept]
-            infos = place.files.get_file_info([place.at(file) for file in files])
+        for topic in archive.folders_in(day):
+            files = [file for file in archive.files_in(topic) if _OURS.fullmatch(file) and file not in kept]
+            infos = archive.files.get_file_info([archive.at(file) for file in files])
             sizes = {file: info.size for file, info in zip(files, infos, strict=True) if info.size < target_bytes // 2}
             yield from (group for group in bins([*sizes], sizes, target_bytes) if len(group) > 1)
 
 
-def _prepared(place: ArchiveLocation, sources: list[str]) -> str:
-    """The new file is whole, and what it takes the place of is noted. Returns the note."""
+def _prepared(archive: ArchiveLocation, sources: list[str]) -> str:
+    """Write the merged file, then a note of the files that it replaces. Returns the note's path."""
     name = uuid.uuid4().hex
-    merge_files(place, sources, f"{_FOLDER}/{name}.parquet")
+    merge_files(archive, sources, f"{_FOLDER}/{name}.parquet")
     note = f"{_FOLDER}/{name}.json"
     target = f"{sources[0].rpartition('/')[0]}/{name}.parquet"
-    write_whole(place, note, {"merged": f"{_FOLDER}/{name}.parquet", "target": target, "sources": sources})
+    write_whole(archive, note, {"merged": f"{_FOLDER}/{name}.parquet", "target": target, "sources": sources})
     return note
 
 
-def _take_place(place: ArchiveLocation, note: str) -> None:
-    """Also what was begun and is half done."""
-    noted = read_json(place, note)
-    if place.files.get_file_info(place.at(noted["merged"])).type != FileType.NotFound:
+def _replace_files(archive: ArchiveLocation, note: str) -> None:
+    """Replace the noted files by the merged one; it also finishes a replacement that was killed half-way."""
+    noted = read_json(archive, note)
+    if archive.files.get_file_info(archive.at(noted["merged"])).type != FileType.NotFound:
         for source in noted["sources"]:
-            delete_file(place, source)
-        place.files.move(place.at(noted["merged"]), place.at(noted["target"]))
-    delete_file(place, note)
+            delete_file(archive, source)
+        archive.files.move(archive.at(noted["merged"]), archive.at(noted["target"]))
+    delete_file(archive, note)
 
 
-def _notes(place: ArchiveLocation) -> list[str]:
-    return _files(place, _FOLDER, ".json")
+def _notes(archive: ArchiveLocation) -> list[str]:
+    return _files(archive, _FOLDER, ".json")
 
 
-def _files(place: ArchiveLocation, folder: str, suffix: str) -> list[str]:
-    """Files in whose name the suffix comes last: one that is just being written has another."""
-    return [file for file in place.files_in(folder) if file.endswith(suffix)]
+def _files(archive: ArchiveLocation, folder: str, suffix: str) -> list[str]:
+    """Files whose names end in the suffix; a file that is just being written has another ending."""
+    return [file for file in archive.files_in(folder) if file.endswith(suffix)]

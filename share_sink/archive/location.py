@@ -1,6 +1,6 @@
-"""Where an archive lies: a path or a URI, as pyarrow's file systems reach it.
+"""The location of an archive: a path, or a URI that pyarrow's file systems know.
 
-Rule: a URI may hold secrets (a user's part, a query), so no error and no ``repr`` shows them.
+Rule: a URI may have secrets in its user part or its query, so no error and no ``repr`` shows these parts.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from share_sink.errors import ArchiveNotWritable
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# Hadoop's names for what pyarrow calls s3.
+# Hadoop's names for the scheme that pyarrow calls s3.
 _S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
-# What stands before the @ is a user's or a container's name there; elsewhere it may be a key.
+# In these schemes the part before the @ is the name of a user or a container; in others it may be a key.
 _NAMES_BEFORE_AT = frozenset({"hdfs", "viewfs", "abfs", "abfss"})
 _REASON_LENGTH = 300
+"""Characters of a file system's message that an error has."""
 
 
 @dataclass(frozen=True)
 class ArchiveLocation:
-    """A folder of a file system. Paths of its files are relative to it, with slashes."""
+    """A folder of a file system. The paths of its files are relative to it, with slashes."""
 
     location: str = field(repr=False)
-    """The path, absolute, or the URI: what another process finds the same folder by."""
+    """The absolute path or the URI by which another process finds the same folder."""
     files: FileSystem = field(repr=False)
     root: str
 
     def at(self, path: str) -> str:
-        """The file system's own path of a file of the archive."""
+        """The file system's own path for a file of the archive."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def files_in(self, folder: str) -> list[str]:
@@ -47,13 +48,13 @@ class ArchiveLocation:
         return self._entries(folder, FileType.Directory)
 
     def _entries(self, folder: str, kind: FileType) -> list[str]:
-        found = self.files.get_file_info(FileSelector(self.at(folder).rstrip("/"), allow_not_found=True))
-        begins = len(self.at(""))
-        return sorted(info.path[begins:] for info in found if info.type == kind)
+        infos = self.files.get_file_info(FileSelector(self.at(folder).rstrip("/"), allow_not_found=True))
+        prefix_length = len(self.at(""))
+        return sorted(info.path[prefix_length:] for info in infos if info.type == kind)
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
-        """What the file system says, as ArchiveNotWritable."""
+        """Turn errors of the file system inside the ``with`` block into ArchiveNotWritable."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
@@ -61,7 +62,11 @@ class ArchiveLocation:
 
 
 def archive_location(path: str) -> ArchiveLocation:
-    """The place that ``archive.path`` names; nothing is made there. ArchiveNotWritable, if it can't be one."""
+    """The location that ``archive.path`` names; nothing is created there.
+
+    Raises:
+        ArchiveNotWritable: pyarrow knows no such file system, or refuses the URI.
+    """
     location = _S3.sub("s3://", path) if _URI.match(path) else os.path.abspath(path)
     try:
         files, root = FileSystem.from_uri(location)
@@ -71,7 +76,7 @@ def archive_location(path: str) -> ArchiveLocation:
 
 
 def without_secrets(location: str) -> str:
-    """The location as a person may see it."""
+    """The location as errors and logs may show it."""
     if not _URI.match(location):
         return location
     parts = urlsplit(location)

@@ -1,4 +1,4 @@
-"""The rows of an archive, and how they are put into a Parquet file."""
+"""The columns of an archive's rows, and the Parquet files that hold them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coordinator.protocol.arrow_types import HEADERS, TIMESTAMP
 from share_sink.archive.location import ArchiveLocation
 
 ROW_GROUP_BYTES = 16 << 20
-"""So much of a file is held in memory before it is written (uncompressed)."""
+"""Bytes, uncompressed. A row group is held in memory up to this size before it is written."""
 
 SCHEMA = pa.schema(
     [
@@ -28,21 +28,21 @@ SCHEMA = pa.schema(
         pa.field("time", TIMESTAMP),
     ]
 )
-"""The columns of a file. ``timestamp`` is the record's, ``time`` that of the archiving; a column that the sink's rows
-did not have is null. Columns may be added at the end; none is ever changed."""
+"""The columns of a file. ``timestamp`` is the record's, ``time`` the time of archiving. A column is null if the sink's
+rows did not have it. Columns may be added at the end; no column is ever changed."""
 
 
 def archive_rows(table: pa.Table, group_id: str) -> pa.Table:
-    """The rows in the columns of ``SCHEMA``; columns that it does not have are left out."""
+    """The rows with the columns of ``SCHEMA``; other columns are left out."""
     count = table.num_rows
-    known = {
+    added = {
         "group": pa.repeat(pa.scalar(group_id), count),
         "time": pa.repeat(pa.scalar(datetime.now(timezone.utc), TIMESTAMP), count),
     }
     return pa.table(
         [
-            known[field.name]
-            if field.name in known
+            added[field.name]
+            if field.name in added
             else table.column(field.name).cast(field.type)
             if field.name in table.column_names
             else pa.nulls(count, field.type)
@@ -53,49 +53,58 @@ def archive_rows(table: pa.Table, group_id: str) -> pa.Table:
 
 
 class RowFile:
-    """A Parquet file of an archive, written in row groups of a good size. ArchiveNotWritable."""
+    """A Parquet file of an archive, written in row groups of ROW_GROUP_BYTES.
 
-    def __init__(self, place: ArchiveLocation, path: str) -> None:
+    Raises:
+        ArchiveNotWritable: from every method, if the file system refuses.
+    """
+
+    def __init__(self, archive: ArchiveLocation, path: str) -> None:
         self.path = path
-        self._place = place
+        self._archive = archive
         self._held: list[pa.Table] = []
         self._held_bytes = 0
-        with place.named_errors():
-            place.files.create_dir(place.at(path.rpartition("/")[0]), recursive=True)
-            self._writer = pq.ParquetWriter(place.at(path), SCHEMA, filesystem=place.files)
+        with archive.named_errors():
+            archive.files.create_dir(archive.at(path.rpartition("/")[0]), recursive=True)
+            self._writer = pq.ParquetWriter(archive.at(path), SCHEMA, filesystem=archive.files)
 
     def add(self, rows: pa.Table) -> None:
-        """Rows of ``SCHEMA``; they are in the file when it is closed."""
+        """Add rows of ``SCHEMA``; all are in the file once it is closed."""
         self._held.append(rows)
         self._held_bytes += rows.nbytes
         if self._held_bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def close(self) -> None:
-        """The file is whole now."""
+        """Write the remaining rows and close the file."""
         self._flush()
-        with self._place.named_errors():
+        with self._archive.named_errors():
             self._writer.close()
 
     def discard(self) -> None:
-        """Away with it."""
-        with self._place.named_errors():
+        """Close and delete the file."""
+        with self._archive.named_errors():
             self._writer.close()
-            self._place.files.delete_file(self._place.at(self.path))
+            self._archive.files.delete_file(self._archive.at(self.path))
 
     def _flush(self) -> None:
         if self._held:
-            with self._place.named_errors():
+            with self._archive.named_errors():
                 self._writer.write_table(pa.concat_tables(self._held).combine_chunks())
         self._held, self._held_bytes = [], 0
 
 
-def merge_files(place: ArchiveLocation, sources: Sequence[str], target: str) -> None:
-    """The rows of several files as one file; at most a row group of each is in memory. ArchiveNotWritable."""
-    merged = RowFile(place, target)
-    with place.named_errors():
+def merge_files(archive: ArchiveLocation, sources: Sequence[str], target: str) -> None:
+    """Merge several files into one; one row group of the sources is in memory at a time, beside a row group of the new
+    file.
+
+    Raises:
+        ArchiveNotWritable: the file system refuses.
+    """
+    merged = RowFile(archive, target)
+    with archive.named_errors():
         for source in sources:
-            with place.files.open_input_file(place.at(source)) as stream, pq.ParquetFile(stream) as file:
+            with archive.files.open_input_file(archive.at(source)) as stream, pq.ParquetFile(stream) as file:
                 for number in range(file.num_row_groups):
                     merged.add(file.read_row_group(number))
     merged.close()

@@ -325,7 +325,7 @@ def test_an_idle_consumer_is_parked_and_still_good(kafka, topic, task, monkeypat
 
 
 def test_no_more_consumers_are_kept_than_the_limit(kafka, topic, task, monkeypatch):
-    monkeypatch.setattr(consumers, "KEPT", 3)
+    monkeypatch.setattr(consumers, "MAX_IDLE", 3)
     names = [topic() for _ in range(5)]
     for name in names:
         kafka.produce(name, ["x"], partition=0)

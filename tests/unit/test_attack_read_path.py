@@ -62,7 +62,7 @@ def test_a_topic_that_the_broker_does_not_have_is_gone():
 
 def test_a_consumer_that_stopped_where_the_log_ends_is_not_kept_standing_there(monkeypatch):
     consumer = KeptConsumer(())
-    consumer.standings[KEY] = ConsumerPosition((100, "T"))
+    consumer.positions[KEY] = ConsumerPosition((100, "T"))
     consumer._consumer = SimpleNamespace(
         get_watermark_offsets=lambda partition, timeout: (0, 50), incremental_unassign=lambda partitions: None
     )
@@ -76,13 +76,13 @@ def test_a_consumer_that_stopped_where_the_log_ends_is_not_kept_standing_there(m
 
 @pytest.mark.parametrize(("answers", "lost"), [([False, True], False), ([False] * 3, True)])
 def test_a_broker_that_does_not_know_a_topic_yet_is_asked_again(monkeypatch, answers, lost):
-    monkeypatch.setattr("share_source.range_reader.GONE_PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("share_source.range_reader.MISSING_TOPIC_PAUSES_S", (0.0, 0.0, 0.0))
     consumer = KeptConsumer(())
-    consumer.standings[KEY] = ConsumerPosition((100, "T"))
+    consumer.positions[KEY] = ConsumerPosition((100, "T"))
     consumer._consumer = SimpleNamespace(incremental_unassign=lambda partitions: None)
     monkeypatch.setattr(consumer, "exists", lambda key, timeout_s: answers.pop(0))
     part = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
     cursor = RangeCursor(part)
     reader = _Reader(ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [cursor])
-    reader._find_topics_again()
+    reader._check_topics()
     assert cursor.done == lost

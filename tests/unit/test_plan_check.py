@@ -63,7 +63,9 @@ def test_the_log_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("broken", [7, {"orders": 7}, {"orders": {"0": "0-9:1"}}, {"orders": {"id": "T", "0": "0-9"}}])
 def test_ranges_that_this_source_did_not_write_are_refused_by_name(broken: Any) -> None:
-    offset = PlanOffset.parse({"version": SPARK_OFFSET, "group": "billing", "member": "m1", "plan_id": "i.7", "plan": broken}, "billing")
+    offset = PlanOffset.parse(
+        {"version": SPARK_OFFSET, "group": "billing", "member": "m1", "plan_id": "i.7", "plan": broken}, "billing"
+    )
     with pytest.raises(UnreadableOffset, match=r"i\.7"):
         check(offset=offset)
 

@@ -192,4 +192,4 @@ def test_the_reader_asks_until_the_batch_is_completed_and_says_how_much_is_left(
     end = reader.latestOffset(start, ReadMaxRows(10))
     assert end["plan_id"] != number
     said = [record.getMessage() for record in caplog.records if "offset(s) left" in record.getMessage()]
-    assert [line.rpartition(": ")[2] for line in said] == ["6 offset(s) left", "3 offset(s) left"]
+    assert [line.rpartition(": ")[2] for line in said] == ["6 offset(s) left to check", "3 offset(s) left to check"]
