@@ -16,8 +16,8 @@ from share_source.errors import PlanDiffersFromLog, UnreadableOffset
 from share_source.plan_check import check_plan
 from share_source.plan_offset import PlanOffset, plan_offset
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
+from tests.support.quarantine import quarantined_record
 from tests.support.source_driver import DriverClient, reading
-from tests.support.quarantine import single
 
 LIMIT = ReadMaxRows(60)
 STRICT = {"share.acquire.mode": "record_limit"}
@@ -182,7 +182,7 @@ def test_replays_that_isolation_cuts_and_quarantines_pass_to_the_end() -> None:
 
 
 def test_a_failed_trial_passes_as_an_empty_batch() -> None:
-    group, number = single()
+    group, number = quarantined_record()
     member_id = next(iter(group.epochs))
     reply = group.next(number)
     end = plan_offset("billing", member_id, reply.plan)
