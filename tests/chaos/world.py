@@ -26,7 +26,8 @@ from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from tests.chaos.audit import Audit, acked, audited, delivered, doubled, journal
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member
-from tests.support.kafka_broker import KafkaBroker, free_ports
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.ports import free_ports
 from tests.support.standalone import TOKEN, write_properties, write_secret
 from tests.support.state_topics import state_topic
 from tests.support.waiting import wait_until

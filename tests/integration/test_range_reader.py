@@ -13,6 +13,7 @@ from share_source import consumers
 from share_source.errors import ReadTimeout, RecordsGone
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import HELD_RECORDS, SEPARATE_CONSUMERS, ReadTask, read_task
+from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -454,8 +455,6 @@ def test_a_silent_broker_is_a_named_timeout_without_passwords(topic, task, unuse
 
 @pytest.fixture
 def unused_port():
-    from tests.support.kafka_broker import free_ports
-
     return free_ports(1)[0]
 
 

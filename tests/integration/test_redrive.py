@@ -13,7 +13,7 @@ from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMi
 from share_sink.redrive.dlq_reader import REDRIVES
 from share_sink.redrive.report import Sent
 from sharegroup.__main__ import run
-from tests.support.kafka_broker import free_ports
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.broker
 

@@ -29,6 +29,7 @@ from coordinator.protocol.messages import AcknowledgeRows, DescribeGroup, NextPl
 from coordinator.protocol.wire import Endpoint, decode_answer
 from coordinator.service.server.acknowledged_rows import SCHEMA
 from coordinator.service.stores.sqlite_store import SqliteStore
+from tests.support.ports import free_ports
 from tests.support.standalone import (
     CERTIFICATE,
     KEY,
@@ -284,7 +285,7 @@ def test_health_says_by_its_exit_status_whether_it_is_ready(coordinator, certifi
 
 @pytest.fixture
 def own(kafka, tmp_path, unique):
-    """A coordinator of the test's own, without TLS, at a port that is known before."""
+    """A coordinator of the test's own, without TLS."""
     running = []
 
     def start(**configs):
@@ -305,8 +306,9 @@ def test_health_by_the_file_that_started_it(own, tmp_path, certificates):
     first = own(**certificates.configs).wait_ready()
     assert sharegroup("coordinator", "health", "--config", first.config).returncode == 1  # port 0 can't be asked
     assert first.end() == 0
-    where = {"share.coordinator.listener": f"0.0.0.0:{first.address[1]}"}
-    again = own(**certificates.configs, **where, **{"share.coordinator.advertised.listener": first.endpoint})
+    (port,) = free_ports(1)
+    listener = {"share.coordinator.listener": f"0.0.0.0:{port}"}
+    again = own(**certificates.configs, **listener, **{"share.coordinator.advertised.listener": f"127.0.0.1:{port}"})
     again.wait_ready()
     found = sharegroup("coordinator", "health", "--config", again.config)
     assert (found.returncode, found.stderr) == (0, "")
@@ -341,7 +343,8 @@ def test_of_two_coordinators_on_kafka_one_that_ends_hands_its_groups_to_the_othe
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_lets_its_state_go_and_clients_find_the_next(own, tmp_path, topic, number):
-    first = own().wait_ready()
+    listener = {"share.coordinator.listener": f"127.0.0.1:{free_ports(1)[0]}"}
+    first = own(**listener).wait_ready()
     configs = {TOKEN_FILE: str(first.token_file)}
     with contextlib.closing(CoordinatorClient.connect("unused:1", {}, None, first.endpoint, configs=configs)) as client:
         session = MemberSession(client, "billing", "m1", topics=(topic("orders"),))
@@ -349,7 +352,7 @@ def test_told_to_end_it_lets_its_state_go_and_clients_find_the_next(own, tmp_pat
         assert first.process.wait(120) == 0
         assert [line["message"] for line in first.lines()][-2:] == ["leaving: told to", "left"]
         SqliteStore(Path(tmp_path / "state.db")).close()
-        own(**{"share.coordinator.listener": first.endpoint}).wait_ready()
+        own(**listener).wait_ready()
         assert session.call(NextPlan).plan.plan_id == ""
         session.close()
 

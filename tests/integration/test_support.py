@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import end_coordinators
 from tests.support import process_guard
+from tests.support.ports import PORTS, free_ports, ports_of_worker
 from tests.support.stopped_process import stands_still, stop_process
 from tests.support.waiting import wait_until
 
@@ -72,3 +73,11 @@ def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):
 def test_waiting_in_vain_says_for_what():
     with pytest.raises(AssertionError, match="a miracle"):
         wait_until(lambda: False, timeout_s=0.1, what="a miracle")
+
+
+def test_two_workers_of_pytest_choose_different_ports(monkeypatch):
+    of_workers = [ports_of_worker(f"gw{number}", 3) for number in range(3)]
+    assert len(set().union(*of_workers)) == sum(map(len, of_workers)) > 0.99 * len(PORTS)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw2")
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
+    assert set(free_ports(5)) <= set(of_workers[2])

@@ -7,7 +7,6 @@ import atexit
 import base64
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -21,6 +20,7 @@ from pathlib import Path
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.support.ports import free_ports
 from tests.support.stopped_process import stop_process
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
@@ -30,8 +30,6 @@ JARS = Path(__file__).resolve().parents[2] / ".build" / f"kafka-{KAFKA_VERSION}"
 START_TIMEOUT_S = 180
 REQUEST_TIMEOUT_S = 60
 """Far beyond what a busy machine takes: it has taken a minute for a start."""
-
-PORTS = (12_000, 32_000)
 
 Value = bytes | str | None
 
@@ -426,19 +424,6 @@ class KafkaBroker:
         unsent = producer.flush(REQUEST_TIMEOUT_S)
         if failed or unsent:
             raise BrokerError(f"{len(failed) + unsent} records were not written to {topic}: {failed[:3]}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until all are known, so they differ. They lie below those that the
-    system gives to connections: while a broker is away, a client that tries to reach it could take its port."""
-    found: list[int] = []
-    with contextlib.ExitStack() as held:
-        while len(found) < count:
-            port = random.SystemRandom().randrange(*PORTS)
-            with contextlib.suppress(OSError):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                found.append(port)
-    return found
 
 
 def new_cluster_id() -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.coordinator_process import coordinator_pids
+from tests.support.coordinator_process import coordinator_pids, has_ended
 from tests.support.imports import ROOT
 from tests.support.query_spec import QuerySpec
 from tests.support.waiting import wait_until
@@ -230,7 +230,7 @@ class SparkProgram:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.send_signal(signal.SIGKILL)
         self._process.wait(KILL_TIMEOUT_S)
-        psutil.wait_procs(found, timeout=KILL_TIMEOUT_S)
+        wait_until(lambda: all(map(has_ended, found)), timeout_s=KILL_TIMEOUT_S, what=f"{self!r} has ended")
 
     def close(self) -> None:
         """The end: its processes and its folder are gone."""

@@ -11,17 +11,19 @@ import socket
 import struct
 import threading
 
+from tests.support.ports import free_ports
+
 CHUNK_BYTES = 1 << 16
 FOR_RECORDS = {1, 2}
 """Kafka's API keys of Fetch and ListOffsets."""
 
 
 class TcpProxy:
-    """Forwards 127.0.0.1:`port` (chosen by the system) to `target`, until `cut()`; `heal()` opens it again."""
+    """Forwards 127.0.0.1:`port` to `target`, until `cut()`; `heal()` opens it again."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
-        self._listener: socket.socket | None = _listen(0)
+        self._listener: socket.socket | None = _listen(*free_ports(1))
         self.port: int = self._listener.getsockname()[1]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()

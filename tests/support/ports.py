@@ -1,0 +1,38 @@
+"""Chooses TCP ports for the servers of tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+
+PORTS = range(12_000, 32_000)
+"""Below the ports that Linux gives to outgoing connections (32768 and above): while a server is away, a client that
+tries to reach the server could otherwise get the server's own port."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports that nobody listens on.
+
+    Each pytest-xdist worker chooses from a range of its own: two workers never choose the same port between this look
+    and the start of the server.
+    """
+    ports = ports_of_worker(
+        os.environ.get("PYTEST_XDIST_WORKER", "gw0"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    )
+    chosen: list[int] = []
+    with contextlib.ExitStack() as held:  # all are held until all are known, so they differ
+        while len(chosen) < count:
+            port = random.SystemRandom().choice(ports)
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                chosen.append(port)
+    return chosen
+
+
+def ports_of_worker(worker: str, workers: int) -> range:
+    """Return the ports of a worker, by its name (gw0, gw1, …) and the number of workers."""
+    width = len(PORTS) // workers
+    first = PORTS.start + int(worker.removeprefix("gw")) % workers * width
+    return range(first, first + width)
