@@ -1,7 +1,8 @@
 # Everything a person does here is one of these. Each sets itself up first: .venv, the packages, the broker's jars.
 #
 #   make demo              the story on the screen: two Spark queries in one share group, on an embedded broker
-#   make test              everything that is tested; ARGS goes to pytest: make test ARGS="-k compacted"
+#   make test              everything that is tested; ARGS goes to pytest: make test ARGS="-k compacted";
+#                          WORKERS=0 runs one test after another
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
 #   make chaos MINUTES=30  coordinators, members and the broker killed and stopped at random; SEED repeats the choices
@@ -16,6 +17,8 @@ ARGS ?=
 SEEDS ?= 1000
 SEED ?= 1
 MINUTES ?= 3
+# Pytest's workers. Half of the tests wait, so that three keep two cores busy.
+WORKERS ?= 3
 
 VENV_BIN := $(CURDIR)/.venv/bin
 export PATH := $(VENV_BIN):$(PATH)
@@ -39,10 +42,10 @@ demo: setup
 	@python -m sharegroup demo $(ARGS)
 
 test: setup
-	python -m pytest $(ARGS)
+	python -m pytest -n $(WORKERS) --durations=15 $(ARGS)
 
 test-unit: setup
-	python -m pytest tests/unit tests/test_kip*.py tests/kip932 tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py $(ARGS)
+	python -m pytest tests/unit tests/test_kip*.py tests/kip932 tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py -n $(WORKERS) $(ARGS)
 
 sim: setup
 	python -m tests.simulation service --seeds $(SEEDS) --seed $(SEED) $(if $(FAULTS),--faults $(FAULTS))

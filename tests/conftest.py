@@ -9,6 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
@@ -41,6 +42,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if bool(item.get_closest_marker("soak")) == soaks]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = sorted(chosen, key=_cost)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """With `-n` each worker has whole modules, and brokers and Spark sessions of its own."""
+    from tests.support.two_ended_scheduling import TwoEndedScheduling  # here: its plugin is needed with `-n` alone
+
+    return TwoEndedScheduling(config, log)
 
 
 def _cost(item: pytest.Item) -> int:
