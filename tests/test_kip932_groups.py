@@ -244,7 +244,7 @@ def test_a_new_group_begins_where_the_reset_strategy_says(reset: str, read_commi
 
 def test_a_group_begins_at_the_end_if_nothing_is_said() -> None:
     """KIP-932, Group configuration: share.auto.offset.reset is latest by default."""
-    assert GroupConfig.parse().offset_reset.strategy == "latest"
+    assert GroupConfig.parse().share_auto_offset_reset == "latest"
 
 
 @pytest.mark.parametrize("text", ["none", "by_duration", "by_duration:1h", "by_duration:-PT1H", ""])

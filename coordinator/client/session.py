@@ -86,17 +86,8 @@ class MemberSession:
         return self._joined.member_epoch
 
     @property
-    def incarnation(self) -> str:
-        return self._joined.incarnation
-
-    @property
     def isolation_level(self) -> str:
         return self._joined.isolation_level
-
-    @property
-    def joined(self) -> Joined:
-        """What the group said at the last join."""
-        return self._joined
 
     def call(self, request: type[MemberRequest[Reply]], **fields: Any) -> Reply:
         """Make the request as this member, and call. FencedMemberEpoch once fenced, and from then on; a session that

@@ -80,11 +80,6 @@ class GroupConfig:
         empty: the group's holds."""
         return (own or self.share_acknowledgement_mode) == "explicit"
 
-    @property
-    def offset_reset(self) -> OffsetReset:
-        """share.auto.offset.reset, taken apart."""
-        return offset_reset(self.share_auto_offset_reset) or OffsetReset("latest")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoordinatorConfig:

@@ -15,7 +15,7 @@ The records are for Kafka's tools and for the trail; which of them is next depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from coordinator.state_log.projection import Change, Projection
@@ -35,7 +35,6 @@ from coordinator.state_log.record_values import (
 
 KeyValue: TypeAlias = tuple[bytes, bytes]
 """A record, as it is appended."""
-Tombstone: TypeAlias = tuple[bytes, None]
 Whole: TypeAlias = Projection | Change
 """All that there is to say of a share partition: a projection of ours, or a change upon nothing."""
 
@@ -97,17 +96,6 @@ class PartitionLog:
         ValueError if there is no snapshot yet."""
         return self._next(change, whole, self.leader_epoch, updates_per_snapshot, now_ms)
 
-    def lead(
-        self, leader_epoch: int, whole: Callable[[], Whole], *, updates_per_snapshot: int, now_ms: int
-    ) -> KeyValue | None:
-        """What the first read of a newer leader writes, as :meth:`write`; None for one that is not newer: a write
-        never changes the leader epoch. ``whole()`` is the state, and an update says its start offset again."""
-        if self.leader_epoch is not None and leader_epoch <= self.leader_epoch:
-            return None
-        state = whole()
-        change = Change(state.start_offset, (), state.delivery_complete_count)
-        return self._next(change, lambda: state, leader_epoch, updates_per_snapshot, now_ms)
-
     def snapshot(self, whole: Whole, *, now_ms: int) -> KeyValue:
         """A snapshot though nothing changed, as of a cold partition. ValueError if there is none yet."""
         return self._snapshot(
@@ -118,12 +106,6 @@ class PartitionLog:
             create_timestamp_ms=self.create_timestamp_ms,
             now_ms=now_ms,
         )
-
-    def delete(self) -> Tombstone | None:
-        """What says that the share partition is gone; None if it never was."""
-        if self.snapshot_epoch is None:
-            return None
-        return encode_key(ShareSnapshotKey(self.group_id, self.topic_id, self.partition)), None
 
     # --- what is remembered
 
@@ -143,15 +125,6 @@ class PartitionLog:
             self.snapshot_epoch, self.state_epoch, self.leader_epoch = head[:3]
             self.create_timestamp_ms, self.write_timestamp_ms = head[3:]
             self.updates = 0
-
-    def is_cold(self, now_ms: int, interval_ms: int) -> bool:
-        """Whether the last snapshot is so old."""
-        return self.snapshot_epoch is not None and now_ms - self.write_timestamp_ms >= interval_ms
-
-    @property
-    def snapshotted_cold(self) -> bool:
-        """Whether the last snapshot was one of a cold partition."""
-        return self.create_timestamp_ms != self.write_timestamp_ms
 
     # --- the bytes
 
@@ -202,15 +175,6 @@ class PartitionLog:
         if self.snapshot_epoch is None:
             raise ValueError(f"{self!r} has no snapshot yet: initialize it first")
         return self.snapshot_epoch
-
-
-def cold_partitions(logs: Iterable[PartitionLog], now_ms: int, interval_ms: int) -> list[PartitionLog]:
-    """Those that get a snapshot now, of all of a state partition. None once the last snapshot of each was of a cold
-    one: a log that is quiet has nothing more to prune, and would grow by snapshots alone."""
-    written = [log for log in logs if log.snapshot_epoch is not None]
-    if all(log.snapshotted_cold for log in written):
-        return []
-    return [log for log in written if log.is_cold(now_ms, interval_ms)]
 
 
 def pieces(record: KeyValue, max_bytes: int) -> list[KeyValue]:

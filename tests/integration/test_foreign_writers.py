@@ -7,6 +7,7 @@ import pytest
 from coordinator.protocol.errors import StateTransactionOpen
 from coordinator.service.brokers.cluster import EARLIEST
 from coordinator.service.stores.kafka import log_reader
+from coordinator.service.stores.kafka.group_placement import groups_of
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.state_log.record_keys import ShareSnapshotKey, encode_key
 from tests.support.state_records import TOPIC_ID
@@ -49,7 +50,7 @@ def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, topi
             assert taken(after, group_id) == [b"a"]
     (line,) = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
     assert f"{topic.name}-0 has {len(STRAYS) - 1} record(s) that are no share group's" in line
-    assert sorted(after.group_ids()) == sorted([*GROUPS, "nobody"])
+    assert sorted(groups_of(topic, 0)) == sorted([*GROUPS, "nobody"])
     for group_id in GROUPS:
         after.replace_with_snapshot(group_id, [b"s"])
     pruning = Pruning(topic, lambda: [after], interval_ms=NEVER_MS)

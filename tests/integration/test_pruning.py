@@ -13,6 +13,7 @@ from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
+from coordinator.state_log.value_version import versioned
 from tests.support.state_topics import in_mid_write, state_topic, taken
 from tests.support.waiting import wait_until
 
@@ -109,7 +110,7 @@ def test_what_is_not_committed_yet_counts_as_needed(open_at, prune, topic):
     store.append({"billing": [b"a"]})
     writer = GroupWriter(topic, 0, "shipping")
     writer.fence()
-    in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), b"x")
+    in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), versioned(b"x"))
     store.replace_with_snapshot("billing", [b"s"])
     prune(store, waits=False)
     writer._producer.commit_transaction(30)

@@ -161,9 +161,6 @@ class OwnedStore(SoleOwner):
         self._known[group_id] = self.log.next_sequence(group_id)
         self._end(fault)
 
-    def group_ids(self) -> list[str]:
-        return list(self.log.logs)
-
     def close(self) -> None:
         """Nothing: owners of this store die."""
 

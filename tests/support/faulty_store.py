@@ -84,8 +84,5 @@ class FaultyStore:
             raise self.snapshot_fault
         self.inner.replace_with_snapshot(group_id, records, shown)
 
-    def group_ids(self) -> Sequence[str]:
-        return self.inner.group_ids()
-
     def close(self) -> None:
         self.inner.close()

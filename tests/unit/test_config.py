@@ -243,8 +243,7 @@ def test_a_duration_is_never_negative(text: str) -> None:
 
 def test_a_reset_is_taken_apart() -> None:
     assert offset_reset("earliest") == OffsetReset("earliest")
-    assert GroupConfig.parse({"share.auto.offset.reset": "by_duration:PT1H"}).offset_reset == ("by_duration", 3_600_000)
-    assert GroupConfig.parse().offset_reset.strategy == "latest"
+    assert offset_reset("by_duration:PT1H") == ("by_duration", 3_600_000)
     assert offset_reset("by_duration:") is None
     assert offset_reset("earliest:PT1H") is None
 

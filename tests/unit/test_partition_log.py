@@ -14,7 +14,7 @@ from coordinator.core.records import PartitionInitialized, RunsChanged, Unreadab
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log.combiner import combine
-from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole, cold_partitions, pieces
+from coordinator.state_log.partition_log import KeyValue, Whole, pieces
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import (
@@ -27,6 +27,7 @@ from coordinator.state_log.record_values import (
 )
 from tests.kip932.consumers import ShareConsumers
 from tests.support.group_steps import play_step, steps
+from tests.support.kafka_partition_log import KafkaPartitionLog, cold_partitions
 from tests.support.state_records import (
     TOPIC_ID,
     Naive,
@@ -47,13 +48,13 @@ class Trail:
     """A share partition's log, and what is appended of it."""
 
     def __init__(self, updates_per_snapshot: int) -> None:
-        self.log = PartitionLog(*PLACE)
+        self.log = KafkaPartitionLog(*PLACE)
         self.updates_per_snapshot = updates_per_snapshot
         self.appended: list[KeyValue] = []
         self.state: ShareSnapshotValue | None = None
         self.now_ms = 1_000
 
-    def append(self, make: Callable[[PartitionLog], KeyValue | None]) -> bool:
+    def append(self, make: Callable[[KafkaPartitionLog], KeyValue | None]) -> bool:
         """A write changes nothing; the record that it made, replayed, does. Whether there was one."""
         before = remembered(self.log)
         record = make(self.log)
@@ -82,7 +83,7 @@ class Trail:
 
     def check(self) -> None:
         """Loaded by another, the log remembers the same; and no more updates follow a snapshot than may."""
-        loaded = PartitionLog(*PLACE)
+        loaded = KafkaPartitionLog(*PLACE)
         behind = 0
         for key, value in self.appended:
             loaded.replay(decode_key(key), value)
@@ -92,8 +93,8 @@ class Trail:
         assert self.log.updates == behind
 
 
-def remembered(log: PartitionLog) -> dict[str, Any]:
-    return {name: getattr(log, name) for name in PartitionLog.__slots__}
+def remembered(log: KafkaPartitionLog) -> dict[str, Any]:
+    return {name: getattr(log, name) for name in KafkaPartitionLog.__slots__}
 
 
 # --- any changes
@@ -239,18 +240,18 @@ def test_the_window_of_a_partition_that_went_through_everything_is_told() -> Non
 # --- one by one
 
 
-def begun(now_ms: int = 1_000) -> PartitionLog:
-    log = PartitionLog(*PLACE)
+def begun(now_ms: int = 1_000) -> KafkaPartitionLog:
+    log = KafkaPartitionLog(*PLACE)
     replay(log, log.initialize(Projection(5, ()), state_epoch=2, now_ms=now_ms))
     return log
 
 
-def replay(log: PartitionLog, record: tuple[bytes, bytes | None]) -> None:
+def replay(log: KafkaPartitionLog, record: tuple[bytes, bytes | None]) -> None:
     log.replay(decode_key(record[0]), record[1])
 
 
 def test_it_begins_with_a_snapshot_at_epoch_0_as_kafkas_do() -> None:
-    log = PartitionLog(*PLACE)
+    log = KafkaPartitionLog(*PLACE)
     key, value = log.initialize(Projection(5, ()), state_epoch=2, now_ms=1_000)
     assert decode_key(key) == ShareSnapshotKey(*PLACE)
     assert decode_snapshot(value) == ShareSnapshotValue(0, 2, 0, 5, 1_000, 1_000, (), 0)
@@ -283,7 +284,7 @@ def test_the_whole_is_not_asked_for_while_updates_do() -> None:
 
 
 def test_what_has_not_begun_can_not_be_written_on() -> None:
-    log, whole = PartitionLog(*PLACE), Projection(0, ())
+    log, whole = KafkaPartitionLog(*PLACE), Projection(0, ())
     for write in (
         lambda: log.write(Change(0), lambda: whole, updates_per_snapshot=500, now_ms=0),
         lambda: log.lead(1, lambda: whole, updates_per_snapshot=500, now_ms=0),
@@ -300,7 +301,7 @@ def test_a_tombstone_ends_it_and_it_may_begin_anew() -> None:
     assert tombstone is not None
     assert (decode_key(tombstone[0]), tombstone[1]) == (ShareSnapshotKey(*PLACE), None)
     replay(log, tombstone)
-    assert remembered(log) == remembered(PartitionLog(*PLACE))
+    assert remembered(log) == remembered(KafkaPartitionLog(*PLACE))
 
 
 def test_an_update_that_names_no_leader_leaves_it() -> None:
@@ -313,7 +314,7 @@ def test_an_update_that_names_no_leader_leaves_it() -> None:
 def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
     log = begun()
     update = log.write(Change(5, (), 0), lambda: Projection(5, ()), updates_per_snapshot=500, now_ms=1_001)
-    loaded = PartitionLog(*PLACE)
+    loaded = KafkaPartitionLog(*PLACE)
     replay(loaded, update)
     assert loaded.snapshot_epoch is None
     snapshot = log.snapshot(Projection(5, ()), now_ms=1_002)
@@ -324,7 +325,7 @@ def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
 
 def test_the_cold_get_a_snapshot_as_long_as_one_of_them_was_written_to() -> None:
     old, new = begun(now_ms=1_000), begun(now_ms=50_000)
-    not_begun = PartitionLog(*PLACE)
+    not_begun = KafkaPartitionLog(*PLACE)
     logs = [old, new, not_begun]
     assert cold_partitions(logs, 10_999, 10_000) == []
     assert cold_partitions(logs, 11_000, 10_000) == [old]

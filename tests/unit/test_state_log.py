@@ -11,7 +11,7 @@ from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import SharePartitionKey
-from coordinator.state_log.combiner import apply_update, combine
+from coordinator.state_log.combiner import combine
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_values import (
     MAX_DELIVERY_COUNT,
@@ -22,6 +22,7 @@ from coordinator.state_log.record_values import (
     encode_update,
 )
 from tests.kip932.worked_example import GOLDEN, Example, Written
+from tests.support.kafka_partition_log import apply_update
 from tests.support.state_records import (
     INT32_MAX,
     LAST,

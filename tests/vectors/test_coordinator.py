@@ -16,8 +16,6 @@ import pytest
 
 from coordinator.protocol.wire import derived_topic_id
 from coordinator.state_log import partition_log
-from coordinator.state_log.combiner import apply_update
-from coordinator.state_log.partition_log import PartitionLog, cold_partitions
 from coordinator.state_log.projection import Change
 from coordinator.state_log.record_keys import Key, ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import (
@@ -28,6 +26,7 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
+from tests.support.kafka_partition_log import KafkaPartitionLog, apply_update, cold_partitions
 from tests.support.state_records import fields_of, snapshot_of, state_after, update_of
 
 SCENARIOS = {s["name"]: s for s in json.loads(Path(__file__).with_name("coordinator.json").read_text("utf-8"))}
@@ -67,7 +66,7 @@ class CoordinatorRuntime:
     def __init__(self, config: dict[str, int]) -> None:
         self.updates_per_snapshot = config["snapshot_update_records_per_snapshot"]
         self.cold_ms = config["cold_partition_snapshot_interval_ms"]
-        self.logs: dict[Place, PartitionLog] = {}
+        self.logs: dict[Place, KafkaPartitionLog] = {}
         self.states: dict[Place, ShareSnapshotValue] = {}
 
     def __repr__(self) -> str:
@@ -130,14 +129,14 @@ class CoordinatorRuntime:
         named = decode_key(key)
         assert isinstance(named, ShareSnapshotKey | ShareUpdateKey)
         place = (named.group_id, named.topic_id, named.partition)
-        self.logs.setdefault(place, PartitionLog(*place)).replay(named, value)
+        self.logs.setdefault(place, KafkaPartitionLog(*place)).replay(named, value)
         if value is None:
             del self.states[place]
         else:
             self.states[place] = state_after(self.states.get(place), key, value)
 
-    def _log(self, place: Place) -> PartitionLog:
-        return self.logs.get(place, PartitionLog(*place))
+    def _log(self, place: Place) -> KafkaPartitionLog:
+        return self.logs.get(place, KafkaPartitionLog(*place))
 
     def _whole(self, place: Place) -> Change:
         state = self.states[place]
@@ -159,7 +158,7 @@ class CoordinatorRuntime:
         }
 
 
-def place_of(log: PartitionLog) -> Place:
+def place_of(log: KafkaPartitionLog) -> Place:
     return log.group_id, log.topic_id, log.partition
 
 
@@ -249,35 +248,35 @@ def test_only_what_kafka_refuses_is_left_out() -> None:
 # --- mistakes that the scenarios find
 
 
-def change_at(patch: pytest.MonkeyPatch, method: str, **fields: Callable[[PartitionLog], Any]) -> None:
+def change_at(patch: pytest.MonkeyPatch, method: str, **fields: Callable[[KafkaPartitionLog], Any]) -> None:
     """Have a method see, or leave behind, other numbers than those that are remembered."""
-    right = getattr(PartitionLog, method)
+    right = getattr(KafkaPartitionLog, method)
 
-    def wrong(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+    def wrong(self: KafkaPartitionLog, *args: Any, **kwargs: Any) -> Any:
         for name, value in fields.items():
             setattr(self, name, value(self))
         return right(self, *args, **kwargs)
 
-    patch.setattr(PartitionLog, method, wrong)
+    patch.setattr(KafkaPartitionLog, method, wrong)
 
 
-def after_replay(patch: pytest.MonkeyPatch, spoil: Callable[[PartitionLog, Key], None]) -> None:
-    right = PartitionLog.replay
+def after_replay(patch: pytest.MonkeyPatch, spoil: Callable[[KafkaPartitionLog, Key], None]) -> None:
+    right = KafkaPartitionLog.replay
 
-    def replay(self: PartitionLog, key: Key, value: bytes | None) -> None:
+    def replay(self: KafkaPartitionLog, key: Key, value: bytes | None) -> None:
         right(self, key, value)
         spoil(self, key)
 
-    patch.setattr(PartitionLog, "replay", replay)
+    patch.setattr(KafkaPartitionLog, "replay", replay)
 
 
 def one_update_too_many(patch: pytest.MonkeyPatch) -> None:
-    right = PartitionLog.write
+    right = KafkaPartitionLog.write
 
-    def write(self: PartitionLog, *args: Any, updates_per_snapshot: int, **kwargs: Any) -> Any:
+    def write(self: KafkaPartitionLog, *args: Any, updates_per_snapshot: int, **kwargs: Any) -> Any:
         return right(self, *args, updates_per_snapshot=updates_per_snapshot + 1, **kwargs)
 
-    patch.setattr(PartitionLog, "write", write)
+    patch.setattr(KafkaPartitionLog, "write", write)
 
 
 def count_no_updates(patch: pytest.MonkeyPatch) -> None:
@@ -289,7 +288,7 @@ def count_snapshots_as_updates(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_update_has_an_epoch_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    def spoil(log: PartitionLog, key: Key) -> None:
+    def spoil(log: KafkaPartitionLog, key: Key) -> None:
         if isinstance(key, ShareUpdateKey):
             log.snapshot_epoch = 0
 
@@ -297,7 +296,7 @@ def an_update_has_an_epoch_of_its_own(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_same_epoch_for_each_snapshot(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionLog, "_last_epoch", lambda log: (log.snapshot_epoch or 1) - 1)
+    patch.setattr(KafkaPartitionLog, "_last_epoch", lambda log: (log.snapshot_epoch or 1) - 1)
 
 
 def a_cold_snapshot_begins_anew(patch: pytest.MonkeyPatch) -> None:
@@ -305,11 +304,11 @@ def a_cold_snapshot_begins_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def snapshot_the_cold_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionLog, "snapshotted_cold", False)
+    patch.setattr(KafkaPartitionLog, "snapshotted_cold", False)
 
 
 def snapshot_the_warm_as_well(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionLog, "is_cold", lambda log, now_ms, interval_ms: True)
+    patch.setattr(KafkaPartitionLog, "is_cold", lambda log, now_ms, interval_ms: True)
 
 
 def write_whatever_leads(patch: pytest.MonkeyPatch) -> None:

@@ -145,9 +145,6 @@ class SqliteStore(SoleOwner):
             self._connection.execute("DELETE FROM record WHERE group_id = ?", (group_id,))
             self._insert(group_id, first, records)
 
-    def group_ids(self) -> list[str]:
-        return [group_id for (group_id,) in self._connection.execute("SELECT DISTINCT group_id FROM record")]
-
     def close(self) -> None:
         self._connection.close()
         self._lock.release()

@@ -97,9 +97,6 @@ class Store(Protocol):
         """The group's log is these records from now on, and what is shown of it ``shown``; when it fails, the old log
         or the new one, never a mixture. Raises StoreRefused or StoreOutcomeUnknown."""
 
-    def group_ids(self) -> Sequence[str]:
-        """Groups that have records."""
-
     def close(self) -> None:
         """Let the next owner in."""
 

@@ -24,7 +24,6 @@ from coordinator.protocol.errors import (
 )
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.process.clock import now_s
-from coordinator.service.stores.kafka.group_placement import groups_of
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.ownership import Ownership
@@ -239,9 +238,6 @@ class KafkaStore:
         log.needed_offset = self._needed[group_id] = offset
         log.written(shown)
         open_.proved_s = begun_s
-
-    def group_ids(self) -> list[str]:
-        return groups_of(self._topic, self.partition)
 
     def passed_over(self, strays: ForeignRecords) -> None:
         """Log once that the partition holds records that are no group's; from any thread."""
