@@ -20,6 +20,29 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
+class OffsetRange(NamedTuple):
+    """Offsets ``first`` to ``last`` of a share partition."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+
+    @property
+    def key(self) -> SharePartitionKey:
+        """The share partition of the offsets."""
+        return SharePartitionKey(self.topic_id, self.partition)
+
+    @property
+    def size(self) -> int:
+        """The number of offsets."""
+        return self.last - self.first + 1
+
+    def as_range(self) -> range:
+        """The offsets one by one."""
+        return range(self.first, self.last + 1)
+
+
 class AcquiredRange(NamedTuple):
     """Offsets ``first`` to ``last``, all acquired, all at the same delivery count (KIP-932, ShareFetch)."""
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from coordinator.config.resolved import ServerConfig
-from coordinator.core.commands import ArchiveDeletedTopics, Gap, PartitionStart
+from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
 from coordinator.core.left_out import count
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -51,11 +51,11 @@ from coordinator.protocol.messages import (
     StageOutcomes,
     StartPlan,
 )
+from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
 from coordinator.service.brokers.deleted_topics import deleted_topic_ids
-from coordinator.service.brokers.log_gaps import LogGaps, count_offsets
-from coordinator.service.brokers.offset_ranges import LogRange
+from coordinator.service.brokers.log_gaps import LogGaps, LogRange, count_offsets
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, starting_offsets
 from coordinator.service.brokers.undecided_gaps import Asked, UndecidedLooks
@@ -279,12 +279,12 @@ class CoordinatorService:
         return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
 
     def _of_its_topics(
-        self, group_id: str, view: View, gaps: tuple[Gap, ...], looked_at: tuple[LogRange, ...]
-    ) -> tuple[Gap, ...]:
+        self, group_id: str, view: View, gaps: tuple[OffsetRange, ...], looked_at: tuple[LogRange, ...]
+    ) -> tuple[OffsetRange, ...]:
         """Without those of topics that are gone: it may be another topic's log, of the same name, that was read."""
         if not gaps:
             return ()
-        names = {held.topic_id: held.topic for held in looked_at}
+        names = {held.offsets.topic_id: held.topic for held in looked_at}
         gone = deleted_topic_ids(self._watch.cluster, names, group_id, topic_ids=view.topic_ids)
         return tuple(gap for gap in gaps if gap.topic_id not in gone)
 

@@ -9,8 +9,9 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.outcome_rows import SCHEMA
+from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.brokers.offset_ranges import LogRange
+from coordinator.service.brokers.log_gaps import LogRange
 from coordinator.service.brokers.undecided_gaps import UndecidedLook, UndecidedLooks
 
 pytestmark = pytest.mark.broker
@@ -27,7 +28,7 @@ def test_a_log_is_read_by_parts_that_go_on_from_each_other(kafka, topic):
     for _ in range(3):
         kafka.produce_transaction(name, [b"x"] * 4)  # and a marker, at 4, 9 and 14
     looks = UndecidedLooks(KafkaCluster(kafka.bootstrap, {}, 15_000), call_s=0.0)
-    ranges = (LogRange(name, "id", 0, 0, 9), LogRange(name, "id", 0, 11, 14))
+    ranges = tuple(LogRange(name, OffsetRange("id", 0, *ends)) for ends in ((0, 9), (11, 14)))
     reached = []
     while not reached or reached[-1] < 14:
         look = looks.go_on(ASKED, ranges, read_committed=False)

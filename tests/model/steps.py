@@ -19,7 +19,6 @@ from coordinator.core.commands import (
     CompletePlan,
     DeadLettersWritten,
     Expire,
-    Gap,
     MarkDeadLettersWritten,
     StartOrReclaimPlan,
 )
@@ -39,7 +38,7 @@ from coordinator.protocol.messages import (
     PartitionOutcomes,
     StageOutcomes,
 )
-from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
 from tests.model.choice import ChoiceModel
 from tests.model.compare import Comparison, check_taken_up
 from tests.model.law import check_decision
@@ -209,7 +208,7 @@ class Steps:
         """Somebody read the log, and found no records there."""
         self.both(
             f"gap {index} {first} {last}",
-            ArchiveGaps(gaps=(Gap(topic_id=TOPIC_ID, partition=index, first=first, last=last),)),
+            ArchiveGaps(gaps=(OffsetRange(topic_id=TOPIC_ID, partition=index, first=first, last=last),)),
             lambda: self.model.archive_gap(index, first, last),
         )
 
@@ -351,7 +350,7 @@ class Steps:
     ) -> None:
         """``missing``: offsets that the log turned out not to hold."""
         text, missing, now_ms = self.core.group.plan_id_text(number), sorted(missing), self.core.now_ms
-        gaps = tuple(Gap(topic_id=TOPIC_ID, partition=index, first=o, last=o) for index, o in missing)
+        gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=index, first=o, last=o) for index, o in missing)
         undecided: list[bool] = []
         reply = self.both(
             f"complete {name} {number}{'' if processed else ' only gaps'} without {missing}",
@@ -413,7 +412,7 @@ class Steps:
     def mark_dead_letters_written(self, keys: list[tuple[Key, int]]) -> None:
         """The letters of these records are written, that were given up at this delivery count."""
         letters = tuple(
-            DeadLettersWritten(topic_id=TOPIC_ID, partition=index, first=offset, last=offset, delivery_count=count)
+            DeadLettersWritten(offsets=OffsetRange(TOPIC_ID, index, offset, offset), delivery_count=count)
             for (index, offset), count in keys
         )
 

@@ -187,7 +187,7 @@ class CoordinatorProcess(Process):
         backlog: Backlog | None = yield from self._own(group_backlog.look(group_backlog.BEGINNING, lambda index: True))
         if backlog is None or not backlog.due:
             return
-        waiting = [(due, offset) for due in backlog.due for offset in range(due.first, due.last + 1)]
+        waiting = [(due, offset) for due in backlog.due for offset in due.offsets.as_range()]
         yield from self._file(backlog, [each for each in waiting if not self.world.happens(self.letters_fail)])
 
     def _file(self, backlog: Backlog, written: list[tuple[Due, int]]) -> Task:
@@ -196,7 +196,7 @@ class CoordinatorProcess(Process):
         yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
 
     def _produce_letters(self, letters: list[tuple[Due, int]]) -> None:
-        self.broker.letters.update((log_of(*due.key), offset) for due, offset in letters)
+        self.broker.letters.update((log_of(*due.offsets.key), offset) for due, offset in letters)
 
     # --- the runtime
 

@@ -39,7 +39,7 @@ from coordinator.protocol.messages import (
     PlanReply,
     StageOutcomes,
 )
-from coordinator.protocol.values import OutcomeRun, SharePartitionKey
+from coordinator.protocol.values import OffsetRange, OutcomeRun, SharePartitionKey
 
 TOPIC_ID = "T"
 SESSION_MS = 45_000
@@ -193,9 +193,7 @@ class GroupDriver:
 
     def file(self, first: int, last: int, count: int = 1, partition: int = 0) -> None:
         """The dead letters of these records are written."""
-        letters = DeadLettersWritten(
-            topic_id=self.topic_id, partition=partition, first=first, last=last, delivery_count=count
-        )
+        letters = DeadLettersWritten(offsets=OffsetRange(self.topic_id, partition, first, last), delivery_count=count)
         self.run(MarkDeadLettersWritten(letters=(letters,)))
 
     def move_log_start(self, offset: int, partition: int = 0) -> None:

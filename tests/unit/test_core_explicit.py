@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import Gap
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanCompleted, decode_record
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import TooManyRejects
 from coordinator.protocol.messages import OutcomesStaged
-from coordinator.protocol.values import AcknowledgeType, Disposition
+from coordinator.protocol.values import AcknowledgeType, Disposition, OffsetRange
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, from_snapshot, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
@@ -28,7 +27,7 @@ def test_explicit_mode_releases_what_no_sink_decided() -> None:
 def test_what_the_log_does_not_hold_is_archived_instead_of_released() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.stage(said(0, 3, ACCEPT), said(8, 9, RELEASE))
-    gaps = tuple(Gap(topic_id=TOPIC_ID, partition=0, first=f, last=last) for f, last in ((3, 4), (6, 9)))
+    gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=0, first=f, last=last) for f, last in ((3, 4), (6, 9)))
     group.complete(plan, gaps=gaps)
     assert states(group) == ["[5..5] AVAILABLE 1", "[6..7] ARCHIVED 1", "[8..9] AVAILABLE 1"]
 
@@ -38,7 +37,7 @@ def test_gaps_are_archived_also_after_the_lock_was_lost() -> None:
     group.stage(said(0, 3, ACCEPT))
     group.pass_time(SESSION_MS + 1)
     group.join()
-    group.complete(plan, gaps=(Gap(topic_id=TOPIC_ID, partition=0, first=4, last=9),))
+    group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=4, last=9),))
     assert (group.partition().start_offset, group.partition().archived_total) == (10, 6)
 
 
@@ -63,7 +62,7 @@ def test_a_query_without_a_sink_never_burns_its_deliveries() -> None:
 
 def test_a_batch_in_which_there_was_nothing_is_not_the_one_to_fail_for() -> None:
     group, plan = batch(3, **EXPLICIT)
-    gaps = (Gap(topic_id=TOPIC_ID, partition=0, first=0, last=2),)
+    gaps = (OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=2),)
     assert not group.complete(plan, gaps=gaps, processed=False).undecided
     assert group.partition().start_offset == 3
 
@@ -234,7 +233,7 @@ def test_a_completion_without_a_sink_says_how_many_records_it_accepted() -> None
 def test_neither_gaps_nor_silence_in_explicit_mode_is_evidence() -> None:
     group, plan = batch(3, **EXPLICIT)
     group.stage()
-    group.complete(plan, gaps=(Gap(topic_id=TOPIC_ID, partition=0, first=0, last=1),))
+    group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=1),))
     assert not group.group.members["m1"].evidence
 
 

@@ -6,7 +6,6 @@ from coordinator.core.commands import (
     AcquirePlan,
     ArchiveGaps,
     CompletePlan,
-    Gap,
     InitializePartitions,
     MoveLogStarts,
     PartitionStart,
@@ -14,7 +13,7 @@ from coordinator.core.commands import (
 )
 from coordinator.core.records import DataLost, decode_record
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
-from coordinator.protocol.values import SharePartitionKey
+from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from tests.support.group_driver import (
     SESSION_MS,
     TOPIC_ID,
@@ -241,7 +240,7 @@ def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
     fetched(group, 10)
     fetched(group, 10)
     acknowledged(group, 0, 9, 1, 2)
-    gaps = tuple(Gap(topic_id=TOPIC_ID, partition=p, first=5, last=14) for p in (0, 7))
+    gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=p, first=5, last=14) for p in (0, 7))
     assert group.run(ArchiveGaps(gaps=gaps)) == Done()
     assert group.dump() == [
         "[0..4] AVAILABLE 1 0 -",

@@ -6,7 +6,7 @@ from coordinator.core.commands import DeadLettersWritten
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.protocol.values import Disposition, SharePartitionKey
+from coordinator.protocol.values import Disposition, OffsetRange, SharePartitionKey
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Due, coalesced, look
 from tests.support.group_driver import TOPIC_ID, GroupDriver
@@ -29,7 +29,7 @@ def put(driver, partition, *runs):
 
 
 def seen(backlog):
-    return [(due.key.partition, due.first, due.last, due.delivery_count) for due in backlog.due]
+    return [(due.offsets.partition, due.offsets.first, due.offsets.last, due.delivery_count) for due in backlog.due]
 
 
 def looked(group, begin=BEGINNING, wanted=lambda partition: True):
@@ -52,8 +52,8 @@ def test_looks_one_after_the_other_see_each_record_once(group, monkeypatch, most
     found, place = [], BEGINNING
     while place is not None:
         backlog = looked(group, place)
-        assert sum(due.last - due.first + 1 for due in backlog.due) <= most
-        found += [(due.key.partition, n) for due in backlog.due for n in range(due.first, due.last + 1)]
+        assert sum(due.offsets.size for due in backlog.due) <= most
+        found += [(due.offsets.partition, n) for due in backlog.due for n in due.offsets.as_range()]
         place = backlog.reached
 
     assert found == [(0, n) for n in (3, 4, 5, 6, *range(40, 61))] + [(1, n) for n in range(10)]
@@ -87,7 +87,7 @@ def test_a_group_that_is_not_there_has_no_backlog():
 
 
 def test_what_is_filed_is_archived_in_this_incarnation_only(group):
-    letters = [DeadLettersWritten(topic_id=TOPIC_ID, partition=1, first=0, last=9, delivery_count=5)]
+    letters = [DeadLettersWritten(offsets=OffsetRange(TOPIC_ID, 1, 0, 9), delivery_count=5)]
 
     played(group, group_backlog.file("another", letters))
     assert group.partition(1).archiving_count == 10
@@ -97,11 +97,11 @@ def test_what_is_filed_is_archived_in_this_incarnation_only(group):
 
 def test_records_are_filed_in_ranges_of_one_delivery_count():
     def due(partition, count, reason=""):
-        return Due("orders", SharePartitionKey(TOPIC_ID, partition), 0, 99, count, Disposition.REJECTED, reason)
+        return Due("orders", OffsetRange(TOPIC_ID, partition, 0, 99), count, Disposition.REJECTED, reason)
 
     records = [(due(0, 1), 1), (due(0, 1, "x"), 2), (due(0, 2), 3), (due(0, 2), 5), (due(1, 2), 6)]
 
-    assert [(f.partition, f.first, f.last, f.delivery_count) for f in coalesced(records)] == [
+    assert [(*f.offsets[1:], f.delivery_count) for f in coalesced(records)] == [
         (0, 1, 2, 1),
         (0, 3, 3, 2),
         (0, 5, 5, 2),

@@ -2,14 +2,16 @@
 
 import pytest
 
-from coordinator.core.commands import ArchiveGaps, Gap
+from coordinator.core.commands import ArchiveGaps
 from coordinator.core.record_state import RecordState
-from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps
-from coordinator.service.brokers.offset_ranges import LogRange
+from coordinator.protocol.values import OffsetRange
+from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps, LogRange
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
-WHERE = ("orders", "T", 0)
+
+def at(first: int, last: int) -> LogRange:
+    return LogRange("orders", OffsetRange("T", 0, first, last))
 
 
 @pytest.fixture
@@ -22,9 +24,9 @@ def cluster():
 def test_the_holes_of_a_range_are_named(cluster):
     cluster.gaps = {5, 6, 9}
     gaps = LogGaps(cluster)
-    assert [(g.first, g.last) for g in gaps.among([LogRange(*WHERE, 5, 9)], read_committed=False)] == [(5, 6), (9, 9)]
-    assert gaps.among([LogRange(*WHERE, 5, 9)], read_committed=False) == (), "looked at once"
-    assert gaps.among([LogRange(*WHERE, 10, 12)], read_committed=False) == ()
+    assert [(g.first, g.last) for g in gaps.among([at(5, 9)], read_committed=False)] == [(5, 6), (9, 9)]
+    assert gaps.among([at(5, 9)], read_committed=False) == (), "looked at once"
+    assert gaps.among([at(10, 12)], read_committed=False) == ()
 
 
 def test_while_the_log_cannot_be_read_nothing_is_a_gap_nothing_is_evidence_and_nobody_waits_twice(cluster, monkeypatch):
@@ -32,21 +34,21 @@ def test_while_the_log_cannot_be_read_nothing_is_a_gap_nothing_is_evidence_and_n
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     gaps = LogGaps(cluster)
     cluster.unreachable = True
-    assert gaps.among([LogRange(*WHERE, 5, 9)], read_committed=False) == ()
+    assert gaps.among([at(5, 9)], read_committed=False) == ()
     cluster.unreachable = False
-    assert not gaps.holds_any([LogRange(*WHERE, 5, 9)], read_committed=False)
+    assert not gaps.holds_any([at(5, 9)], read_committed=False)
     assert cluster.read == []
     now_s += AFTER_ERROR_S
-    assert gaps.holds_any([LogRange(*WHERE, 5, 9)], read_committed=False)
+    assert gaps.holds_any([at(5, 9)], read_committed=False)
 
 
 def test_what_the_log_as_seen_now_does_not_reach_is_no_gap(cluster):
     gaps = LogGaps(cluster)
     cluster.gaps = {97}
-    for held in (LogRange(*WHERE, 100, 109), LogRange(*WHERE, 150, 150)):
+    for held in (at(100, 109), at(150, 150)):
         assert gaps.among([held], read_committed=False) == ()
     cluster.stable = {("orders", 0): 95}
-    assert gaps.among([LogRange(*WHERE, 96, 98)], read_committed=True) == ()
+    assert gaps.among([at(96, 98)], read_committed=True) == ()
 
 
 def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
@@ -54,7 +56,7 @@ def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     gaps = LogGaps(cluster)
     cluster.gaps = {98, 101}
-    held = LogRange(*WHERE, 98, 102)
+    held = at(98, 102)
     assert [(g.first, g.last) for g in gaps.among([held], read_committed=False)] == [(98, 98)]
     assert gaps.among([held], read_committed=False) == (), "after a while"
     cluster.move("orders", 200)
@@ -67,8 +69,8 @@ def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
 def test_what_was_removed_from_the_log_is_lost_and_no_gap(cluster):
     cluster.move("orders", 100, start=50)
     gaps = LogGaps(cluster)
-    assert gaps.among([LogRange(*WHERE, 30, 39)], read_committed=False) == ()
-    assert gaps.among([LogRange(*WHERE, 45, 54)], read_committed=False) == ()
+    assert gaps.among([at(30, 39)], read_committed=False) == ()
+    assert gaps.among([at(45, 54)], read_committed=False) == ()
 
 
 def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(cluster, monkeypatch):
@@ -76,13 +78,13 @@ def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(clu
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     cluster.add("broken", 3, end=100)
     cluster.unreadable = {("broken", 0), ("broken", 1), ("broken", 2)}
-    broken = [LogRange("broken", "B", partition, 0, 0) for partition in range(3)]
+    broken = [LogRange("broken", OffsetRange("B", partition, 0, 0)) for partition in range(3)]
     cluster.gaps = {5}
     gaps = LogGaps(cluster)
     for offset in range(4):
-        gaps.among([*broken, LogRange(*WHERE, offset, offset)], read_committed=False)
-    assert [(g.first, g.last) for g in gaps.among([*broken, LogRange(*WHERE, 5, 5)], read_committed=False)] == [(5, 5)]
-    assert gaps.holds_any([*broken, LogRange(*WHERE, 6, 6)], read_committed=False)
+        gaps.among([*broken, at(offset, offset)], read_committed=False)
+    assert [(g.first, g.last) for g in gaps.among([*broken, at(5, 5)], read_committed=False)] == [(5, 5)]
+    assert gaps.holds_any([*broken, at(6, 6)], read_committed=False)
     looks = len(cluster.read)
     gaps.among(broken, read_committed=False)
     assert len(cluster.read) == looks, "members wait for the answer"
@@ -94,8 +96,8 @@ def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(clu
 def test_a_plan_may_begin_with_many_gaps(cluster):
     cluster.gaps = set(range(50))
     gaps = LogGaps(cluster)
-    assert gaps.holds_any([LogRange(*WHERE, n, n + 4) for n in range(0, 60, 5)], read_committed=False)
-    assert not gaps.holds_any([LogRange(*WHERE, n, n + 4) for n in range(0, 50, 5)], read_committed=False)
+    assert gaps.holds_any([at(n, n + 4) for n in range(0, 60, 5)], read_committed=False)
+    assert not gaps.holds_any([at(n, n + 4) for n in range(0, 50, 5)], read_committed=False)
 
 
 def test_only_what_nobody_holds_is_archived():
@@ -103,9 +105,9 @@ def test_only_what_nobody_holds_is_archived():
     group.join()
     plan = group.next(limit=4).plan.plan_id
     group.use(plan)
-    group.run(ArchiveGaps(gaps=(Gap(topic_id=TOPIC_ID, partition=0, first=0, last=9),)))
+    group.run(ArchiveGaps(gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=9),)))
     assert group.dump() == ["[0..3] ACQUIRED 1 0 1"], "held, or never acquired"
-    group.run(ArchiveGaps(gaps=(Gap(topic_id="another", partition=0, first=0, last=9),)))
+    group.run(ArchiveGaps(gaps=(OffsetRange(topic_id="another", partition=0, first=0, last=9),)))
 
 
 def fail_alone(running):

@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
-from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.values import AcknowledgeType, OffsetRange
 from coordinator.service.brokers import undecided_gaps
-from coordinator.service.brokers.offset_ranges import LogRange
+from coordinator.service.brokers.log_gaps import LogRange
 from coordinator.service.brokers.undecided_gaps import PLANS_KEPT, UndecidedLook, UndecidedLooks
 from share_source.options import SourceOptions
 from share_source.plan_offset import initial_offset
@@ -41,7 +41,7 @@ class SlowCluster(FakeCluster):
 
 
 def at(first: int, last: int, partition: int = 0) -> LogRange:
-    return LogRange("orders", "id", partition, first, last)
+    return LogRange("orders", OffsetRange("id", partition, first, last))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -65,9 +65,9 @@ def test_each_offset_is_read_once_and_the_gaps_are_all_of_them_however_it_is_cut
         look.read_on(cluster, until_s=0.0)
         assert look.read > before, "each call makes progress"
         calls += 1
-    all_offsets = [("orders", h.partition, n) for h in ranges for n in range(h.first, h.last + 1)]
+    all_offsets = [("orders", h.offsets.partition, n) for h in ranges for n in h.offsets.as_range()]
     assert cluster.asked_for == all_offsets
-    found = [("orders", gap.partition, n) for gap in look.gaps for n in range(gap.first, gap.last + 1)]
+    found = [("orders", gap.partition, n) for gap in look.gaps for n in gap.as_range()]
     assert found == [place for place in all_offsets if place[2] in cluster.gaps]
     assert look.gap_count == len(found)
 

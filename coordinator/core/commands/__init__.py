@@ -13,6 +13,7 @@ import msgspec
 
 from coordinator.core.records import Record
 from coordinator.protocol.messages import Done, GivenUp, LeftOut, Message, PartitionBounds, PlanReply, Reply, Request
+from coordinator.protocol.values import OffsetRange
 
 
 class TopicPartitions(Message, frozen=True, tag=False):
@@ -45,15 +46,6 @@ class AlterConfigs(Request[Done], frozen=True):
     configs: dict[str, str]
 
 
-class Gap(Message, frozen=True, tag=False):
-    """Offsets ``first..last`` of a share partition that the log does not hold."""
-
-    topic_id: str
-    partition: int
-    first: int
-    last: int
-
-
 class InitializePartitions(Request[Done], frozen=True):
     """Give share partitions their first start offset (what the reset policy resolved to), before their first acquire.
     A partition that has one already is left as it is."""
@@ -79,7 +71,7 @@ class CompletePlan(Request[PlanDone], frozen=True):
     member_epoch: int
     plan_id: str
     processed: bool = True
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[OffsetRange, ...] = ()
 
 
 class AcquirePlan(Request[PlanReply], frozen=True):
@@ -134,12 +126,9 @@ class ArchiveDeletedTopics(Request[DeletedTopicsArchived], frozen=True):
 
 
 class DeadLettersWritten(Message, frozen=True, tag=False):
-    """Offsets ``first..last``, given up at ``delivery_count``, whose dead letter is filed."""
+    """Records that were given up at ``delivery_count`` and whose dead letters are written."""
 
-    topic_id: str
-    partition: int
-    first: int
-    last: int
+    offsets: OffsetRange
     delivery_count: int
 
 
@@ -153,7 +142,7 @@ class ArchiveGaps(Request[Done], frozen=True):
     """The log holds no records at these offsets (compaction, transaction markers): they are archived where they are
     AVAILABLE, before they are delivered again."""
 
-    gaps: tuple[Gap, ...]
+    gaps: tuple[OffsetRange, ...]
 
 
 class Expire(Request[Done], frozen=True):

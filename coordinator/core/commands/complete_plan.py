@@ -15,7 +15,7 @@ from functools import partial
 
 from coordinator.core.archived_records import given_up
 from coordinator.core.changes import Changes, archived, count_records, filed, moved, split_at
-from coordinator.core.commands import CompletePlan, Decision, Gap, PlanDone
+from coordinator.core.commands import CompletePlan, Decision, PlanDone
 from coordinator.core.commands.reclaim_plan import checked_state
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState
@@ -27,7 +27,7 @@ from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import GAP, StagedRun, Verdict, pieces, with_gaps
-from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
+from coordinator.protocol.values import AcknowledgeType, Disposition, OffsetRange, SharePartitionKey
 
 Lost = tuple[SharePartitionKey, Segment]
 
@@ -90,15 +90,14 @@ def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
 class _Completion:
     """One plan's outcomes. ``decided``: records that were accepted or rejected, which says that processing works."""
 
-    def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[Gap, ...], now_ms: int) -> None:
+    def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[OffsetRange, ...], now_ms: int) -> None:
         self._group = group
         self._plan = plan
         self._now_ms = now_ms
         self._replaces = plan.replaces is True
         self._gaps: dict[SharePartitionKey, list[StagedRun]] = {}
         for gap in gaps:
-            key = SharePartitionKey(gap.topic_id, gap.partition)
-            self._gaps.setdefault(key, []).append((gap.first, gap.last, GAP))
+            self._gaps.setdefault(gap.key, []).append((gap.first, gap.last, GAP))
         self._lost: list[Lost] = []
         self.decided = 0
 

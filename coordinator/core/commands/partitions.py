@@ -94,9 +94,9 @@ def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, lis
 def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision[Done]:
     """What is AVAILABLE and not in the log is archived; what somebody holds is his to decide."""
     changes = Changes()
-    for topic_id, index, first, last in ((g.topic_id, g.partition, g.first, g.last) for g in command.gaps):
-        partition = group.partitions.get(SharePartitionKey(topic_id, index))
-        for segment in partition.runs.between(first, last) if partition is not None else ():
+    for gap in command.gaps:
+        partition = group.partitions.get(gap.key)
+        for segment in partition.runs.between(gap.first, gap.last) if partition is not None else ():
             if segment.run.state == RecordState.AVAILABLE:
                 assert partition is not None
                 changes.put(partition.key, segment.first, segment.last, moved(segment.run, Event.MISSING))

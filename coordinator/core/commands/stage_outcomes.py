@@ -323,8 +323,9 @@ def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten
     delivery count are left as they are."""
     changes = Changes()
     for letters in command.letters:
-        partition = group.partitions.get(SharePartitionKey(letters.topic_id, letters.partition))
-        for first, last, run in partition.runs.between(letters.first, letters.last) if partition is not None else ():
+        offsets = letters.offsets
+        partition = group.partitions.get(offsets.key)
+        for first, last, run in partition.runs.between(offsets.first, offsets.last) if partition is not None else ():
             if run.state == RecordState.ARCHIVING and run.delivery_count == letters.delivery_count:
                 assert partition is not None
                 changes.put(partition.key, first, last, filed(run))

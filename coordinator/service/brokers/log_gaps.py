@@ -14,20 +14,30 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
+from typing import NamedTuple, TypeVar
 
-from coordinator.core.commands import Gap
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.service.brokers.cluster import Cluster, Seen
-from coordinator.service.brokers.offset_ranges import LogRange
+from coordinator.protocol.values import OffsetRange, SharePartitionKey
+from coordinator.service.brokers.cluster import Cluster, Seen, TopicAndPartition
 
 MOST_RANGES = 100
 KNOWN = 10_000
 AFTER_ERROR_S = 10.0
 
-Place = tuple[str, int]
-"""A topic's id and a partition."""
+Key = TypeVar("Key")
 
 _log = logging.getLogger(__name__)
+
+
+class LogRange(NamedTuple):
+    """Offsets of a partition's log, and the ``topic`` by whose name the brokers know it."""
+
+    topic: str
+    offsets: OffsetRange
+
+    @property
+    def topic_partition(self) -> TopicAndPartition:
+        return self.topic, self.offsets.partition
 
 
 class LogGaps:
@@ -36,7 +46,7 @@ class LogGaps:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._known: set[LogRange] = set()
-        self._failed: dict[Place, float] = {}
+        self._failed: dict[SharePartitionKey, float] = {}
         self._not_before_s = 0.0
 
     def holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
@@ -50,9 +60,9 @@ class LogGaps:
         looks = (self._look(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
         return any(seen.offsets for seen in looks)
 
-    def among(self, ranges: Iterable[LogRange], *, read_committed: bool) -> tuple[Gap, ...]:
+    def among(self, ranges: Iterable[LogRange], *, read_committed: bool) -> tuple[OffsetRange, ...]:
         """Those of the offsets that the log does not hold, though it was read over them."""
-        found: list[Gap] = []
+        found: list[OffsetRange] = []
         unknown = [held for held in ranges if held not in self._known]
         for held, seen in self._looked_at(unknown, read_committed=read_committed):
             found += _between(held, seen)
@@ -68,18 +78,18 @@ class LogGaps:
     ) -> Iterator[tuple[LogRange, Seen]]:
         """What was seen of them; those of logs that could not be read come last, and one of them in a while: members
         wait for the answer. After the first log that can't be read nothing more is looked at now."""
-        for held in sorted(ranges, key=lambda held: self._failed.get(_place(held), 0.0)):
-            if _place(held) in self._failed and time.monotonic() < self._not_before_s:
+        for held in sorted(ranges, key=lambda held: self._failed.get(held.offsets.key, 0.0)):
+            if held.offsets.key in self._failed and time.monotonic() < self._not_before_s:
                 return
             try:
-                seen = self._look(held, most or held.last - held.first + 1, read_committed=read_committed)
+                seen = self._look(held, most or held.offsets.size, read_committed=read_committed)
             except (BrokerNotReachable, BrokerRefused) as error:
                 self._left_alone(held)
-                where = f"{held.topic}-{held.partition}"
+                where = f"{held.topic}-{held.offsets.partition}"
                 _log.warning("%s can't be read to see which of its records exist: %s", where, error)
                 return
             if _is_whole(held, seen) or (most and len(seen.offsets) == most):
-                self._failed.pop(_place(held), None)
+                self._failed.pop(held.offsets.key, None)
             else:
                 self._left_alone(held)
             yield held, seen
@@ -88,33 +98,44 @@ class LogGaps:
         """For a while."""
         if len(self._failed) >= KNOWN:
             self._failed = {}
-        self._failed[_place(held)] = now_s = time.monotonic()
+        self._failed[held.offsets.key] = now_s = time.monotonic()
         self._not_before_s = now_s + AFTER_ERROR_S
 
     def _look(self, held: LogRange, most: int, *, read_committed: bool) -> Seen:
-        where = (held.topic, held.partition)
-        return self._cluster.existing(where, held.first, held.last, most=most, read_committed=read_committed)
+        first, last = held.offsets.first, held.offsets.last
+        return self._cluster.existing(held.topic_partition, first, last, most=most, read_committed=read_committed)
 
 
-def count_offsets(ranges: Iterable[LogRange | Gap]) -> int:
-    """Offsets in all of them together."""
-    return sum(r.last - r.first + 1 for r in ranges)
-
-
-def _place(held: LogRange) -> Place:
-    return held.topic_id, held.partition
+def count_offsets(ranges: Iterable[OffsetRange]) -> int:
+    """The number of offsets in all ranges together."""
+    return sum(offsets.size for offsets in ranges)
 
 
 def _is_whole(held: LogRange, seen: Seen) -> bool:
     """Whether it is known of every offset whether there is a record."""
-    return seen.first <= held.first and held.last < seen.end
+    return seen.first <= held.offsets.first and held.offsets.last < seen.end
 
 
-def _between(held: LogRange, seen: Seen) -> list[Gap]:
+def _between(held: LogRange, seen: Seen) -> list[OffsetRange]:
     """The holes that the existing offsets leave in what was seen of a range."""
-    edges = [max(held.first, seen.first) - 1, *seen.offsets, min(held.last + 1, seen.end)]
+    edges = [max(held.offsets.first, seen.first) - 1, *seen.offsets, min(held.offsets.last + 1, seen.end)]
     return [
-        Gap(topic_id=held.topic_id, partition=held.partition, first=before + 1, last=after - 1)
+        held.offsets._replace(first=before + 1, last=after - 1)
         for before, after in pairwise(edges)
         if after - before > 1
     ]
+
+
+def ranges_of(offsets: Iterable[tuple[Key, int]]) -> Iterator[tuple[Key, int, int]]:
+    """Offsets with what they are of, in the order that they come in: those of the same that follow each other are a
+    range, ``(of, first, last)``."""
+    reached: tuple[Key, int, int] | None = None
+    for key, offset in offsets:
+        if reached is not None and offset == reached[2] + 1 and key == reached[0]:
+            reached = (key, reached[1], offset)
+            continue
+        if reached is not None:
+            yield reached
+        reached = (key, offset, offset)
+    if reached is not None:
+        yield reached

@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import takewhile
 
-from coordinator.core.commands import Gap
+from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.offset_ranges import LogRange, ranges_of
+from coordinator.service.brokers.log_gaps import LogRange, count_offsets, ranges_of
 
 CALL_S = 10.0
 """So long one request reads; far less than a client waits for its answer."""
@@ -35,9 +35,9 @@ class UndecidedLook:
 
     def __init__(self, ranges: tuple[LogRange, ...], *, read_committed: bool) -> None:
         self.ranges, self.read_committed = ranges, read_committed
-        self.total = sum(held.last - held.first + 1 for held in ranges)
+        self.total = count_offsets(held.offsets for held in ranges)
         self.read = 0
-        self.gaps: list[Gap] = []
+        self.gaps: list[OffsetRange] = []
         self.reading = threading.Lock()
         self._at, self._offset = 0, -1
 
@@ -48,52 +48,51 @@ class UndecidedLook:
     @property
     def gap_count(self) -> int:
         """Offsets that the log does not hold."""
-        return sum(gap.last - gap.first + 1 for gap in self.gaps)
+        return count_offsets(self.gaps)
 
     def read_on(self, cluster: Cluster, until_s: float) -> None:
         """Until the end, or until that time of the monotonic clock. BrokerNotReachable, BrokerRefused; what was read
         before is remembered."""
         while not self.is_done:
             pieces = self._next_pieces()
-            where = (pieces[0].topic, pieces[0].partition)
             absent, answered = cluster.absent(
-                where, _offsets_of(pieces), read_committed=self.read_committed, until_s=until_s
+                pieces[0].topic_partition, _offsets_of(pieces), read_committed=self.read_committed, until_s=until_s
             )
-            self._note(pieces[0], absent)
+            self._note(pieces[0].offsets, absent)
             self._advance(answered)
             if time.monotonic() >= until_s:
                 return
 
     def _next_pieces(self) -> list[LogRange]:
         """The next offsets of one partition: a part of one range, or several whole ones."""
-        first = self.ranges[self._at]
-        begin = max(first.first, self._offset)
-        pieces = [first._replace(first=begin, last=min(first.last, begin + AT_ONCE - 1))]
-        left = AT_ONCE - (pieces[0].last - begin + 1)
-        for held in takewhile(lambda held: held[:3] == first[:3], self.ranges[self._at + 1 : self._at + AT_ONCE]):
-            left -= held.last - held.first + 1
-            if left < 0:
+        topic, offsets = self.ranges[self._at]
+        begin = max(offsets.first, self._offset)
+        piece = offsets._replace(first=begin, last=min(offsets.last, begin + AT_ONCE - 1))
+        pieces, room = [LogRange(topic, piece)], AT_ONCE - piece.size
+        following = self.ranges[self._at + 1 : self._at + AT_ONCE]
+        for held in takewhile(lambda held: held.topic == topic and held.offsets.key == offsets.key, following):
+            room -= held.offsets.size
+            if room < 0:
                 break
             pieces.append(held)
         return pieces
 
-    def _note(self, place: LogRange, absent: Sequence[int]) -> None:
+    def _note(self, read: OffsetRange, absent: Sequence[int]) -> None:
         for _, first, last in ranges_of((None, offset) for offset in absent):
             before = self.gaps[-1] if self.gaps else None
-            here = (place.topic_id, place.partition, first - 1)
-            if before is not None and (before.topic_id, before.partition, before.last) == here:
+            if before is not None and (before.key, before.last) == (read.key, first - 1):
                 first = self.gaps.pop().first
-            self.gaps.append(Gap(topic_id=place.topic_id, partition=place.partition, first=first, last=last))
+            self.gaps.append(read._replace(first=first, last=last))
 
     def _advance(self, answered: int) -> None:
         self.read += answered
         while answered:
-            held = self.ranges[self._at]
-            begin = max(held.first, self._offset)
-            taken = min(answered, held.last - begin + 1)
+            offsets = self.ranges[self._at].offsets
+            begin = max(offsets.first, self._offset)
+            taken = min(answered, offsets.last - begin + 1)
             answered -= taken
             self._offset = begin + taken
-            if self._offset > held.last:
+            if self._offset > offsets.last:
                 self._at, self._offset = self._at + 1, -1
 
 
@@ -134,6 +133,5 @@ class UndecidedLooks:
 
 
 def _offsets_of(pieces: list[LogRange]) -> Sequence[int]:
-    if len(pieces) == 1:
-        return range(pieces[0].first, pieces[0].last + 1)
-    return [offset for held in pieces for offset in range(held.first, held.last + 1)]
+    spans = [held.offsets.as_range() for held in pieces]
+    return spans[0] if len(spans) == 1 else [offset for span in spans for offset in span]

@@ -47,14 +47,14 @@ class DeadLetterBuilder:
         """Each record of the backlog with its letter, in order; None for one that the log never had. Those that can't
         be read now are left out, and so are those of source partitions that are not ``is_up``."""
         gone = self.gone_topics(backlog)
-        for key, group in groupby(backlog.due, key=lambda due: due.key):
+        for key, group in groupby(backlog.due, key=lambda due: due.offsets.key):
             found = self._bare_or_read(backlog, list(group), is_gone=key.topic_id in gone)
             while is_up(key.partition) and (one := next(found, None)) is not None:
                 yield one
 
     def gone_topics(self, backlog: Backlog) -> frozenset[str]:
         """Ids of the backlog's topics that were deleted, or created anew."""
-        names = {due.key.topic_id: due.topic for due in backlog.due}
+        names = {due.offsets.topic_id: due.topic for due in backlog.due}
         return deleted_topic_ids(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
 
     def bare(self, due: Due, offset: int) -> DeadLetterRecord:
@@ -77,27 +77,27 @@ class DeadLetterBuilder:
         reads = copies or any(each.disposition is not Disposition.REJECTED for each in due)
         if reads and not is_gone:
             return self._read(backlog, due, copies=copies)
-        return ((each, n, self.bare(each, n)) for each in due for n in range(each.first, each.last + 1))
+        return ((each, n, self.bare(each, n)) for each in due for n in each.offsets.as_range())
 
     def _read(
         self, backlog: Backlog, due: list[Due], *, copies: bool
     ) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
-        offsets = [n for each in due for n in range(each.first, each.last + 1)]
+        offsets = [n for each in due for n in each.offsets.as_range()]
         owners = iter(due)
         owner, is_whole = next(owners), True
         try:
             for answer in self._answers(backlog, due[0], offsets):
-                while answer.offset > owner.last:
+                while answer.offset > owner.offsets.last:
                     owner = next(owners)
                 if isinstance(answer, SourceRecord):
                     yield owner, answer.offset, self._whole(owner, answer, copies=copies)
                 elif answer.why is AbsenceReason.NEVER:
                     yield owner, answer.offset, None
-                elif answer.why is AbsenceReason.GONE or self._is_lost(owner.key, answer.offset):
+                elif answer.why is AbsenceReason.GONE or self._is_lost(owner.offsets.key, answer.offset):
                     yield owner, answer.offset, self.bare(owner, answer.offset)
                 is_whole = is_whole and not (isinstance(answer, Absent) and answer.why is AbsenceReason.PAST_END)
             if is_whole:
-                self._past_end_since.pop(due[0].key, None)
+                self._past_end_since.pop(due[0].offsets.key, None)
         except BrokerNotReachable as error:
             self._wait_for(str(error))
 
@@ -106,7 +106,7 @@ class DeadLetterBuilder:
         while offsets:
             answered = 0
             try:
-                for answer in self._reader(backlog).read(due.topic, due.key.partition, offsets):
+                for answer in self._reader(backlog).read(due.topic, due.offsets.partition, offsets):
                     answered += 1
                     yield answer
                 return
@@ -145,4 +145,4 @@ class DeadLetterBuilder:
         )
 
     def _origin(self, due: Due, offset: int) -> Origin:
-        return Origin(due.topic, due.key.partition, offset, self._group_id, due.delivery_count)
+        return Origin(due.topic, due.offsets.partition, offset, self._group_id, due.delivery_count)

@@ -15,8 +15,8 @@ from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import DeadLettersWritten, MarkDeadLettersWritten
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import Disposition, SharePartitionKey
-from coordinator.service.brokers.offset_ranges import ranges_of
+from coordinator.protocol.values import Disposition, OffsetRange, SharePartitionKey
+from coordinator.service.brokers.log_gaps import ranges_of
 from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
 
 MOST_RUNS = 10_000
@@ -28,12 +28,10 @@ BEGINNING: BacklogCursor = (SharePartitionKey("", -1), -1)
 
 
 class Due(NamedTuple):
-    """Records ``first..last`` of a share partition that were given up alike."""
+    """Records of a share partition that were given up alike."""
 
     topic: str
-    key: SharePartitionKey
-    first: int
-    last: int
+    offsets: OffsetRange
     delivery_count: int
     disposition: Disposition
     reason: str
@@ -85,15 +83,9 @@ def file(incarnation: str, letters: Iterable[DeadLettersWritten]) -> Transaction
 
 def coalesced(records: Iterable[tuple[Due, int]]) -> list[DeadLettersWritten]:
     """Records in ranges, in the order that they come in."""
-    alike = (((due.key, due.delivery_count), offset) for due, offset in records)
+    alike = (((due.offsets.key, due.delivery_count), offset) for due, offset in records)
     return [
-        DeadLettersWritten(
-            topic_id=key.topic_id,
-            partition=key.partition,
-            first=first,
-            last=last,
-            delivery_count=delivery_count,
-        )
+        DeadLettersWritten(offsets=OffsetRange(*key, first, last), delivery_count=delivery_count)
         for (key, delivery_count), first, last in ranges_of(alike)
     ]
 
@@ -115,9 +107,7 @@ def _of(topic: str, partition: SharePartition, offset: int) -> Iterator[Due]:
         run = segment.run
         yield Due(
             topic,
-            partition.key,
-            max(first, offset),
-            segment.last,
+            OffsetRange(*partition.key, max(first, offset), segment.last),
             run.delivery_count,
             run.disposition,
             run.reason,
@@ -129,9 +119,9 @@ def _part(waiting: Iterator[Due]) -> tuple[tuple[Due, ...], BacklogCursor | None
     taken: list[Due] = []
     left = MOST_RECORDS
     for due in waiting:
-        last = min(due.last, due.first + left - 1)
-        taken.append(due._replace(last=last))
-        left -= last - due.first + 1
+        offsets = due.offsets._replace(last=min(due.offsets.last, due.offsets.first + left - 1))
+        taken.append(due._replace(offsets=offsets))
+        left -= offsets.size
         if not left or len(taken) == MOST_RUNS:
-            return tuple(taken), (due.key, last + 1)
+            return tuple(taken), (offsets.key, offsets.last + 1)
     return tuple(taken), None

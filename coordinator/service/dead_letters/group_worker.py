@@ -116,7 +116,7 @@ class GroupWorker:
 
     def _go_through(self, backlog: Backlog) -> None:
         if not backlog.config.errors_deadletterqueue_topic_name:
-            unwanted = [(due, offset) for due in backlog.due for offset in range(due.first, due.last + 1)]
+            unwanted = [(due, offset) for due in backlog.due for offset in due.offsets.as_range()]
             self._file(backlog, unwanted, "not_wanted")
             return
         if not self._has_topic(backlog):
@@ -149,7 +149,7 @@ class GroupWorker:
             if backlog.config.errors_deadletterqueue_on_failure != "archive":
                 raise
             self._say_lost(str(error))
-            self._file(backlog, [(due, n) for due in backlog.due for n in range(due.first, due.last + 1)], "lost")
+            self._file(backlog, [(due, n) for due in backlog.due for n in due.offsets.as_range()], "lost")
             return False
         self._pass.found(name, partitions)
         return True
@@ -157,7 +157,7 @@ class GroupWorker:
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
         """Write the letters, then file what is settled."""
         if gone := self._letters.gone_topics(backlog):  # since it was read, perhaps: then another's was read
-            chunk = [(d, n, self._letters.bare(d, n) if d.key.topic_id in gone else w) for d, n, w in chunk]
+            chunk = [(d, n, self._letters.bare(d, n) if d.offsets.topic_id in gone else w) for d, n, w in chunk]
         self._file(backlog, [(due, offset) for due, offset, written in chunk if written is None], "not_in_the_log")
         letters = [(due, offset, written) for due, offset, written in chunk if written is not None]
         if not letters:

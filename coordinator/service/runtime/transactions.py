@@ -21,7 +21,6 @@ from coordinator.core.commands import (
     ArchiveGaps,
     CompletePlan,
     CreateGroup,
-    Gap,
     InitializePartitions,
     MoveLogStarts,
     PartitionStart,
@@ -46,8 +45,9 @@ from coordinator.protocol.messages import (
     Reply,
     StartPlan,
 )
+from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.cluster import TopicAndPartition
-from coordinator.service.brokers.offset_ranges import LogRange
+from coordinator.service.brokers.log_gaps import LogRange
 from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
@@ -93,9 +93,9 @@ class Facts:
     partitions: list[TopicIdPartition]
     log_starts: Mapping[TopicAndPartition, int]
     ends: Mapping[TopicAndPartition, int]
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[OffsetRange, ...] = ()
     processed: bool = True
-    undecided_gaps: tuple[Gap, ...] = ()
+    undecided_gaps: tuple[OffsetRange, ...] = ()
     undecided_left: int = 0
 
 
@@ -162,7 +162,7 @@ def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
             segment = partition.runs.starting_at(first)
             assert segment is not None
             last = min(segment.last, first + QUARANTINED_AT_ONCE - 1)
-            found.append(LogRange(group.topic_names[key.topic_id], key.topic_id, key.partition, first, last))
+            found.append(LogRange(group.topic_names[key.topic_id], OffsetRange(*key, first, last)))
     return tuple(found)
 
 
@@ -171,7 +171,7 @@ def _unproven(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
     if plan is None or not plan.counts_as_evidence or member.evidence:
         return ()
     return tuple(
-        LogRange(group.topic_names[partition.key.topic_id], *partition.key, segment.first, segment.last)
+        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, segment.first, segment.last))
         for partition, segments in group.carrying(plan)
         if group.is_current(partition.key.topic_id)
         for segment in segments
@@ -183,7 +183,7 @@ def _undecided(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
     if plan is None or not plan.explicit:
         return ()
     return tuple(
-        LogRange(group.topic_names[partition.key.topic_id], *partition.key, first, last)
+        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, first, last))
         for partition, segments in group.carrying(plan)
         if group.is_current(partition.key.topic_id)
         for first, last in undecided(segments, plan.staged.get(partition.key, []))

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AlterConfigs, Gap, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands import AlterConfigs, InitializePartitions, PartitionStart, TopicPartitions
 from coordinator.core.records import encode_records
 from coordinator.protocol.errors import BatchReclaimed, NothingDecided, SinkOutdated
 from coordinator.protocol.messages import NextPlan
-from coordinator.protocol.values import Disposition
+from coordinator.protocol.values import Disposition, OffsetRange
 from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, from_snapshot, ranges, started_plan
 from tests.support.sink_driver import (
@@ -343,7 +343,7 @@ def test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mo
 def test_gaps_are_told_apart_before_undecided_offsets_are_released() -> None:
     group, plan = batch(3, **EXPLICIT)
     group.stage(said(0, 0, ACCEPT))
-    group.complete(plan, gaps=(Gap(topic_id=TOPIC_ID, partition=0, first=1, last=1),))
+    group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=1, last=1),))
     assert states(group) == ["[2..2] AVAILABLE 1"]
 
 
