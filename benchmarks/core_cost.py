@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.report import Row
 from coordinator.core.commands import (
+    AcquireForConsumer,
     AcquirePlan,
     CompletePlan,
     CreateGroup,
@@ -20,14 +21,7 @@ from coordinator.core.commands import (
 from coordinator.core.decide import decide
 from coordinator.core.records import encode_record
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import (
-    AckBatch,
-    Acknowledge,
-    AcquireRecords,
-    JoinGroup,
-    PartitionAcks,
-    PartitionBounds,
-)
+from coordinator.protocol.messages import AckBatch, Acknowledge, JoinGroup, PartitionAcks, PartitionBounds
 
 GROUP, TOPIC_ID, MEMBER = "g", "T", "m"
 LENGTHS = (10, 10_000, 1_000_000)
@@ -92,7 +86,7 @@ def _share_consumer(ranges: int, length: int) -> dict[str, list[float]]:
     acquire: list[float] = []
     acknowledge: list[float] = []
     for _ in range(ranges):
-        command = AcquireRecords(**who, max_records=length, bounds=core.bounds)
+        command = AcquireForConsumer(**who, max_records=length, bounds=core.bounds)
         acquired = timed(acquire, lambda command=command: core.run(command))
         acks = tuple(
             PartitionAcks(

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from benchmarks.core_cost import GROUP, MEMBER, TOPIC_ID, Core, timed
 from benchmarks.report import Row
-from coordinator.core.commands import Expire
+from coordinator.core.commands import AcquireForConsumer, Expire
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from coordinator.service.server.acknowledged_rows import SCHEMA, partition_acks
 
 AT_MOST_US, AT_MOST_BYTES, AT_MOST_SLOPE, AT_MOST_ROWS_S = 15, 300, 1.1, 0.5
@@ -64,7 +64,7 @@ def _at(runs: int) -> dict[str, float]:
     acquire_us: list[float] = []
     held: list[Any] = []
     while len(held) < runs:
-        command = AcquireRecords(**who, max_records=A_REQUEST, bounds=core.bounds)
+        command = AcquireForConsumer(**who, max_records=A_REQUEST, bounds=core.bounds)
         reply = timed(acquire_us, partial(core.run, command))
         held += [each for part in reply.partitions for each in part.ranges]
     acknowledge_us: list[float] = []
@@ -95,7 +95,7 @@ def _alternating(runs: int) -> RunsChanged:
 def _random_rows() -> float:
     core = Core(query=False, records=ROWS)
     who: dict[str, Any] = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": core.epoch}
-    core.run(AcquireRecords(**who, max_records=ROWS, bounds=core.bounds))
+    core.run(AcquireForConsumer(**who, max_records=ROWS, bounds=core.bounds))
     rnd = random.Random(1)
     columns = (
         [TOPIC_ID] * ROWS,

@@ -12,14 +12,19 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.report import Row
-from coordinator.core.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands import (
+    AcquireForConsumer,
+    CreateGroup,
+    InitializePartitions,
+    PartitionStart,
+    TopicPartitions,
+)
 from coordinator.core.decide import decide
 from coordinator.core.records import Record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
-    AcquireRecords,
     DescribeGroup,
     JoinGroup,
     PartitionAcks,
@@ -112,7 +117,7 @@ def _write(topic: StateTopic, updates: int) -> int:
     for acquisition in range(-(-updates // HELD)):
         first = acquisition * (HELD + 1)
         bounds = (PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=first + HELD + 1),)
-        run(AcquireRecords(**who, max_records=HELD + 1, bounds=bounds))
+        run(AcquireForConsumer(**who, max_records=HELD + 1, bounds=bounds))
         for offset in range(first + 1, first + HELD + 1):  # the first one stays held
             batches = (AckBatch(first=offset, last=offset, delivery_count=1, types=_ACCEPT),)
             run(Acknowledge(**who, partitions=(PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)))

@@ -14,7 +14,7 @@ from coordinator.core.describe import describe_group
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol import errors
 from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, ShareGroupError, UnknownMemberId
-from coordinator.protocol.messages import DescribeGroup, Heartbeat, Joined, JoinGroup
+from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup
 from coordinator.service.brokers.subscription import starting_offsets
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, SESSION_MS, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 
 def state_of(group: ShareGroup) -> str:
-    return describe_group(group, DescribeGroup(group_id=group.group_id)).state
+    return describe_group(group).state
 
 
 def process(member: str, name: str, epoch: int | None = None, **fields: object) -> JoinGroup:

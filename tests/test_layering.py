@@ -71,7 +71,7 @@ RULES = [
     Rule(folder="coordinator/dead_letters", ours=(PROTOCOL, CONFIG)),
     Rule(folder="coordinator/client", ours=(PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/process", ours=(PROTOCOL,)),
-    Rule(folder="coordinator/service/server", ours=(PROCESS, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/server", ours=(PROCESS, CORE, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/brokers", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/fleet", ours=(PROCESS, STATE_LOG, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/stores", ours=(FLEET, BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG)),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.core.commands import (
+    AcquireForConsumer,
     AcquirePlan,
     AlterConfigs,
     ArchiveDeletedTopics,
@@ -17,11 +18,13 @@ from coordinator.core.commands import (
     CompletePlan,
     CreateGroup,
     Decision,
+    DescribeWithLag,
     Expire,
     ExtendDeadlines,
     InitializePartitions,
     MarkDeadLettersWritten,
     MoveLogStarts,
+    StageRuns,
     StartOrReclaimPlan,
 )
 from coordinator.core.commands.acknowledge import acknowledge
@@ -49,7 +52,6 @@ from coordinator.core.describe import describe_group
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
     Acknowledge,
-    AcquireRecords,
     DescribeGroup,
     GroupDescription,
     Heartbeat,
@@ -57,12 +59,15 @@ from coordinator.protocol.messages import (
     LeaveGroup,
     Reply,
     Request,
-    StageOutcomes,
 )
 
 
 def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decision[GroupDescription]:
-    return Decision((), describe_group(group, command))
+    return Decision((), describe_group(group))
+
+
+def _describe_with_lag(group: ShareGroup, command: DescribeWithLag, now_ms: int) -> Decision[GroupDescription]:
+    return Decision((), describe_group(group, command.bounds))
 
 
 _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[Any]]] = {
@@ -77,14 +82,15 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[An
     ArchiveDeletedTopics: archive_deleted_topics,
     AcquirePlan: acquire_plan,
     StartOrReclaimPlan: start_or_reclaim_plan,
-    StageOutcomes: stage_outcomes,
+    StageRuns: stage_outcomes,
     CompletePlan: complete_plan,
     MarkDeadLettersWritten: mark_dead_letters_written,
-    AcquireRecords: acquire_records,
+    AcquireForConsumer: acquire_records,
     Acknowledge: acknowledge,
     Expire: expire,
     ExtendDeadlines: extend_deadlines,
     DescribeGroup: _describe,
+    DescribeWithLag: _describe_with_lag,
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import DescribeGroup, GroupDescription, MemberDescription, PartitionDescription
+from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionBounds, PartitionDescription
 from coordinator.protocol.values import Disposition
 
 MOST_RUNS = 10_000
@@ -16,10 +17,10 @@ MOST_MEMBERS = 1_000
 """Members that one description shows, those with a session first."""
 
 
-def describe_group(group: ShareGroup, command: DescribeGroup) -> GroupDescription:
-    """``ends`` (by topic id and partition) are what the service knows of the log; a lag is None where it doesn't. Of
-    very many runs and members the first are shown, and how many there are."""
-    ends = {(b.topic_id, b.partition): b.end for b in command.bounds}
+def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) -> GroupDescription:
+    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_RUNS runs and
+    MOST_MEMBERS members are shown, beside their total numbers."""
+    ends = {(b.topic_id, b.partition): b.end for b in bounds}
     current = set(group.topics.values())
     shown = [partition for key, partition in sorted(group.partitions.items()) if key.topic_id in current]
     left = MOST_RUNS

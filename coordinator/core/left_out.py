@@ -19,7 +19,25 @@ FEW = 20
 """Ranges of a partition that are kept where there are more than MOST in all."""
 
 
-def bounded(left_out: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
+class LeftOutRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that a plan, or the group, goes on without, as the log stores them; the fields are those of
+    :class:`~coordinator.protocol.messages.LeftOut`, which tells them to a client."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    count: int
+    reason: str
+
+
+def in_reply(left_out: Iterable[LeftOutRange]) -> tuple[LeftOut, ...]:
+    """The entries as a reply names them."""
+    return tuple(LeftOut(**msgspec.structs.asdict(entry)) for entry in left_out)
+
+
+def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
     """At most MOST entries that count the same offsets (which nobody names twice), by topic and partition, ascending.
 
     Neighbours are joined. Where that leaves too many, only the first FEW ranges of each partition stay, and the others
@@ -34,7 +52,7 @@ def bounded(left_out: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
     named = [entry for entry in entries if entry.topic]
     rest = [*unnamed, *named[MOST - 1 :]]
     reasons = {entry.reason for entry in rest}
-    total = LeftOut(
+    total = LeftOutRange(
         topic="",
         topic_id="",
         partition=-1,
@@ -46,27 +64,27 @@ def bounded(left_out: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
     return (total, *named[: MOST - 1])
 
 
-def count(left_out: Iterable[LeftOut]) -> int:
+def count(left_out: Iterable[LeftOutRange | LeftOut]) -> int:
     """Offsets in all of them together."""
     return sum(entry.count for entry in left_out)
 
 
-def _order(entry: LeftOut) -> tuple[str, str, int, int]:
+def _order(entry: LeftOutRange) -> tuple[str, str, int, int]:
     return entry.topic, entry.topic_id, entry.partition, entry.first
 
 
-def _by_partition(entries: list[LeftOut]) -> Iterator[list[LeftOut]]:
+def _by_partition(entries: list[LeftOutRange]) -> Iterator[list[LeftOutRange]]:
     """Those of one partition and reason, ascending."""
     for _, of_partition in groupby(entries, key=lambda entry: (entry.topic, entry.topic_id, entry.partition)):
-        by_reason: dict[str, list[LeftOut]] = {}
+        by_reason: dict[str, list[LeftOutRange]] = {}
         for entry in of_partition:
             by_reason.setdefault(entry.reason, []).append(entry)
         yield from by_reason.values()
 
 
-def _joined(entries: list[LeftOut]) -> list[LeftOut]:
+def _joined(entries: list[LeftOutRange]) -> list[LeftOutRange]:
     """Neighbours as one."""
-    found: list[LeftOut] = []
+    found: list[LeftOutRange] = []
     first = entries[0]
     last, counted = first.last, first.count
     for entry in entries[1:]:
@@ -79,7 +97,7 @@ def _joined(entries: list[LeftOut]) -> list[LeftOut]:
     return found
 
 
-def _summed(entries: list[LeftOut], few: int) -> list[LeftOut]:
+def _summed(entries: list[LeftOutRange], few: int) -> list[LeftOutRange]:
     """The first ``few``, and the others as one."""
     rest = entries[few:]
     if len(rest) <= 1:
@@ -87,7 +105,7 @@ def _summed(entries: list[LeftOut], few: int) -> list[LeftOut]:
     return [*entries[:few], _one(rest[0], max(entry.last for entry in rest), count(rest))]
 
 
-def _one(first: LeftOut, last: int, counted: int) -> LeftOut:
+def _one(first: LeftOutRange, last: int, counted: int) -> LeftOutRange:
     if (last, counted) == (first.last, first.count):
         return first
     return msgspec.structs.replace(first, last=last, count=counted)

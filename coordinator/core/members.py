@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from coordinator.core.left_out import LeftOutRange
 from coordinator.core.plan_state import PlanState
 from coordinator.core.records import PlanAcquired, PlanKept
 from coordinator.core.staging import StagedRun
-from coordinator.protocol.messages import LeftOut
 from coordinator.protocol.values import SharePartitionKey
 
 PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
@@ -39,9 +39,9 @@ class AcquiredPlan:
     trial: bool = False
     started: bool = False
     counts_as_evidence: bool = False
-    data_loss: tuple[LeftOut, ...] = ()
-    unreported_losses: tuple[LeftOut, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    data_loss: tuple[LeftOutRange, ...] = ()
+    unreported_losses: tuple[LeftOutRange, ...] = ()
+    left_out: tuple[LeftOutRange, ...] = ()
     superseded_plans: tuple[int, ...] = ()
     reclaims: int = 0
     explicit: bool = False

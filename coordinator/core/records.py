@@ -11,10 +11,10 @@ from typing import ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
+from coordinator.core.left_out import LeftOutRange
 from coordinator.core.runs import Run
 from coordinator.core.staging import StagedRun
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import LeftOut
 
 Cut = TypeVar("Cut")
 ByPartition: TypeAlias = tuple[tuple[str, int, tuple[Cut, ...]], ...]
@@ -193,9 +193,9 @@ class PlanStarted(_Record, frozen=True):
     member_epoch: int
     started: bool
     explicit: bool = False
-    data_loss: tuple[LeftOut, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    unreported_losses: tuple[LeftOut, ...] = ()
+    data_loss: tuple[LeftOutRange, ...] = ()
+    left_out: tuple[LeftOutRange, ...] = ()
+    unreported_losses: tuple[LeftOutRange, ...] = ()
     reported_topic_ids: tuple[str, ...] = ()
 
 
@@ -247,7 +247,7 @@ class DataLost(_Record, frozen=True):
 
     plan_id: int
     member_id: str
-    lost: tuple[LeftOut, ...]
+    lost: tuple[LeftOutRange, ...]
 
 
 class PlanKept(_Record, frozen=True):
@@ -262,9 +262,9 @@ class PlanKept(_Record, frozen=True):
     counts_as_evidence: bool
     newest: bool
     carried: bool
-    data_loss: tuple[LeftOut, ...] = ()
-    unreported_losses: tuple[LeftOut, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    data_loss: tuple[LeftOutRange, ...] = ()
+    unreported_losses: tuple[LeftOutRange, ...] = ()
+    left_out: tuple[LeftOutRange, ...] = ()
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
     reclaims: int = 0
     superseded_plans: tuple[int, ...] = ()

@@ -15,14 +15,13 @@ import msgspec
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.changes import archived, moved
 from coordinator.core.isolation import solo_backoff_ms
-from coordinator.core.left_out import bounded
+from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import DataLost
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import LeftOut
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 
@@ -107,12 +106,12 @@ def failed_alone(run: Run, config: GroupConfig, now_ms: int) -> Run:
 
 
 def data_lost(
-    group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]], uncounted: Iterable[LeftOut] = ()
+    group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]], uncounted: Iterable[LeftOutRange] = ()
 ) -> list[DataLost]:
     """What pending plans of queries lose with records that are archived because the log no longer holds them, and what
     the group does with those that nobody held (plan_id 0; with ``uncounted``), where it has queries to tell it.
     Bounded, however scattered they are."""
-    by_number: dict[int, list[LeftOut]] = {}
+    by_number: dict[int, list[LeftOutRange]] = {}
     for key, (first, last, run) in segments:
         plan = group.plans.get(run.plan_id) if run.plan_id is not None else None
         pending = plan is not None and plan is group.members[plan.member_id].pending
@@ -128,9 +127,9 @@ def data_lost(
     ]
 
 
-def left_out_entry(group: ShareGroup, key: SharePartitionKey, first: int, last: int, reason: str) -> LeftOut:
+def left_out_entry(group: ShareGroup, key: SharePartitionKey, first: int, last: int, reason: str) -> LeftOutRange:
     """All offsets from first to last of a share partition, as an entry."""
-    return LeftOut(
+    return LeftOutRange(
         topic=group.topic_names[key.topic_id],
         topic_id=key.topic_id,
         partition=key.partition,
@@ -141,7 +140,7 @@ def left_out_entry(group: ShareGroup, key: SharePartitionKey, first: int, last: 
     )
 
 
-def end_unknown(group: ShareGroup, partition: SharePartition) -> LeftOut:
+def end_unknown(group: ShareGroup, partition: SharePartition) -> LeftOutRange:
     """What was never acquired of a log whose end nobody has seen."""
     end = partition.end_offset
     return msgspec.structs.replace(left_out_entry(group, partition.key, end, end, "end_unknown"), count=0)

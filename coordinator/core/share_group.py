@@ -13,7 +13,7 @@ from typing import Any
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.group_snapshot import snapshot_of
-from coordinator.core.left_out import bounded
+from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan, Member, PlanRanges, plan_from, with_ranges
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import RecordState
@@ -50,7 +50,6 @@ from coordinator.core.runs import Segment
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import staged_with
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
-from coordinator.protocol.messages import LeftOut
 from coordinator.protocol.values import SharePartitionKey
 
 REJECT_WINDOW = 10_000
@@ -79,7 +78,7 @@ class ShareGroup:
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_plan_id = 0
-        self.unreported_losses: tuple[LeftOut, ...] = ()
+        self.unreported_losses: tuple[LeftOutRange, ...] = ()
         """What the logs lost of records that nobody held: the query that acquires next is told."""
         self.decided = 0
         self.rejected = 0

@@ -319,21 +319,16 @@ class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
 
 
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
-    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs. The service fills
-    ``bounds`` in, for the lag."""
-
-    bounds: tuple[PartitionBounds, ...] = ()
+    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs."""
 
 
 # --- requests of ShareConsumers
 
 
 class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
-    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes. The
-    service fills ``bounds`` in: of the subscribed partitions."""
+    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes."""
 
     max_records: int
-    bounds: tuple[PartitionBounds, ...] = ()
 
 
 class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):
@@ -358,13 +353,13 @@ class OpenSink(GroupRequest[SinkOpened], frozen=True):
 
 class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     """Stage what the rows of a batch said, durably, on the plans that carry them (docs/protocol.md, "Outcomes of a
-    sink"): it takes effect when the plan completes. Rows whose receipt matches no live plan are stale: they are
-    counted, and with ``fail_on_stale`` the whole is refused. ``incarnation`` and ``topic_ids`` (by name) are those that
-    the sink was opened with; empty: not pinned. ``query_id`` is Spark's, empty where no query writes.
-    ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery began.
-    ``replaces``: the query's output of a batch takes the place of what an earlier attempt wrote. ``rows`` is how many
-    the batch had. ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that
-    the coordinator writes the original."""
+    sink"); the rows are Arrow rows beside the request. It takes effect when the plan completes. Rows whose receipt
+    matches no live plan are stale: they are counted, and with ``fail_on_stale`` the whole is refused. ``incarnation``
+    and ``topic_ids`` (by name) are those that the sink was opened with; empty: not pinned. ``query_id`` is Spark's,
+    empty where no query writes. ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch;
+    empty: as its delivery began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt
+    wrote. ``rows`` is how many the batch had. ``lost_replacements``: rejected rows whose own key, value or headers
+    could not be written, so that the coordinator writes the original."""
 
     incarnation: str = ""
     topic_ids: dict[str, str] = {}
@@ -375,7 +370,6 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     rows: int = 0
     lost_replacements: int = 0
     fail_on_stale: bool = False
-    partitions: tuple[PartitionOutcomes, ...] = ()
 
 
 AnyRequest: TypeAlias = (

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from coordinator.config.resolved import ServerConfig
-from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
-from coordinator.core.left_out import count
+from coordinator.core.commands import ArchiveDeletedTopics, DescribeWithLag, PartitionStart, StageRuns
+from coordinator.core.left_out import count, in_reply
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -48,7 +48,6 @@ from coordinator.protocol.messages import (
     PlanReply,
     Reply,
     Request,
-    StageOutcomes,
     StartPlan,
 )
 from coordinator.protocol.values import OffsetRange
@@ -103,7 +102,7 @@ class CoordinatorService:
             LatestOffsets: self._latest_offsets,
             DescribeGroup: self._describe,
             OpenSink: lambda request: open_sink(self._event_loop, self._watch.cluster, request),
-            StageOutcomes: self._stage,
+            StageRuns: self._stage,
         }
 
     def __repr__(self) -> str:
@@ -191,7 +190,7 @@ class CoordinatorService:
 
     # --- sinks
 
-    def _stage(self, request: StageOutcomes) -> OutcomesStaged:
+    def _stage(self, request: StageRuns) -> OutcomesStaged:
         staged = self._event_loop.call(request.group_id, transactions.single_command(request))
         if staged.stale or request.lost_replacements:
             _log.warning(
@@ -370,7 +369,7 @@ class CoordinatorService:
             for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
         )
         archive = ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends)
-        lost = self._event_loop.call(group_id, one(archive)).lost
+        lost = in_reply(self._event_loop.call(group_id, one(archive)).lost)
         for topic_id, topic in gone.items():
             of_topic = [out for out in lost if out.topic_id == topic_id]
             _log.warning(
@@ -407,7 +406,8 @@ class CoordinatorService:
             return description
         facts = Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends)
         bounds = transactions.bounds(partitions, facts, None)
-        return self._event_loop.call(request.group_id, one(msgspec.structs.replace(request, bounds=bounds)), peek=True)
+        with_lag = DescribeWithLag(group_id=request.group_id, bounds=bounds)
+        return self._event_loop.call(request.group_id, one(with_lag), peek=True)
 
     # --- inside
 

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 RECORDS = 100
 WHO = {"group_id": "billing", "member_id": "m1", "member_epoch": 1}
-CALLS = [NextPlan(**WHO, start=""), StartPlan(**WHO, plan_id="i.1"), StageOutcomes(group_id="billing", partitions=())]
+CALLS = [NextPlan(**WHO, start=""), StartPlan(**WHO, plan_id="i.1"), StageOutcomes(group_id="billing")]
 
 
 @pytest.fixture

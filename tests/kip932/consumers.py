@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from coordinator.core.commands import AlterConfigs, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands import (
+    AcquireForConsumer,
+    AlterConfigs,
+    DescribeWithLag,
+    InitializePartitions,
+    PartitionStart,
+    TopicPartitions,
+)
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import (
-    AckBatch,
-    Acknowledge,
-    AcquireRecords,
-    DescribeGroup,
-    GroupDescription,
-    Heartbeat,
-    LeaveGroup,
-    PartitionAcks,
-)
+from coordinator.protocol.messages import AckBatch, Acknowledge, GroupDescription, Heartbeat, LeaveGroup, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.group_driver import GroupDriver
 
@@ -60,7 +58,7 @@ class ShareConsumers(GroupDriver):
     def fetch(self, member: str = "c1", max_records: int = 500) -> list[tuple[int, int, int]]:
         """ShareFetch: (first, last, delivery count) of what was acquired, partition by partition."""
         who = {"group_id": "billing", "member_id": member, "member_epoch": self.epochs[member]}
-        reply = self.run(AcquireRecords(**who, max_records=max_records, bounds=self.bounds()))
+        reply = self.run(AcquireForConsumer(**who, max_records=max_records, bounds=self.bounds()))
         return [(r.first, r.last, r.delivery_count) for p in reply.partitions for r in p.ranges]
 
     def acknowledge(
@@ -98,7 +96,7 @@ class ShareConsumers(GroupDriver):
     # --- what a test looks at
 
     def describe(self) -> GroupDescription:
-        reply = self.run(DescribeGroup(group_id="billing", bounds=self.bounds()))
+        reply = self.run(DescribeWithLag(group_id="billing", bounds=self.bounds()))
         assert isinstance(reply, GroupDescription)
         return reply
 

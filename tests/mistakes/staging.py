@@ -9,14 +9,14 @@ import msgspec
 
 from coordinator.core import decide, group_snapshot, staging
 from coordinator.core.changes import moved
-from coordinator.core.commands import Decision, complete_plan, reclaim_plan, stage_outcomes
+from coordinator.core.commands import Decision, StageRuns, complete_plan, reclaim_plan, stage_outcomes
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event
 from coordinator.core.records import PlanStaged, ProgressKept, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
-from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
+from coordinator.protocol.messages import PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
@@ -32,13 +32,13 @@ from tests.protocol.worlds import REJECTS, ROLLS, SILENT
     model=True,
 )
 def a_commit_takes_effect_at_once(patch: Patch) -> None:
-    right = decide._DECIDERS[StageOutcomes]
+    right = decide._DECIDERS[StageRuns]
 
     def staged(group: ShareGroup, command: Any, now_ms: int) -> Decision:
         decision = right(group, command, now_ms)
         return Decision((*decision.records, *_accepted(group, decision.records)), decision.reply)
 
-    patch.setitem(decide._DECIDERS, StageOutcomes, staged)
+    patch.setitem(decide._DECIDERS, StageRuns, staged)
 
 
 def _accepted(group: ShareGroup, records: tuple[object, ...]) -> Iterator[Record]:
@@ -332,5 +332,5 @@ def forget_reclaims_in_snapshots(patch: Patch) -> None:
     )
 
 
-def _without(command: StageOutcomes, **fields: Any) -> StageOutcomes:
+def _without(command: StageRuns, **fields: Any) -> StageRuns:
     return msgspec.structs.replace(command, **fields)

@@ -8,13 +8,12 @@ import msgspec
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import decide, group_snapshot, share_group, staging
-from coordinator.core.commands import CompletePlan, Decision, complete_plan, stage_outcomes
+from coordinator.core.commands import CompletePlan, Decision, StageRuns, complete_plan, stage_outcomes
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanStarted, RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
-from coordinator.protocol.messages import StageOutcomes
 from coordinator.protocol.values import AcknowledgeType
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
@@ -188,12 +187,12 @@ def ignore_a_querys_own_mode(patch: Patch) -> None:
     model=True,
 )
 def ignore_a_sinks_own_mode(patch: Patch) -> None:
-    right = decide._DECIDERS[StageOutcomes]
+    right = decide._DECIDERS[StageRuns]
 
     def staged(group: ShareGroup, command: Any, now_ms: int) -> Decision:
         return right(group, msgspec.structs.replace(command, acknowledgement_mode=""), now_ms)
 
-    patch.setitem(decide._DECIDERS, StageOutcomes, staged)
+    patch.setitem(decide._DECIDERS, StageRuns, staged)
 
 
 @mistake(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.core.commands import (
+    AcquireForConsumer,
     AcquirePlan,
     ArchiveGaps,
     CompletePlan,
@@ -22,10 +23,10 @@ from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.core.records import LogStartMoved, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import Acknowledge, AcquireRecords, LeaveGroup
+from coordinator.protocol.messages import Acknowledge, LeaveGroup
 from coordinator.protocol.values import SharePartitionKey
 
-ACQUIRES = (AcquirePlan, StartOrReclaimPlan, AcquireRecords)
+ACQUIRES = (AcquirePlan, StartOrReclaimPlan, AcquireForConsumer)
 ENDS_A_DELIVERY = (StartOrReclaimPlan, LeaveGroup, Expire)
 GIVES_BACK = (Acknowledge, LeaveGroup)
 LOOKS_AT_THE_LOG = (MoveLogStarts, StartOrReclaimPlan, AcquirePlan, Acknowledge, LeaveGroup, Expire, CompletePlan)

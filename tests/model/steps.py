@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from coordinator.core.commands import (
+    AcquireForConsumer,
     AcquirePlan,
     AlterConfigs,
     ArchiveGaps,
@@ -20,6 +21,7 @@ from coordinator.core.commands import (
     DeadLettersWritten,
     Expire,
     MarkDeadLettersWritten,
+    StageRuns,
     StartOrReclaimPlan,
 )
 from coordinator.core.record_state import RecordState
@@ -29,14 +31,12 @@ from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcknowledgeReply,
-    AcquireRecords,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     PartitionAcks,
     PartitionBounds,
     PartitionOutcomes,
-    StageOutcomes,
 )
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
 from tests.model.choice import ChoiceModel
@@ -380,7 +380,7 @@ class Steps:
             PartitionOutcomes(topic="orders", partition=index, runs=tuple(outcome_runs(of_partition)))
             for index, of_partition in groupby(rows, key=lambda row: row.key[0])
         )
-        command = StageOutcomes(
+        command = StageRuns(
             group_id="billing",
             incarnation="before" if outdated == "incarnation" else "i",
             topic_ids={"orders": "before" if outdated == "topic" else TOPIC_ID},
@@ -426,7 +426,7 @@ class Steps:
 
     def fetch(self, name: str, epoch: int, most: int, partitions: int = PARTITIONS) -> None:
         now_ms = self.core.now_ms
-        command = AcquireRecords(
+        command = AcquireForConsumer(
             group_id="billing", member_id=name, member_epoch=epoch, max_records=most, bounds=self.bounds(partitions)
         )
         reply = self.both(f"fetch {name} {most}", command, lambda: self.model.member(name, epoch))

@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coordinator.core.commands import (
+    AcquireForConsumer,
     AlterConfigs,
     CompletePlan,
     CreateGroup,
     InitializePartitions,
     PartitionStart,
+    StageRuns,
     TopicPartitions,
 )
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
-    AcquireRecords,
     JoinGroup,
     NextPlan,
     PartitionAcks,
     PartitionBounds,
     PartitionOutcomes,
-    StageOutcomes,
     StartPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
@@ -84,20 +84,20 @@ def script_of(request: Request, setting: Setting) -> Transaction[Any]:
         return transactions.single_command(_staging(request, setting))
     if request.kind == "fetch":
         bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=request.log_start, end=setting.records)
-        return one(AcquireRecords(**who, max_records=request.most, bounds=(bounds,)))
+        return one(AcquireForConsumer(**who, max_records=request.most, bounds=(bounds,)))
     at, kind = request.offset, ACKS[request.kind]
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
     acks = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch,))
     return transactions.single_command(Acknowledge(**who, partitions=(acks,)))
 
 
-def _staging(request: Request, setting: Setting) -> StageOutcomes:
+def _staging(request: Request, setting: Setting) -> StageRuns:
     runs = tuple(
         OutcomeRun(offset, offset, count, ACKS[outcome])
         for offset, count, outcome in request.said
         if outcome != "nothing"
     )
-    return StageOutcomes(
+    return StageRuns(
         group_id=GROUP,
         incarnation="i",
         topic_ids={TOPIC: TOPIC_ID},

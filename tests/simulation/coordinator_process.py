@@ -11,7 +11,7 @@ import contextlib
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from coordinator.core.commands import DeletedTopicsArchived
+from coordinator.core.commands import AcquireForConsumer, DeletedTopicsArchived
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, StartPlan
@@ -263,7 +263,7 @@ def _fetch(request: AcquireRecords, facts: Facts) -> Transaction[Any]:
         yield from transactions.initialize(group, {p: facts.log_starts[p.topic_partition] for p in facts.partitions})
         yield from transactions.move_log_starts(facts.partitions, facts)
         return (
-            yield AcquireRecords(
+            yield AcquireForConsumer(
                 group_id=request.group_id,
                 member_id=request.member_id,
                 member_epoch=request.member_epoch,

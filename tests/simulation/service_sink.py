@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
+from coordinator.core.commands import StageRuns
+from coordinator.protocol.messages import PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.simulation.broker import Record, topic_partition_of
 from tests.simulation.ledger import ACCEPT, REJECT, RELEASE
@@ -119,7 +120,7 @@ def staging(
     topic_ids: Mapping[str, str],
     mode: str = "",
     replaces: bool = False,
-) -> StageOutcomes:
+) -> StageRuns:
     """Rows by receipt, as a sink's commit sends them, with their topics' ``names`` (by id). ``topic_ids``: those that
     the sink was pinned to (by name)."""
     partitions = []
@@ -127,7 +128,7 @@ def staging(
         topic_id, partition = topic_partition_of(log)
         runs = tuple(_joined(said[receipt] for receipt in receipts))
         partitions.append(PartitionOutcomes(topic=names[topic_id], partition=partition, runs=runs))
-    return StageOutcomes(
+    return StageRuns(
         group_id=GROUP,
         incarnation=incarnation,
         topic_ids=dict(topic_ids),

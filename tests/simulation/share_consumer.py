@@ -64,7 +64,7 @@ class ConsumerProcess(Process):
 
     def _fetch_and_work(self) -> Answer:
         most = self.world.chance.choice((1, 3, 10))
-        reply: AcquiredReply = yield from self.session.call(AcquireRecords, max_records=most, bounds=())
+        reply: AcquiredReply = yield from self.session.call(AcquireRecords, max_records=most)
         self.witness.received(self.name, reply.plan_id, reply.partitions)
         if not reply.plan_id:
             yield self.world.between(500, 5_000)

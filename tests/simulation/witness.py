@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator.core.commands import StageRuns
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import InternalError, ShareGroupError, StateRecordUnreadable
@@ -24,7 +25,6 @@ from coordinator.protocol.messages import (
     PartitionAcks,
     PartitionPlan,
     PlanReply,
-    StageOutcomes,
     StartPlan,
 )
 from tests.simulation.broker import Record, log_of
@@ -173,7 +173,7 @@ class Witness:
             if coordinator.serves and not self.configs_change:
                 self._check_slice(number, answer)
 
-    def _staged(self, request: StageOutcomes, answer: OutcomesStaged) -> None:
+    def _staged(self, request: StageRuns, answer: OutcomesStaged) -> None:
         """Each row that is said to be staged is in the log."""
         self.stale += answer.stale
         durable = sum(self.was_staged(*row) for row in rows_of(request))
@@ -256,7 +256,7 @@ class Witness:
             self.final.setdefault((partition, offset), count)
 
 
-def rows_of(request: StageOutcomes) -> Iterator[tuple[Record, int, int]]:
+def rows_of(request: StageRuns) -> Iterator[tuple[Record, int, int]]:
     """(record, delivery count, outcome) of each row of a sink."""
     for part in request.partitions:
         log = log_of(request.topic_ids[part.topic], part.partition)
@@ -284,8 +284,8 @@ def _text(message: Any) -> str:
         return f"acquired {number_of(message.plan_id)} {held}"
     if isinstance(message, AcknowledgeReply):
         return f"acknowledged, errors {message.errors}"
-    if isinstance(message, StageOutcomes):
-        return f"StageOutcomes {[(p.partition, *[tuple(r[:6]) for r in p.runs]) for p in message.partitions]}"
+    if isinstance(message, StageRuns):
+        return f"StageRuns {[(p.partition, *[tuple(r[:6]) for r in p.runs]) for p in message.partitions]}"
     if isinstance(message, OutcomesStaged):
         return f"staged {message.staged}, stale {message.stale}"
     if isinstance(message, Joined):

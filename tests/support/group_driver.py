@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.core.commands import (
+    AcquireForConsumer,
     AcquirePlan,
     AlterConfigs,
     CompletePlan,
@@ -20,6 +21,7 @@ from coordinator.core.commands import (
     MoveLogStarts,
     PartitionStart,
     PlanDone,
+    StageRuns,
     StartOrReclaimPlan,
     TopicPartitions,
 )
@@ -30,14 +32,12 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
-    AcquireRecords,
     JoinGroup,
     OutcomesStaged,
     PartitionAcks,
     PartitionBounds,
     PartitionOutcomes,
     PlanReply,
-    StageOutcomes,
 )
 from coordinator.protocol.values import OffsetRange, OutcomeRun, SharePartitionKey
 
@@ -187,7 +187,7 @@ class GroupDriver:
     def stage(self, *runs: OutcomeRun, partition: int = 0, **fields: Any) -> OutcomesStaged:
         """The sink's commit: what the rows of one partition said."""
         outcomes = (PartitionOutcomes(topic="orders", partition=partition, runs=runs),) if runs else ()
-        staged = self.run(StageOutcomes(group_id="billing", partitions=outcomes, **fields))
+        staged = self.run(StageRuns(group_id="billing", partitions=outcomes, **fields))
         assert isinstance(staged, OutcomesStaged)
         return staged
 
@@ -245,7 +245,7 @@ def from_snapshot(group: GroupDriver) -> None:
 def fetched(group: GroupDriver, max_records: int, member: str = "c1") -> list[tuple[int, int, int]]:
     """A ShareConsumer acquires; (first, last, delivery count) of each range."""
     reply = group.run(
-        AcquireRecords(
+        AcquireForConsumer(
             group_id="billing",
             member_id=member,
             member_epoch=group.epochs[member],

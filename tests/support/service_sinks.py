@@ -1,6 +1,7 @@
 """A sink's requests to a running service: what tests of sinks at the service begin with."""
 
-from coordinator.protocol.messages import PartitionOutcomes, StageOutcomes
+from coordinator.core.commands import StageRuns
+from coordinator.protocol.messages import PartitionOutcomes
 from coordinator.protocol.values import OutcomeRun
 from tests.support.running_service import held
 
@@ -19,7 +20,7 @@ def begin(running, **configs):
 def stage(running, *runs, **fields):
     outcomes = (PartitionOutcomes(topic="orders", partition=0, runs=tuple(OutcomeRun(*run) for run in runs)),)
     return running.service.handle(
-        StageOutcomes(group_id="billing", partitions=outcomes if runs else (), rows=len(runs), **fields)
+        StageRuns(group_id="billing", partitions=outcomes if runs else (), rows=len(runs), **fields)
     )
 
 

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import AcquirePlan, AlterConfigs, acquire_plan
-from coordinator.protocol.messages import (
-    AckBatch,
-    Acknowledge,
-    AcquireRecords,
-    PartitionAcks,
-    PartitionBounds,
-    PlanReply,
-)
+from coordinator.core.commands import AcquireForConsumer, AcquirePlan, AlterConfigs, acquire_plan
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks, PartitionBounds, PlanReply
 from tests.support.group_driver import (
     SESSION_MS,
     TOPIC_ID,
@@ -90,7 +83,9 @@ def test_plans_take_turns_at_the_partitions() -> None:
     group.join("c1", query=False)
     bounds = group.bounds()
     for _ in bounds:
-        group.run(AcquireRecords(group_id="billing", member_id="c1", member_epoch=1, max_records=100, bounds=bounds))
+        group.run(
+            AcquireForConsumer(group_id="billing", member_id="c1", member_epoch=1, max_records=100, bounds=bounds)
+        )
     group.pass_time(SESSION_MS + 1)
     group.join()
     first, plan = [], ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from coordinator.core.commands import DescribeWithLag
 from coordinator.protocol.messages import (
-    DescribeGroup,
     GroupDescription,
     JoinGroup,
     LeaveGroup,
@@ -20,7 +20,7 @@ RELEASE = 2
 
 
 def described(group: GroupDriver, *, ends: bool = True) -> GroupDescription:
-    reply = group.run(DescribeGroup(group_id="billing", bounds=group.bounds() if ends else ()))
+    reply = group.run(DescribeWithLag(group_id="billing", bounds=group.bounds() if ends else ()))
     assert isinstance(reply, GroupDescription)
     return reply
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.commands import AcquireForConsumer
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import AcquireRecords, PartitionBounds
+from coordinator.protocol.messages import PartitionBounds
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched
 
 
@@ -83,7 +84,7 @@ def test_records_that_were_set_aside_together_are_given_one_by_one() -> None:
 def test_a_partition_that_is_not_the_groups_gives_nothing() -> None:
     group = came_back(1, 4)
     unknown = PartitionBounds(topic_id=TOPIC_ID, partition=9, log_start=0, end=10)
-    command = AcquireRecords(
+    command = AcquireForConsumer(
         group_id="billing", member_id="c1", member_epoch=1, max_records=4, bounds=(unknown, *group.bounds())
     )
     assert [p.partition for p in group.run(command).partitions] == [0]

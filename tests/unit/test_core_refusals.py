@@ -30,7 +30,6 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
-    DescribeGroup,
     Done,
     Heartbeat,
     Joined,
@@ -250,7 +249,7 @@ def test_a_group_is_created_once() -> None:
 
 def test_a_group_that_does_not_exist_is_dead_and_has_nothing_to_keep() -> None:
     group = ShareGroup("billing")
-    dead = describe_group(group, DescribeGroup(group_id="billing"))
+    dead = describe_group(group)
     assert (dead.state, dead.incarnation) == ("DEAD", "")
     assert list(group.snapshot()) == []
     assert group.next_deadline_ms() is None

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands import AlterConfigs, StageRuns
 from coordinator.core.record_state import RecordState
 from coordinator.core.release_backoff import lot_of, release_delay_ms
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.values import Disposition
 from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, from_snapshot, offsets, ranges
 from tests.support.quarantine import quarantined_record, started_trial
@@ -60,7 +60,7 @@ def test_outcomes_of_several_partitions_are_staged_by_one_request() -> None:
     both = tuple(
         PartitionOutcomes(topic="orders", partition=p, runs=(said(p, p, RELEASE), said(4, 4, REJECT))) for p in (0, 1)
     )
-    assert group.run(StageOutcomes(group_id="billing", partitions=both)) == OutcomesStaged(staged=4, attempt=0)
+    assert group.run(StageRuns(group_id="billing", partitions=both)) == OutcomesStaged(staged=4, attempt=0)
     group.complete(plan)
     assert [run_at(group, 0).state, group.partition(1).start_offset] == [RecordState.AVAILABLE, 1]
     assert group.partition(0).archived_total == group.partition(1).archived_total == 1

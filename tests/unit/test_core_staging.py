@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicPartitions
 from coordinator.core.decide import decide
 from coordinator.core.records import MOST_BYTES, PlanStaged, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
@@ -17,7 +17,7 @@ from coordinator.protocol.errors import (
     SinkOutdated,
     StaleReceipts,
 )
-from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
@@ -323,7 +323,7 @@ def test_a_row_that_no_delivery_of_the_group_can_have_had_is_refused_by_name(
     else:
         both = (good, bad)
     with pytest.raises(NeverDelivered, match=f"The row of {named}"):
-        group.run(StageOutcomes(group_id="billing", partitions=both))
+        group.run(StageRuns(group_id="billing", partitions=both))
     group.complete(plan)
     assert group.partition().archived_total == 0, "nothing was staged"
 
@@ -467,7 +467,7 @@ def test_a_sink_without_a_batch_is_refused() -> None:
 
 def test_a_group_that_is_not_there_is_named() -> None:
     with pytest.raises(GroupIdNotFound, match="group nobody"):
-        decide(ShareGroup("nobody"), StageOutcomes(group_id="nobody"), 0)
+        decide(ShareGroup("nobody"), StageRuns(group_id="nobody"), 0)
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ def test_a_partition_named_twice_is_an_invalid_request() -> None:
     group, _ = batch()
     twice = (PartitionOutcomes(topic="orders", partition=0, runs=()),) * 2
     with pytest.raises(InvalidRequest, match=r"^a partition is named twice in one request$"):
-        group.run(StageOutcomes(group_id="billing", partitions=twice))
+        group.run(StageRuns(group_id="billing", partitions=twice))
 
 
 # --- a sink that is older than the group, or than a topic

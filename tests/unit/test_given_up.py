@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.core.commands import StageRuns
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.protocol.messages import (
-    DescribeGroup,
-    GivenUp,
-    GroupDescription,
-    LeaveGroup,
-    LeftOut,
-    NextPlan,
-    StageOutcomes,
-)
+from coordinator.protocol.messages import DescribeGroup, GivenUp, GroupDescription, LeaveGroup, LeftOut, NextPlan
 from share_source.plan_log import warn_given_up, warn_left_out
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import GroupDriver, from_snapshot
@@ -110,7 +103,7 @@ def twice_undecided(running: Running) -> str:
     for _ in range(2):
         start = running.next(start).plan_id
         running.use(start)
-        running.service.handle(StageOutcomes(group_id="billing"))
+        running.service.handle(StageRuns(group_id="billing"))
     return start
 
 

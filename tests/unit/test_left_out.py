@@ -8,18 +8,18 @@ from collections import Counter
 import pytest
 
 from coordinator.core import left_out
-from coordinator.core.left_out import FEW, MOST, bounded, count
+from coordinator.core.left_out import FEW, MOST, LeftOutRange, bounded, count, in_reply
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import MOST_BYTES, RunsChanged, encode_records
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import LeftOut, PlanReply
+from coordinator.protocol.messages import PlanReply
 from coordinator.protocol.wire import encode
 from share_source.plan_log import NAMED
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 
-def entry(first: int, last: int, partition: int = 0, topic: str = "orders", reason: str = "data_loss") -> LeftOut:
-    return LeftOut(
+def entry(first: int, last: int, partition: int = 0, topic: str = "orders", reason: str = "data_loss") -> LeftOutRange:
+    return LeftOutRange(
         topic=topic,
         topic_id=f"id-of-{topic}",
         partition=partition,
@@ -30,7 +30,7 @@ def entry(first: int, last: int, partition: int = 0, topic: str = "orders", reas
     )
 
 
-def every_second(count: int, partition: int = 0, **fields: str) -> list[LeftOut]:
+def every_second(count: int, partition: int = 0, **fields: str) -> list[LeftOutRange]:
     return [entry(2 * n, 2 * n, partition, **fields) for n in range(count)]
 
 
@@ -43,7 +43,7 @@ def test_a_few_ranges_are_kept_as_they_are_and_neighbours_are_one() -> None:
 def test_neighbours_of_another_reason_partition_or_topic_are_entries_of_their_own() -> None:
     given = [entry(0, 4), entry(5, 9, reason="cut"), entry(10, 11), entry(10, 14, 1), entry(15, 19, topic="payments")]
     assert bounded(reversed(given)) == (given[0], given[1], given[2], given[3], given[4])
-    made_anew = LeftOut(topic="orders", topic_id="new", partition=0, first=5, last=9, count=5, reason="data_loss")
+    made_anew = LeftOutRange(topic="orders", topic_id="new", partition=0, first=5, last=9, count=5, reason="data_loss")
     assert bounded([entry(0, 4), made_anew]) == (entry(0, 4), made_anew)
 
 
@@ -51,7 +51,7 @@ def test_beyond_the_first_ranges_of_a_partition_the_others_are_a_count_between_t
     found = bounded([*every_second(100_000), entry(7, 8, 1)])
     assert found[:FEW] == tuple(every_second(FEW))
     assert (found[FEW].first, found[FEW].last, found[FEW].count) == (2 * FEW, 199_998, 100_000 - FEW)
-    assert str(found[FEW]) == f"orders-0 {100_000 - FEW} offsets between {2 * FEW} and 199998"
+    assert str(in_reply(found)[FEW]) == f"orders-0 {100_000 - FEW} offsets between {2 * FEW} and 199998"
     assert found[FEW + 1 :] == (entry(7, 8, 1),)
 
 
@@ -59,8 +59,8 @@ def test_of_very_many_partitions_the_last_are_not_named_but_counted() -> None:
     found = bounded(out for p in range(1_000) for out in every_second(3, p))
     assert len(found) == MOST
     assert count(found) == 3_000
-    assert str(found[0]) == f"{3_000 - 3 * (MOST - 1)} records of other partitions"
-    assert str(found[1]) == "orders-0 3 offsets between 0 and 4"
+    assert str(in_reply(found)[0]) == f"{3_000 - 3 * (MOST - 1)} records of other partitions"
+    assert str(in_reply(found)[1]) == "orders-0 3 offsets between 0 and 4"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -69,7 +69,7 @@ def test_whatever_is_added_one_after_the_other_the_counts_stay_exact(
 ) -> None:
     monkeypatch.setattr(left_out, "MOST", 12)
     monkeypatch.setattr(left_out, "FEW", 2)
-    chance, at, kept, added = random.Random(seed), Counter[tuple[str, int]](), tuple[LeftOut, ...](), 0
+    chance, at, kept, added = random.Random(seed), Counter[tuple[str, int]](), tuple[LeftOutRange, ...](), 0
     for _ in range(200):
         topic, partition = chance.choice(["orders", "payments"]), chance.randrange(chance.choice([2, 20]))
         first = at[topic, partition] + chance.randrange(3)

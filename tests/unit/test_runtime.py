@@ -10,20 +10,14 @@ from coordinator.core.commands import (
     CreateGroup,
     InitializePartitions,
     PartitionStart,
+    StageRuns,
     StartOrReclaimPlan,
     TopicPartitions,
 )
 from coordinator.core.records import RunsChanged, decode_record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
-from coordinator.protocol.messages import (
-    DescribeGroup,
-    Heartbeat,
-    JoinGroup,
-    PartitionBounds,
-    PartitionOutcomes,
-    StageOutcomes,
-)
+from coordinator.protocol.messages import DescribeGroup, Heartbeat, JoinGroup, PartitionBounds, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.runtime import runtime
 from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, CoordinatorRuntime, one
@@ -361,7 +355,7 @@ def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch)
         ((first, last, count),) = plan.partitions[0].ranges
         runs = tuple(OutcomeRun(n, n, count, outcomes[n % 2]) for n in range(first, last + 1))
         rows = (PartitionOutcomes(topic="orders", partition=0, runs=runs),)
-        service.ask(StageOutcomes(group_id="billing", partitions=rows))
+        service.ask(StageRuns(group_id="billing", partitions=rows))
         service.ask(complete(number))
         stored_bytes.append(sum(len(record.data or b"") for record in service.store.load("billing")))
     service.store.close()

@@ -2,8 +2,9 @@
 
 import pytest
 
+from coordinator.core.commands import StageRuns
 from coordinator.protocol.errors import CoordinatorNotAvailable, InvalidTopicPattern, TopicKept
-from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
@@ -127,7 +128,7 @@ def released_and_unread(running, cluster):
     running.use(plan.plan_id)
     runs = (OutcomeRun(0, 9, 1, AcknowledgeType.RELEASE, 10_000_000),)
     outcomes = (PartitionOutcomes(topic="orders-us", partition=0, runs=runs),)
-    running.service.handle(StageOutcomes(group_id="billing", query_id="q", partitions=outcomes))
+    running.service.handle(StageRuns(group_id="billing", query_id="q", partitions=outcomes))
     assert running.next(plan.plan_id, max_records=1, until={}).plan_id == ""
     return plan.plan_id
 

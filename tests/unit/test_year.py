@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from coordinator.core import share_group
+from coordinator.core.commands import StageRuns
 from coordinator.core.records import decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
+from coordinator.protocol.messages import OutcomesStaged
 from coordinator.protocol.messages import PartitionOutcomes as Outcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import GroupDriver, durable_state
@@ -74,7 +75,7 @@ def run(group: LongLived, member: str, start: str, *, records: int) -> str:
         group.use(number, member)
         first = group.ends[0] - records
         released = OutcomeRun(first, first, 1, AcknowledgeType.RELEASE)
-        said = StageOutcomes(group_id="billing", partitions=(Outcomes(topic="orders", partition=0, runs=(released,)),))
+        said = StageRuns(group_id="billing", partitions=(Outcomes(topic="orders", partition=0, runs=(released,)),))
         assert isinstance(group.run(said), OutcomesStaged)
         group.complete(number, member)
     group.pass_time(MINUTE_MS)

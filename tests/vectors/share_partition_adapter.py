@@ -15,7 +15,14 @@ from typing import Any
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.changes import moved
-from coordinator.core.commands import Decision, Expire, InitializePartitions, MoveLogStarts, PartitionStart
+from coordinator.core.commands import (
+    AcquireForConsumer,
+    Decision,
+    Expire,
+    InitializePartitions,
+    MoveLogStarts,
+    PartitionStart,
+)
 from coordinator.core.commands.acquire_records import acquired_decision
 from coordinator.core.decide import decide
 from coordinator.core.record_state import TERMINAL, Event, RecordState
@@ -28,7 +35,6 @@ from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
     AcknowledgeReply,
-    AcquireRecords,
     Heartbeat,
     LeaveGroup,
     PartitionAcks,
@@ -125,14 +131,14 @@ class Scenario:
         end = max(batch["last"] for batch in step["fetched_batches"]) + 1
         bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=end)
         who = self._who(step["member"])
-        return self._run(AcquireRecords(**who, max_records=step["max_fetch_records"], bounds=(bounds,)))
+        return self._run(AcquireForConsumer(**who, max_records=step["max_fetch_records"], bounds=(bounds,)))
 
     def _acquire_ranges(self, member: str, ranges: list[dict[str, Any]]) -> Any:
         segments = [part for r in ranges for part in self._parts(r["first"], r["last"])]
         who = self._who(member)
         if not segments:
             bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=0)
-            return self._run(AcquireRecords(**who, max_records=1, bounds=(bounds,)))
+            return self._run(AcquireForConsumer(**who, max_records=1, bounds=(bounds,)))
         group, now_ms = self.driver.group, self.driver.now_ms
         decision = acquired_decision(group, member, who["member_epoch"], {self.partition.key: segments}, now_ms)
         self._replay(decision.records)
@@ -174,7 +180,7 @@ class Scenario:
     def _can_acquire_records(self, step: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
         """Whether an acquire with records in the log would get any (nothing of it stays)."""
         bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=FAR)
-        probe = AcquireRecords(**self._who("prober"), max_records=1, bounds=(bounds,))
+        probe = AcquireForConsumer(**self._who("prober"), max_records=1, bounds=(bounds,))
         return {"value": bool(self._undone(probe).reply.plan_id)}  # type: ignore[attr-defined]
 
     # --- the shell

@@ -11,8 +11,21 @@ from typing import Generic
 
 import msgspec
 
+from coordinator.core.left_out import LeftOutRange
 from coordinator.core.records import Record
-from coordinator.protocol.messages import Done, GivenUp, LeftOut, Message, PartitionBounds, PlanReply, Reply, Request
+from coordinator.protocol.messages import (
+    AcquireRecords,
+    DescribeGroup,
+    Done,
+    GivenUp,
+    Message,
+    PartitionBounds,
+    PartitionOutcomes,
+    PlanReply,
+    Reply,
+    Request,
+    StageOutcomes,
+)
 from coordinator.protocol.values import OffsetRange
 
 
@@ -105,6 +118,24 @@ class StartOrReclaimPlan(Request[PlanReply], frozen=True):
     acknowledgement_mode: str = ""
 
 
+class StageRuns(StageOutcomes, frozen=True):
+    """StageOutcomes with its rows: the outcomes by topic and partition."""
+
+    partitions: tuple[PartitionOutcomes, ...] = ()
+
+
+class AcquireForConsumer(AcquireRecords, frozen=True):
+    """AcquireRecords with what the logs of the subscribed partitions hold now."""
+
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+class DescribeWithLag(DescribeGroup, frozen=True):
+    """DescribeGroup with what the logs hold now: ``lag`` is None where no bounds name a partition."""
+
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
 class MoveLogStarts(Request[Done], frozen=True):
     """The log start of these partitions moved (retention, delete-records)."""
 
@@ -114,7 +145,7 @@ class MoveLogStarts(Request[Done], frozen=True):
 class DeletedTopicsArchived(Message, frozen=True):
     """The answer to ArchiveDeletedTopics: what nobody holds and nobody will have."""
 
-    lost: tuple[LeftOut, ...] = ()
+    lost: tuple[LeftOutRange, ...] = ()
 
 
 class ArchiveDeletedTopics(Request[DeletedTopicsArchived], frozen=True):

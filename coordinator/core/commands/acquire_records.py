@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, MemoizedTransition, acquired
-from coordinator.core.commands import Decision
+from coordinator.core.commands import AcquireForConsumer, Decision
 from coordinator.core.commands.acquire_plan import MAX_RANGES
 from coordinator.core.commands.reclaim_plan import plan_of
 from coordinator.core.isolation import isolation_threshold
@@ -17,11 +17,11 @@ from coordinator.core.records import PlanAcquired
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import AcquiredReply, AcquireRecords, PartitionBounds
+from coordinator.protocol.messages import AcquiredReply, PartitionBounds
 from coordinator.protocol.values import SharePartitionKey
 
 
-def acquire_records(group: ShareGroup, command: AcquireRecords, now_ms: int) -> Decision[AcquiredReply]:
+def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int) -> Decision[AcquiredReply]:
     """Up to ``max_records`` records, each partition's returned ones first, under a lock of
     share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges."""
     member = group.member(command.member_id, command.member_epoch)

@@ -11,14 +11,14 @@ from coordinator.core.commands import (
     InitializePartitions,
     MoveLogStarts,
 )
-from coordinator.core.left_out import bounded
+from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, TopicDeleted, TopicRegistered
 from coordinator.core.redelivery import data_lost, end_unknown, left_out_entry
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import Done, LeftOut
+from coordinator.protocol.messages import Done
 from coordinator.protocol.values import SharePartitionKey
 
 
@@ -63,7 +63,7 @@ def archive_deleted_topics(
     gone = [i for i in command.topic_ids if i in group.topic_names and i not in group.gone]
     records: list[Record] = []
     lost: list[tuple[SharePartitionKey, Segment]] = []
-    unknown: list[LeftOut] = []
+    unknown: list[LeftOutRange] = []
     for key, partition in group.partitions.items():
         if key.topic_id not in gone:
             continue

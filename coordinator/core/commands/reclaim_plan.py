@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from coordinator.core.changes import Changes, moved, split_at
 from coordinator.core.commands import Decision, StartOrReclaimPlan
 from coordinator.core.isolation import isolation_class, slice_size
-from coordinator.core.left_out import bounded
+from coordinator.core.left_out import LeftOutRange, bounded, in_reply
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_state import Event, RecordState
@@ -21,7 +21,7 @@ from coordinator.core.redelivery import at_limit, failed_alone, is_news, left_ou
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import StalePlan
-from coordinator.protocol.messages import LeftOut, PartitionPlan, Plan, PlanReply
+from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
 
@@ -112,15 +112,15 @@ def _start_empty(
         started=after(PlanState.SUPERSEDED, event) is PlanState.STARTED,
         data_loss=data_loss,
     )
-    reply = PlanReply(plan=Plan(plan_id=command.plan_id, partitions=()), data_loss=data_loss)
+    reply = PlanReply(plan=Plan(plan_id=command.plan_id, partitions=()), data_loss=in_reply(data_loss))
     return Decision((*back.records(), plan_started), reply)
 
 
-def _start_event(data_loss: tuple[LeftOut, ...], command: StartOrReclaimPlan) -> PlanEvent:
+def _start_event(data_loss: tuple[LeftOutRange, ...], command: StartOrReclaimPlan) -> PlanEvent:
     return PlanEvent.REPORT_LOSS if data_loss and command.fail_on_data_loss else PlanEvent.START
 
 
-def _left_out_until_now(group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int) -> tuple[LeftOut, ...]:
+def _left_out_until_now(group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int) -> tuple[LeftOutRange, ...]:
     """What the plan's start left out, and what the plan lost since, as it may have while the session had ended: the
     process asks again since the first answer did not reach it, and checks that every missing offset has a reason."""
     since = Reclaim(group, member, plan, now_ms)
@@ -147,11 +147,11 @@ def _reply(
     group: ShareGroup,
     plan: AcquiredPlan,
     partitions: tuple[PartitionPlan, ...],
-    left_out: tuple[LeftOut, ...] = (),
-    data_loss: tuple[LeftOut, ...] = (),
+    left_out: tuple[LeftOutRange, ...] = (),
+    data_loss: tuple[LeftOutRange, ...] = (),
 ) -> PlanReply:
     named = Plan(plan_id=group.plan_id_text(plan.plan_id), partitions=partitions, trial=plan.trial)
-    return PlanReply(plan=named, left_out=left_out, data_loss=data_loss)
+    return PlanReply(plan=named, left_out=in_reply(left_out), data_loss=in_reply(data_loss))
 
 
 def plan_as_held(group: ShareGroup, plan: AcquiredPlan) -> tuple[PartitionPlan, ...]:
@@ -202,8 +202,8 @@ class Reclaim:
     changes: Changes = field(default_factory=Changes)
     candidates: list[tuple[SharePartitionKey, Segment]] = field(default_factory=list)
     kept: dict[SharePartitionKey, list[Segment]] = field(default_factory=dict)
-    left_out: list[LeftOut] = field(default_factory=list)
-    data_loss: list[LeftOut] = field(default_factory=list)
+    left_out: list[LeftOutRange] = field(default_factory=list)
+    data_loss: list[LeftOutRange] = field(default_factory=list)
     evidence_is_old: bool = False
     trial_failed: bool = False
 

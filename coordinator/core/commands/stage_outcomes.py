@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, filed
-from coordinator.core.commands import Decision, MarkDeadLettersWritten
+from coordinator.core.commands import Decision, MarkDeadLettersWritten, StageRuns
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.record_state import RecordState
@@ -31,7 +31,7 @@ from coordinator.protocol.errors import (
     StaleReceipts,
     TooManyRejects,
 )
-from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes, StageOutcomes
+from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
 
@@ -43,7 +43,7 @@ JUDGED_FROM = 100
 """So many decided records tell something about a ratio."""
 
 
-def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> Decision[OutcomesStaged]:
+def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decision[OutcomesStaged]:
     """See :class:`~coordinator.protocol.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide,
     NeverDelivered, BatchReclaimed, StaleReceipts, NoneHeld, TooManyRejects; then nothing is staged."""
     if not group.exists:
@@ -68,7 +68,7 @@ def stage_outcomes(group: ShareGroup, command: StageOutcomes, now_ms: int) -> De
     return Decision((*staged, *_silent(group, plans, command, {each.plan_id for each in staged})), reply)
 
 
-def _check_pins(group: ShareGroup, command: StageOutcomes) -> None:
+def _check_pins(group: ShareGroup, command: StageRuns) -> None:
     """Receipts of another incarnation, or of a topic's predecessor, may look like ours."""
     if command.incarnation and command.incarnation != group.incarnation:
         raise SinkOutdated(group_id=group.group_id, what="the group was deleted and created anew")
@@ -77,7 +77,7 @@ def _check_pins(group: ShareGroup, command: StageOutcomes) -> None:
             raise SinkOutdated(group_id=group.group_id, what=f"the topic {topic} was deleted and created anew")
 
 
-def _check_order(command: StageOutcomes) -> None:
+def _check_order(command: StageRuns) -> None:
     """Each record once, and ascending: what is staged is looked through in order."""
     if len({(p.topic, p.partition) for p in command.partitions}) < len(command.partitions):
         raise InvalidRequest(what="a partition is named twice in one request")
@@ -117,7 +117,7 @@ def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
 
 
 def _silent(
-    group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageOutcomes, staged: Collection[int]
+    group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns, staged: Collection[int]
 ) -> Iterator[PlanStaged]:
     """That a sink wrote, though it had nothing to say of these plans: in explicit mode a query without a
     sink fails, and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id
@@ -132,9 +132,7 @@ def _silent(
             yield from _silent_about(group, plan, command, is_known=is_known)
 
 
-def _silent_about(
-    group: ShareGroup, plan: AcquiredPlan, command: StageOutcomes, *, is_known: bool
-) -> Iterator[PlanStaged]:
+def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, is_known: bool) -> Iterator[PlanStaged]:
     """Nothing, where it is no news. ``is_known``: the sink is surely this plan's; else it is a guess, which makes no
     plan implicit, and takes no veto from an earlier attempt."""
     explicit = plan.explicit or command.acknowledgement_mode == "explicit"
@@ -151,7 +149,7 @@ def _silent_about(
         )
 
 
-def _replaces(plan: AcquiredPlan, command: StageOutcomes) -> bool | None:
+def _replaces(plan: AcquiredPlan, command: StageRuns) -> bool | None:
     """What a sink's commit makes of what its attempt's sinks said of their target; None if it is no news. One that
     skips is enough."""
     replaces = command.replaces and plan.replaces is not False
@@ -176,7 +174,7 @@ class _Matching:
     """MemoizedTransition by the plan that carries them."""
 
     group: ShareGroup
-    command: StageOutcomes
+    command: StageRuns
     now_ms: int
     staged: int = 0
     rejected: int = 0

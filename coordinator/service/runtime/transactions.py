@@ -16,6 +16,7 @@ import msgspec
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import (
+    AcquireForConsumer,
     AcquirePlan,
     AlterConfigs,
     ArchiveGaps,
@@ -282,7 +283,7 @@ def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[Acquir
         known = _there(group, facts)
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
-        reply = yield from ask(msgspec.structs.replace(request, bounds=bounds(known, facts, None)))
+        reply = yield from ask(AcquireForConsumer(**msgspec.structs.asdict(request), bounds=bounds(known, facts, None)))
         return reply
 
     return transaction

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from coordinator.config.resolved import ServerConfig
+from coordinator.core.commands import StageRuns
 from coordinator.protocol.addresses import show_address
 from coordinator.protocol.errors import (
     CoordinatorOverloaded,
@@ -172,8 +173,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             request = decode_request(name, body.to_pybytes())
             if isinstance(request, AcknowledgeRows):
                 request = _with_acks(request, rows)
-            elif isinstance(request, StageOutcomes) and rows is not None:
-                request = msgspec.structs.replace(request, partitions=partition_outcomes(rows()))
+            elif isinstance(request, StageOutcomes):
+                request = _with_outcomes(request, rows)
             return encode(self._reply(request))
         except ShareGroupError as error:
             self._say_refused(error)
@@ -238,6 +239,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 def _protocol_of(context: Any) -> str:
     client = context.get_middleware(_PROTOCOL)
     return client.protocol if client is not None else ""
+
+
+def _with_outcomes(request: StageOutcomes, rows: Callable[[], pa.Table] | None) -> StageRuns:
+    partitions = () if rows is None else partition_outcomes(rows())
+    return StageRuns(**msgspec.structs.asdict(request), partitions=partitions)
 
 
 def _with_acks(request: AcknowledgeRows, rows: Callable[[], pa.Table] | None) -> Acknowledge:

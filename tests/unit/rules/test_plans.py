@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import Expire, ExtendDeadlines
+from coordinator.core.commands import AcquireForConsumer, Expire, ExtendDeadlines
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanAcquired, PlanStarted, decode_record
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
-from coordinator.protocol.messages import AcquireRecords, JoinGroup
+from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.group_driver import (
     SESSION_MS,
@@ -194,7 +194,9 @@ def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
     group, _ = started_plan()
     group.join("c1", query=False)
     group.ends[0] = 110
-    fetch = AcquireRecords(group_id="billing", member_id="c1", member_epoch=1, max_records=10, bounds=group.bounds())
+    fetch = AcquireForConsumer(
+        group_id="billing", member_id="c1", member_epoch=1, max_records=10, bounds=group.bounds()
+    )
     group.run(fetch)
     held = group.dump()
     group.pass_time(5_000)
