@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from coordinator.core import plan_state, record_state
+from coordinator.core import isolation, plan_state, record_state
+from coordinator.core.isolation import Stage
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import RecordState
 from tools.picture import BLUE, GREEN, RED, YELLOW, Picture
@@ -20,13 +21,21 @@ BOX_WIDTH, BOX_HEIGHT = 156, 52
 
 @dataclass(frozen=True)
 class Edge:
-    """Where a move from one state to another is drawn, and where the first line of its events stands."""
+    """Where a move from one state to another is drawn, and where the first line of its events stands. An edge that
+    ends in the line of another one has neither an arrow head nor a label."""
 
     path: str
     x: int
     y: int
     anchor: str = "middle"
     in_one_line: bool = False
+    arrow: bool = True
+    labelled: bool = True
+
+
+def joins(path: str) -> Edge:
+    """An edge that ends in the line of another one with the same events."""
+    return Edge(path, 0, 0, arrow=False, labelled=False)
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,9 @@ class Diagram:
                 picture.text(box.x, box.y + 16, box.note, style="faint")
         for move, names in events.items():
             edge = self.edges[move]
-            picture.path(edge.path)
+            picture.path(edge.path, arrow=edge.arrow)
+            if not edge.labelled:
+                continue
             picture.lines(edge.x, edge.y, [", ".join(names)] if edge.in_one_line else names, edge.anchor)
         return picture
 
@@ -143,5 +154,43 @@ PLAN = Diagram(
         (P.SUPERSEDED, P.ACQUIRED): Edge("M440,354 L320,218", 376, 264, "start"),
         (P.SUPERSEDED, P.REPLACED): Edge("M548,390 L800,440", 690, 386),
         (P.ACQUIRED, P.REPLACED): Edge("M236,216 V505 H860 L872,478", 540, 525),
+    },
+)
+
+
+I = Stage  # noqa: E741
+
+ISOLATION = Diagram(
+    "The stages of isolation and what moves a record from one to another",
+    1080,
+    500,
+    isolation.TRANSITIONS,
+    {
+        I.NORMAL: Box(200, 130, GREEN, "in any batch"),
+        I.SLICED: Box(560, 130, YELLOW, "in smaller batches"),
+        I.QUARANTINED: Box(200, 330, YELLOW, "alone, not failed yet"),
+        I.FAILED_ALONE: Box(560, 330, YELLOW, "waits for evidence"),
+        I.TRIAL: Box(920, 330, BLUE, "alone, with evidence"),
+        I.GIVEN_UP: Box(920, 130, RED, "to the dead letters"),
+    },
+    {
+        (I.NORMAL, I.NORMAL): Edge("M180,104 C170,45 230,45 220,102", 240, 70, "start"),
+        (I.NORMAL, I.SLICED): Edge("M278,130 H480", 380, 120),
+        (I.SLICED, I.SLICED): Edge("M540,104 C530,45 590,45 580,102", 600, 70, "start"),
+        (I.NORMAL, I.QUARANTINED): Edge("M180,156 V302", 190, 200, "start"),
+        (I.SLICED, I.QUARANTINED): Edge("M500,156 L270,302", 318, 292, "start"),
+        (I.NORMAL, I.FAILED_ALONE): Edge("M270,156 L500,302", 0, 0, labelled=False),
+        (I.SLICED, I.FAILED_ALONE): Edge("M575,156 V302", 585, 235, "start"),
+        (I.QUARANTINED, I.FAILED_ALONE): Edge("M278,335 H480", 380, 355),
+        (I.FAILED_ALONE, I.FAILED_ALONE): Edge("M600,304 C600,265 665,280 640,310", 660, 285, "start"),
+        (I.FAILED_ALONE, I.TRIAL): Edge("M638,320 H840", 740, 310),
+        (I.TRIAL, I.FAILED_ALONE): Edge("M842,340 H640", 740, 362),
+        (I.TRIAL, I.GIVEN_UP): Edge("M920,304 V158", 930, 225, "start"),
+        (I.QUARANTINED, I.SLICED): joins("M240,356 V420"),
+        (I.FAILED_ALONE, I.SLICED): joins("M580,356 V420"),
+        (I.TRIAL, I.SLICED): Edge("M940,356 V420 H30 V25 H515 V102", 420, 412),
+        (I.QUARANTINED, I.NORMAL): joins("M200,356 V455"),
+        (I.FAILED_ALONE, I.NORMAL): joins("M540,356 V455"),
+        (I.TRIAL, I.NORMAL): Edge("M900,356 V455 H60 V130 H120", 420, 475),
     },
 )

@@ -66,8 +66,9 @@ def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None
         plan_id,
         deadline_ms,
         None,
-        run.quarantined_ms,
-        None if run.quarantined_ms is None else now_ms,
+        run.quarantined,
+        run.failed_alone_ms,
+        now_ms if run.quarantined else None,
         run.trials_lost,
     )
 

@@ -80,7 +80,7 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None, mo
                 "releases": run.releases,
                 "plan": group.plan_id_text(run.plan_id or 0),
                 "member": _holder(group, run.plan_id),
-                "quarantined": run.quarantined_ms is not None,
+                "quarantined": run.quarantined,
                 "not_before_ms": run.not_before_ms,
                 "disposition": run.disposition.name.lower() if run.disposition else "",
                 "reason": run.reason,

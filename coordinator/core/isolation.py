@@ -1,31 +1,144 @@
-"""Poison isolation: which records may be delivered together, and how many (docs/concepts.md, "Isolation").
+"""Poison isolation: the stages of a query's record that keeps failing, and the sizes and pauses of each stage
+(docs/concepts.md, "Isolation").
 
 A batch that fails again and again holds a record that nobody can process. From its ``t``-th try on, a record is
-acquired only with records that are on the same try, in slices that shrink to one at the last; after that it is set
-aside and delivered alone. Only *failures* count (deliveries that ended in a replay or a lost lock), never the delivery
-count.
+acquired only with records that are on the same try, in slices that shrink to one at the last: it is SLICED. At the
+limit the record is QUARANTINED: taken out of its batch, and delivered only alone. A quarantined record that failed
+among others may be a good one, so it has to fail alone first (FAILED_ALONE). Then it goes on TRIAL: delivered alone
+while the query has evidence that processing works. A failed trial gives the record up.
+
+Only *failures* count (deliveries that ended in a replay or a lost lock), never the delivery count. A ShareConsumer's
+record has no stages: it is given up at the limit, as in Kafka. What a completed batch accepts or rejects leaves these
+stages for good.
+
+The stage is derived from a run's fields, and from the plan that holds the run, by :func:`stage_of`.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import lru_cache
 
+from coordinator.core.record_state import RecordState
+from coordinator.core.runs import Run
+
 SOLO_BACKOFF_FIRST_MS = 1_000
+"""Milliseconds that a quarantined record waits after the first failure alone."""
 SOLO_BACKOFF_MAX_MS = 30_000
+"""Milliseconds that a quarantined record waits at most, so that it is tried soon after an outage ends."""
+
+
+class Stage(Enum):
+    """The stages of isolation."""
+
+    NORMAL = "normal"
+    SLICED = "sliced"
+    QUARANTINED = "quarantined"
+    FAILED_ALONE = "failed alone"
+    TRIAL = "trial"
+    GIVEN_UP = "given up"
+
+
+class IsolationEvent(Enum):
+    """What changes a record's stage; the value is the label in the docs' diagram."""
+
+    FAIL = "failed"
+    FAIL_AT_THRESHOLD = "failed at half the limit"
+    FAIL_AT_LIMIT = "failed at the limit"
+    FAIL_AT_LIMIT_ALONE = "failed at the limit, alone in its batch"
+    START_TRIAL = "acquired on trial"
+    LOSE_LOCK = "session ended"
+    LOSE_LOCK_AGAIN = "session ended again"
+    RELEASE = "released"
+    RELEASE_BELOW_THRESHOLD = "released, few failures"
+
+
+S, E = Stage, IsolationEvent
+
+TRANSITIONS: dict[tuple[Stage, IsolationEvent], Stage] = {
+    # a delivery among others ends in a replay or a lost lock
+    (S.NORMAL, E.FAIL): S.NORMAL,
+    (S.NORMAL, E.FAIL_AT_THRESHOLD): S.SLICED,
+    (S.SLICED, E.FAIL): S.SLICED,
+    (S.NORMAL, E.FAIL_AT_LIMIT): S.QUARANTINED,
+    (S.SLICED, E.FAIL_AT_LIMIT): S.QUARANTINED,
+    (S.NORMAL, E.FAIL_AT_LIMIT_ALONE): S.FAILED_ALONE,
+    (S.SLICED, E.FAIL_AT_LIMIT_ALONE): S.FAILED_ALONE,
+    # a delivery alone
+    (S.QUARANTINED, E.FAIL): S.FAILED_ALONE,
+    (S.FAILED_ALONE, E.FAIL): S.FAILED_ALONE,
+    (S.FAILED_ALONE, E.START_TRIAL): S.TRIAL,
+    # a trial is judged when its query comes back, since the batch may have been committed. But a second trial that ends
+    # in a lost lock has failed: two queries that stay away for longer than a session would else hand a bad record to
+    # and fro for ever
+    (S.TRIAL, E.FAIL): S.GIVEN_UP,
+    (S.TRIAL, E.LOSE_LOCK): S.FAILED_ALONE,
+    (S.TRIAL, E.LOSE_LOCK_AGAIN): S.GIVEN_UP,
+    # a sink released the record: it has been processed, so it is quarantined no longer
+    (S.QUARANTINED, E.RELEASE): S.SLICED,
+    (S.FAILED_ALONE, E.RELEASE): S.SLICED,
+    (S.TRIAL, E.RELEASE): S.SLICED,
+    (S.QUARANTINED, E.RELEASE_BELOW_THRESHOLD): S.NORMAL,
+    (S.FAILED_ALONE, E.RELEASE_BELOW_THRESHOLD): S.NORMAL,
+    (S.TRIAL, E.RELEASE_BELOW_THRESHOLD): S.NORMAL,
+}
+
+IN_BATCHES = frozenset({S.NORMAL, S.SLICED})
+"""Stages in which a record is delivered with others."""
+
+CLEARS_EVIDENCE = frozenset(
+    {
+        (S.NORMAL, S.QUARANTINED),
+        (S.SLICED, S.QUARANTINED),
+        (S.NORMAL, S.FAILED_ALONE),
+        (S.SLICED, S.FAILED_ALONE),
+        (S.QUARANTINED, S.FAILED_ALONE),
+    }
+)
+"""Changes of stage after which batches that completed before are no evidence any more: an outage may have begun."""
+
+
+def stage_of(run: Run, limit: int, *, on_trial: bool = False) -> Stage:
+    """The stage of the run's records. ``limit``: share.delivery.count.limit; ``on_trial``: the plan that holds them is
+    a trial."""
+    if run.state in (RecordState.ARCHIVING, RecordState.ARCHIVED):
+        return Stage.GIVEN_UP
+    if on_trial:
+        return Stage.TRIAL
+    if run.quarantined:
+        return Stage.QUARANTINED if run.failed_alone_ms is None else Stage.FAILED_ALONE
+    return Stage.SLICED if isolation_class(run.failures, limit) else Stage.NORMAL
+
+
+def failure_event(stage: Stage, failed: Run, limit: int, *, alone: bool, session_ended: bool) -> IsolationEvent:
+    """The event of a delivery that ended without an outcome. ``stage``: the record's during the delivery; ``failed``:
+    the run with this failure counted; ``alone``: its plan held no other record."""
+    if stage is Stage.TRIAL and session_ended:
+        return IsolationEvent.LOSE_LOCK_AGAIN if failed.trials_lost else IsolationEvent.LOSE_LOCK
+    if stage in IN_BATCHES and failed.failures > 0 and failed.tries >= limit:
+        return IsolationEvent.FAIL_AT_LIMIT_ALONE if alone else IsolationEvent.FAIL_AT_LIMIT
+    if stage is Stage.NORMAL and isolation_class(failed.failures, limit):
+        return IsolationEvent.FAIL_AT_THRESHOLD
+    return IsolationEvent.FAIL
+
+
+def release_event(failures: int, limit: int) -> IsolationEvent:
+    """The event of a quarantined record that a sink released."""
+    return IsolationEvent.RELEASE if isolation_class(failures, limit) else IsolationEvent.RELEASE_BELOW_THRESHOLD
 
 
 def isolation_threshold(limit: int) -> int:
-    """``t``: the first try that is isolated. ``limit`` is share.delivery.count.limit (Kafka's threshold, one try
-    earlier for queries)."""
+    """``t``: the first try that is isolated. ``limit`` is share.delivery.count.limit. It is Kafka's threshold, one try
+    earlier for queries."""
     return max(2, (limit + 1) // 2)
 
 
 @lru_cache(maxsize=256)
 def slice_size(current_try: int, limit: int, base: int) -> int | None:
-    """Most records that a plan may hold when they are on their ``current_try``; None: no cut.
+    """How many records a plan may hold when they are on their ``current_try``; None: as many as any plan.
 
     ``max(1, floor(base ** ((limit - c) / (limit - t + 1))))`` with an exact integer root. A limit of 2 has no slices:
-    records go from a whole batch to being set aside.
+    records go from a whole batch to the quarantine.
     """
     threshold = isolation_threshold(limit)
     if limit <= 2 or current_try < threshold:
@@ -50,12 +163,13 @@ def integer_root(value: int, degree: int) -> int:
 
 
 def isolation_class(failures: int, limit: int) -> int:
-    """Records may share a plan if their classes are equal: 0 for all below the threshold, else the try."""
+    """The class of a record that failed so often: 0 below the threshold, else its try. Records may share a plan if
+    their classes are equal."""
     current_try = failures + 1
     return 0 if limit <= 2 or current_try < isolation_threshold(limit) else min(current_try, limit)
 
 
 def solo_backoff_ms(failures: int, limit: int) -> int:
-    """How long a record that was set aside waits after it failed alone: 1 s, doubled each time, at most 30 s."""
+    """Milliseconds that a quarantined record waits after it failed alone: 1 s, doubled each time, at most 30 s."""
     doublings = min(max(0, failures - limit - 1), 10)
     return min(SOLO_BACKOFF_MAX_MS, SOLO_BACKOFF_FIRST_MS << doublings)

@@ -13,8 +13,18 @@ from collections.abc import Iterable
 import msgspec
 
 from coordinator.config.resolved import GroupConfig
+from coordinator.core import isolation
 from coordinator.core.changes import archived, moved
-from coordinator.core.isolation import solo_backoff_ms
+from coordinator.core.isolation import (
+    CLEARS_EVIDENCE,
+    IN_BATCHES,
+    IsolationEvent,
+    Stage,
+    failure_event,
+    release_event,
+    solo_backoff_ms,
+    stage_of,
+)
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
@@ -43,66 +53,66 @@ def released(run: Run, config: GroupConfig, not_before_ms: int | None = None) ->
 
 
 def query_released(run: Run, config: GroupConfig, not_before_ms: int | None, disposition: Disposition) -> Run:
-    """Given back by a completed batch. Its releases alone give it up, with ``disposition``; one that was set aside has
-    been answered for, and is set aside no longer. One whose lock was lost meanwhile had its try counted then."""
+    """The run after a completed batch released it. The run's releases alone give it up, with ``disposition``. A
+    quarantined run has been processed, and is quarantined no longer. A run whose lock was lost meanwhile had its try
+    counted then."""
     if run.state == RecordState.AVAILABLE:
         return moved(run, Event.RELEASE, plan_id=None, not_before_ms=not_before_ms or run.not_before_ms)
-    given = run._replace(releases=run.releases + 1, quarantined_ms=None, last_tried_ms=None)
+    given = run._replace(releases=run.releases + 1)
+    if run.quarantined and _released_stage(run, config) in IN_BATCHES:
+        given = given._replace(quarantined=False, failed_alone_ms=None, last_tried_ms=None)
     if given.releases >= config.share_delivery_count_limit:
         return archived(given, Event.LIMIT, config, disposition)
     return moved(given, Event.RELEASE, plan_id=None, not_before_ms=not_before_ms)
 
 
+def _released_stage(run: Run, config: GroupConfig) -> Stage:
+    limit = config.share_delivery_count_limit
+    return isolation.TRANSITIONS[stage_of(run, limit), release_event(run.failures, limit)]
+
+
 def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:
-    """A query's session ended in mid-batch. The plan_id stays unless the record is set aside now. A trial is judged
-    when its query comes back: the batch may have been committed. But a second trial that ends so has failed: two
-    queries that stay away for longer than a session would else hand a bad record to and fro for ever."""
+    """The run after the session of the query that holds it ended. It keeps its plan id, so that the query may come back
+    to it, unless it is quarantined or given up now."""
     failed = run._replace(failures=run.failures + plan.started)
-    if run.quarantined_ms is None and at_limit(failed, config):
-        return quarantined(failed, plan, now_ms)
-    if run.quarantined_ms is not None and plan.started:
-        if not plan.trial:
-            return failed_alone(failed, config, now_ms)
-        if run.trials_lost:
-            return trial_failed(failed, config)
-        failed = failed._replace(trials_lost=1)
-    return moved(failed, Event.LOSE_LOCK)
+    isolated = None
+    if plan.started or not run.quarantined:
+        isolated = _isolated(run, failed, plan, config, now_ms, session_ended=True)
+    return isolated or moved(failed, Event.LOSE_LOCK)
 
 
-def trial_failed(run: Run, config: GroupConfig) -> Run:
-    """It failed alone, and others did not: it is given up."""
-    return archived(run, Event.FAIL_TRIAL, config, Disposition.DELIVERY_LIMIT)
+def replayed(run: Run, failed: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run | None:
+    """The run after a later process came back to its started plan, if the run leaves the batch for that; None if the
+    batch goes on with it. ``failed``: the run with the failure counted."""
+    return _isolated(run, failed, plan, config, now_ms, session_ended=False)
 
 
-def quarantined(run: Run, plan: AcquiredPlan, now_ms: int) -> Run:
-    """Out of its batch, to be delivered alone from now on. A record that failed among others may be a good one, and
-    has yet to fail alone before it may go on trial."""
-    return moved(run, Event.SET_ASIDE, plan_id=None, quarantined_ms=now_ms if plan.records == 1 else 0)
+def _isolated(
+    run: Run, failed: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int, *, session_ended: bool
+) -> Run | None:
+    """The run in its next stage of isolation; None if that is a stage in which it stays in its batch."""
+    limit = config.share_delivery_count_limit
+    before = stage_of(run, limit, on_trial=plan.trial)
+    event = failure_event(before, failed, limit, alone=plan.records == 1, session_ended=session_ended)
+    stage = isolation.TRANSITIONS[before, event]
+    if stage in IN_BATCHES:
+        return None
+    if stage is Stage.GIVEN_UP:
+        return archived(failed, Event.FAIL_TRIAL, config, Disposition.DELIVERY_LIMIT)
+    if event is IsolationEvent.LOSE_LOCK:
+        return moved(failed, Event.LOSE_LOCK, trials_lost=1)
+    failed_alone_ms = (run.failed_alone_ms or now_ms) if stage is Stage.FAILED_ALONE else None
+    after = moved(failed, Event.SET_ASIDE, plan_id=None, quarantined=True, failed_alone_ms=failed_alone_ms)
+    if before in IN_BATCHES:
+        return after
+    return after._replace(last_tried_ms=now_ms, not_before_ms=now_ms + solo_backoff_ms(failed.failures, limit))
 
 
-def is_news(before: Run, after: Run) -> bool:
-    """Whether the group sets this record aside now, or sees it fail alone for the first time: what completed before is
-    no evidence any more, since an outage may have begun."""
-    return after.quarantined_ms is not None and (
-        before.quarantined_ms is None or before.quarantined_ms < after.quarantined_ms
-    )
-
-
-def at_limit(run: Run, config: GroupConfig) -> bool:
-    """Its tries are used up, and a failure is among them."""
-    return run.failures > 0 and run.tries >= config.share_delivery_count_limit
-
-
-def failed_alone(run: Run, config: GroupConfig, now_ms: int) -> Run:
-    """A record that was set aside failed alone, not on trial: it stays aside, with backoff."""
-    return moved(
-        run,
-        Event.SET_ASIDE,
-        plan_id=None,
-        quarantined_ms=run.quarantined_ms or now_ms,
-        last_tried_ms=now_ms,
-        not_before_ms=now_ms + solo_backoff_ms(run.failures, config.share_delivery_count_limit),
-    )
+def clears_evidence(before: Run, after: Run, config: GroupConfig) -> bool:
+    """Whether this change makes all evidence of the group old: the record is quarantined now, or failed alone for the
+    first time. What completed before says nothing any more, since an outage may have begun."""
+    limit = config.share_delivery_count_limit
+    return (stage_of(before, limit), stage_of(after, limit)) in CLEARS_EVIDENCE
 
 
 def data_lost(

@@ -17,14 +17,19 @@ from coordinator.protocol.values import Disposition
 
 
 class Run(NamedTuple):
-    """What is known of each record of a run; its offsets are the map's.
+    """The state of each record of a run; the run's offsets are the keys of the map.
 
-    delivery_count: acquisitions so far. failures, releases: see docs/concepts.md, "Tries". acquisition: the plan_id of
-    the plan that holds it, or, AVAILABLE, held it and may come back; None once nobody may. deadline_ms: a
-    ShareConsumer's lock; None for a query's, which lives as long as its session. not_before_ms: not acquired earlier.
-    quarantined_ms: None, or when the record first failed alone (0: not yet). last_tried_ms: when it was last delivered
-    alone. trials_lost: trials that ended in a lost lock and were not judged then. disposition, reason: what the dead
-    letter of an ARCHIVING one says.
+    delivery_count: acquisitions so far.
+    failures, releases: deliveries that failed, and that were given back (docs/concepts.md, "Tries").
+    plan_id: the plan that holds the record, or, if the record is AVAILABLE, the plan that held it and whose query may
+        come back; None once no query may.
+    deadline_ms: when a ShareConsumer's lock ends; None for a query's, which lives as long as the session.
+    not_before_ms: the record is not acquired before this time.
+    quarantined: the record is delivered only alone (:mod:`coordinator.core.isolation`).
+    failed_alone_ms: when the quarantined record first failed alone; None if it has not.
+    last_tried_ms: when the quarantined record was last delivered alone; None if it was not.
+    trials_lost: trials that ended in a lost lock and were not judged then.
+    disposition, reason: what the dead letter of an ARCHIVING record says.
     """
 
     state: RecordState
@@ -34,7 +39,8 @@ class Run(NamedTuple):
     plan_id: int | None = None
     deadline_ms: int | None = None
     not_before_ms: int | None = None
-    quarantined_ms: int | None = None
+    quarantined: bool = False
+    failed_alone_ms: int | None = None
     last_tried_ms: int | None = None
     trials_lost: int = 0
     disposition: Disposition = Disposition.NONE
@@ -203,7 +209,7 @@ class RunMap:
                 if not held:
                     self.changed_plan_ids.add(run.plan_id)
             if run.state == RecordState.AVAILABLE:
-                if run.quarantined_ms is not None:
+                if run.quarantined:
                     self.quarantined.add((run.last_tried_ms or 0, first))
                     if run.not_before_ms is not None:
                         self.backing_off.add((run.not_before_ms, first))
@@ -227,7 +233,7 @@ class RunMap:
                 del self.carried[run.plan_id]
                 self.changed_plan_ids.add(run.plan_id)
         if run.state == RecordState.AVAILABLE:
-            if run.quarantined_ms is not None:
+            if run.quarantined:
                 self.quarantined.remove((run.last_tried_ms or 0, first))
                 if run.not_before_ms is not None:
                     self.backing_off.remove((run.not_before_ms, first))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import redelivery, share_group
+from coordinator.core import isolation, redelivery, share_group
 from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
+from coordinator.core.isolation import IsolationEvent, Stage
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import EvidenceCleared, PlanCompleted
-from coordinator.core.redelivery import failed_alone
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from tests.mistakes import rules
@@ -103,7 +103,9 @@ def count_a_delivery_twice(patch: Patch) -> None:
     simulator=(Seeds(),),
 )
 def archive_at_the_limit(patch: Patch) -> None:
-    patch.setattr(reclaim_plan, "quarantined", lambda run, plan, now_ms: Run(RecordState.ARCHIVED, run.delivery_count))
+    for stage in isolation.IN_BATCHES:
+        for event in (IsolationEvent.FAIL_AT_LIMIT, IsolationEvent.FAIL_AT_LIMIT_ALONE):
+            patch.setitem(isolation.TRANSITIONS, (stage, event), Stage.GIVEN_UP)
 
 
 @mistake(
@@ -169,13 +171,9 @@ def count_failures_against_a_querys_releases(patch: Patch) -> None:
     },
 )
 def keep_a_released_record_in_quarantine(patch: Patch) -> None:
-    right = redelivery.query_released
-
-    def released(run: Run, *rest: Any) -> Run:
-        after = right(run, *rest)
-        return after._replace(quarantined_ms=run.quarantined_ms) if after.state == RecordState.AVAILABLE else after
-
-    patch.setattr(complete_plan, "query_released", released)
+    for stage in (Stage.QUARANTINED, Stage.FAILED_ALONE):
+        for event in (IsolationEvent.RELEASE, IsolationEvent.RELEASE_BELOW_THRESHOLD):
+            patch.setitem(isolation.TRANSITIONS, (stage, event), stage)
 
 
 @mistake(
@@ -197,7 +195,7 @@ def forget_the_delay_of_a_release(patch: Patch) -> None:
     },
 )
 def forget_that_failures_make_evidence_old(patch: Patch) -> None:
-    patch.setattr(reclaim_plan, "is_news", lambda before, after: False)
+    patch.setattr(reclaim_plan, "clears_evidence", lambda before, after, config: False)
 
 
 @mistake(
@@ -248,10 +246,7 @@ def a_trial_uses_up_nothing(patch: Patch) -> None:
     },
 )
 def never_judge_a_trial(patch: Patch) -> None:
-    def come_back(self: reclaim_plan.Reclaim, key: Any, segment: Segment) -> None:
-        self._quarantined(key, segment, failed_alone(segment.run, self.group.config, self.now_ms))
-
-    patch.setattr(reclaim_plan.Reclaim, "_come_back", come_back)
+    patch.setitem(isolation.TRANSITIONS, (Stage.TRIAL, IsolationEvent.FAIL), Stage.FAILED_ALONE)
 
 
 @mistake(
@@ -276,5 +271,5 @@ def never_judge_a_lost_trial(patch: Patch) -> None:
     },
 )
 def trial_before_failing_alone(patch: Patch) -> None:
-    right = redelivery.quarantined
-    patch.setattr(reclaim_plan, "quarantined", lambda *a: right(*a)._replace(quarantined_ms=1))
+    for stage in isolation.IN_BATCHES:
+        patch.setitem(isolation.TRANSITIONS, (stage, IsolationEvent.FAIL_AT_LIMIT), Stage.FAILED_ALONE)

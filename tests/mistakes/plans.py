@@ -87,8 +87,13 @@ def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
     },
 )
 def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
-    right = reclaim_plan.quarantined
-    patch.setattr(reclaim_plan, "quarantined", lambda run, *rest: right(run, *rest)._replace(plan_id=run.plan_id))
+    right = reclaim_plan.replayed
+
+    def replayed(run: Run, *rest: Any) -> Run | None:
+        after = right(run, *rest)
+        return None if after is None else after._replace(plan_id=run.plan_id)
+
+    patch.setattr(reclaim_plan, "replayed", replayed)
 
 
 @mistake(

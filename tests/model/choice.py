@@ -26,19 +26,21 @@ class ChoiceModel(SinksModel):
             for offset, record in sorted(partition.records.items())
             if record.state == AVAILABLE
             and partition.start <= offset < ends[index]
-            and (record.quarantined_ms is not None) == alone
+            and (record.quarantined) == alone
             and not self.waits(record, now_ms)
         ]
 
     def waits(self, record: Record, now_ms: int) -> bool:
         """A wait that is longer than any backoff of what was set aside is a clock's that went back."""
         left_ms = (record.not_before_ms or 0) - now_ms
-        return left_ms > 0 if record.quarantined_ms is None else 0 < left_ms <= SOLO_BACKOFF_MAX_MS
+        return left_ms > 0 if not record.quarantined else 0 < left_ms <= SOLO_BACKOFF_MAX_MS
 
     def long_alone(self, record: Record, now_ms: int) -> bool:
         """It has failed alone for so long that it goes on trial without evidence, where a dead letter keeps it."""
         return (
-            self.dead_letters and bool(record.quarantined_ms) and now_ms - record.quarantined_ms >= self.solo_timeout_ms
+            self.dead_letters
+            and record.failed_alone_ms is not None
+            and now_ms - record.failed_alone_ms >= self.solo_timeout_ms
         )
 
     def on_trial(self, ends: dict[int, int]) -> list[Key]:
@@ -47,7 +49,7 @@ class ChoiceModel(SinksModel):
             (index, offset)
             for index, partition in self.open_partitions(ends).items()
             for offset, r in partition.records.items()
-            if r.state == AVAILABLE and r.quarantined_ms and partition.start <= offset < ends[index]
+            if r.state == AVAILABLE and r.failed_alone_ms is not None and partition.start <= offset < ends[index]
         ]
 
     def fresh(self, ends: dict[int, int]) -> int:
@@ -59,7 +61,7 @@ class ChoiceModel(SinksModel):
         """A query's new plan."""
         returned, alone = self.due(ends, now_ms, alone=False), self.due(ends, now_ms, alone=True)
         must_try = self.on_trial(ends) if member.evidence else []
-        aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).quarantined_ms is not None]
+        aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).quarantined]
         long_alone = len(aside) == 1 and self.long_alone(self.at(aside[0]), now_ms)
         assert trial == bool(must_try or long_alone), "on trial with evidence, and then first of all, or after a while"
         self.met["on trial without evidence"] += trial and not must_try
@@ -146,7 +148,7 @@ class ChoiceModel(SinksModel):
             assert key[1] >= partition.start, f"{key} is below the start offset"
             partition.end = max(partition.end, key[1] + 1)
             record.state, record.plan_id, record.not_before_ms = ACQUIRED, number, None
-            record.last_tried_ms = now_ms if record.quarantined_ms is not None else None
+            record.last_tried_ms = now_ms if record.quarantined else None
             record.deadline_ms = None if member.query else now_ms + self.lock_ms
             self.hand_out(key, record)
         for index in {key[0] for key in chosen}:  # a batch that a query comes back to may go beyond it

@@ -97,12 +97,10 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     if released:
         by_sink = isinstance(command, CompletePlan) and query
         assert by_sink or isinstance(command, Acknowledge) or (isinstance(command, LeaveGroup) and not query), where
-    if was.quarantined_ms is not None:
+    if was.quarantined:
         answered = released and isinstance(command, CompletePlan)
-        assert (now.quarantined_ms is None) == bool(answered), (
-            f"set aside until a batch releases it, or it is done: {where}"
-        )
-    elif now.quarantined_ms is not None:
+        assert (not now.quarantined) == bool(answered), f"set aside until a batch releases it, or it is done: {where}"
+    elif now.quarantined:
         assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
         assert now.plan_id is None, f"out of its batch: {where}"
 
@@ -121,7 +119,7 @@ def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> No
         assert plan.staged or command.gaps or at_limit, f"archived though no sink said so: {was}"
     elif query:
         assert plan is not None
-        assert plan.trial and plan.started and was.quarantined_ms is not None, f"archived without a trial: {was}"
+        assert plan.trial and plan.started and was.quarantined, f"archived without a trial: {was}"
         assert isinstance(command, ENDS_A_DELIVERY)
     else:
         assert was.state == RecordState.ACQUIRED and isinstance(command, LeaveGroup | Expire)

@@ -35,7 +35,8 @@ class Record:
     plan_id: int | None = None
     deadline_ms: int | None = None
     not_before_ms: int | None = None
-    quarantined_ms: int | None = None
+    quarantined: bool = False
+    failed_alone_ms: int | None = None
     last_tried_ms: int | None = None
     trials_lost: int = 0
     disposition: int = 0
@@ -53,7 +54,8 @@ KNOWN = attrgetter(
     "plan_id",
     "deadline_ms",
     "not_before_ms",
-    "quarantined_ms",
+    "quarantined",
+    "failed_alone_ms",
     "last_tried_ms",
     "trials_lost",
     "disposition",
@@ -252,13 +254,13 @@ class Naive:
 
     def quarantined(self, record: Record, delivered: int, now_ms: int) -> None:
         record.state, record.plan_id = AVAILABLE, None
-        record.quarantined_ms = now_ms if delivered == 1 else 0
+        record.quarantined, record.failed_alone_ms = True, now_ms if delivered == 1 else None
 
     def failed_alone(self, record: Record, now_ms: int) -> bool:
         """True if it is the first time."""
-        first = not record.quarantined_ms
+        first = record.failed_alone_ms is None
         record.state, record.plan_id = AVAILABLE, None
-        record.quarantined_ms = record.quarantined_ms or now_ms
+        record.failed_alone_ms = now_ms if record.failed_alone_ms is None else record.failed_alone_ms
         record.last_tried_ms = now_ms
         record.not_before_ms = now_ms + solo_backoff_ms(record.failures, self.limit)
         return first
@@ -266,10 +268,10 @@ class Naive:
     def lose_query_lock(self, plan: Plan, key: Key, record: Record, delivered: int, now_ms: int) -> tuple[bool, bool]:
         """(the group's evidence is old, a trial failed)."""
         record.failures += plan.started
-        if record.quarantined_ms is None and self.at_limit(record):
+        if not record.quarantined and self.at_limit(record):
             self.quarantined(record, delivered, now_ms)
             return True, False
-        if record.quarantined_ms is not None and plan.started:
+        if record.quarantined and plan.started:
             if not plan.trial:
                 return self.failed_alone(record, now_ms), False
             if record.trials_lost:
@@ -302,8 +304,8 @@ class Naive:
         if record.state == ACQUIRED:
             record.releases = release
             if by_query:
-                self.met["released, was set aside"] += record.quarantined_ms is not None
-                record.quarantined_ms = record.last_tried_ms = None
+                self.met["released, was set aside"] += record.quarantined
+                record.quarantined, record.failed_alone_ms, record.last_tried_ms = False, None, None
             if record.releases + (0 if by_query else record.failures) >= self.limit:
                 self.give_up(key, record, disposition)
                 return

@@ -85,7 +85,7 @@ class PlansModel(Naive):
                 if plan.started and plan.trial:
                     self.give_up(key, record, DELIVERY_LIMIT)
                     trial_failed = True
-                elif plan.started and record.quarantined_ms is not None:
+                elif plan.started and record.quarantined:
                     old = self.failed_alone(record, now_ms) or old
                 elif plan.started and self.at_limit(record):
                     self.quarantined(record, delivered, now_ms)

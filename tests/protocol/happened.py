@@ -115,7 +115,7 @@ class _Look:
         if was.plan_id is None or run.plan_id == was.plan_id:
             return False
         if self.time_passed:
-            return run.quarantined_ms is not None
+            return run.quarantined
         return was.state == RecordState.AVAILABLE and run.state == RecordState.ACQUIRED
 
     def _may_be_given_up(self, offset: int, was: Run) -> bool:
@@ -123,6 +123,6 @@ class _Look:
         return (
             bool(self.rejectable >> offset & 1)
             or offset < self.log_start
-            or was.quarantined_ms is not None
+            or was.quarantined
             or was.tries + 1 >= self.limit
         )

@@ -84,6 +84,6 @@ def _later(record: Record, ms: int, silent: frozenset[str]) -> Record:
 
 def _earlier(run: Run, ms: int) -> Run:
     """0 and None are no times; what is long ago stays so."""
-    names = ("deadline_ms", "not_before_ms", "quarantined_ms", "last_tried_ms")
+    names = ("deadline_ms", "not_before_ms", "failed_alone_ms", "last_tried_ms")
     times = {name: max(LONG_AGO_MS, at - ms) for name in names if (at := getattr(run, name))}
     return run._replace(**times) if times else run

@@ -310,7 +310,7 @@ class Ledger:
             return "is acquired under no known number"
         if after.delivery_count != before.delivery_count + 1:
             return "is acquired, and its count does not rise by one"
-        if before.quarantined_ms is None and (before.not_before_ms or 0) > self.world.now_ms + SKEW_MS:
+        if not before.quarantined and (before.not_before_ms or 0) > self.world.now_ms + SKEW_MS:
             return f"is delivered {(before.not_before_ms or 0) - self.world.now_ms} ms too early"
         receipt = (*key, after.delivery_count)
         if receipt in self.delivered:
@@ -341,7 +341,7 @@ class Ledger:
             if not self.evidence.may_lose(plan.member_id, key, before.delivery_count):
                 return "loses its lock too early"
             self._note_lost(key, before)
-        elif plan.query and after.quarantined_ms is not None:
+        elif plan.query and after.quarantined:
             self._note_lost(key, before)
         return ""
 
@@ -400,7 +400,7 @@ class Ledger:
         elif at_once and (plan.query or not self.evidence.asked_for(key, before.delivery_count, GAP)):
             return "is archived, and its letter is not written"
         elif plan.query:
-            if not (plan.trial and plan.started and before.quarantined_ms is not None):
+            if not (plan.trial and plan.started and before.quarantined):
                 return "is archived, and was not on trial"
             # A second trial that is lost is judged as it ends, whatever became of its batch (docs/guarantees.md).
             broke_off = before.trials_lost > 0 or self.evidence.trial_broke_off(plan.plan_id)

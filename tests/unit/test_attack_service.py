@@ -321,7 +321,15 @@ def test_a_clock_that_went_back_does_not_make_a_record_wait_for_what_it_was_ahea
     topics = (TopicPartitions(topic="orders", topic_id="T", partitions=1),)
     ask(InitializePartitions(topics=topics, starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),)))
     ask(JoinGroup(group_id="billing", member_id="m1", process_id="p1"))
-    aside = Run(RecordState.AVAILABLE, 5, 5, quarantined_ms=1, last_tried_ms=NOW_MS, not_before_ms=NOW_MS + 86_400_000)
+    aside = Run(
+        RecordState.AVAILABLE,
+        5,
+        5,
+        quarantined=True,
+        failed_alone_ms=1,
+        last_tried_ms=NOW_MS,
+        not_before_ms=NOW_MS + 86_400_000,
+    )
     group.replay(RunsChanged(topic_id="T", partition=0, runs=((0, 0, aside),)))
     bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1),)
     assert held(ask(AcquirePlan(member_id="m1", member_epoch=1, bounds=bounds)).plan) == {("orders", 0): [(0, 0)]}

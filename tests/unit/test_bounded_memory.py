@@ -51,10 +51,8 @@ def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: py
 def test_whether_a_coordinator_may_rest_does_not_take_a_look_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
     group = GroupDriver(records=4_000)
     delayed = tuple((n, n, Run(RecordState.AVAILABLE, 1, not_before_ms=group.now_ms + n % 7)) for n in range(1_000))
-    aside = tuple(
-        (n, n, Run(RecordState.AVAILABLE, 5, failures=5, quarantined_ms=1, last_tried_ms=n, not_before_ms=n + 1))
-        for n in range(1_000, 2_000)
-    )
+    aside_run = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True, failed_alone_ms=1)
+    aside = tuple((n, n, aside_run._replace(last_tried_ms=n, not_before_ms=n + 1)) for n in range(1_000, 2_000))
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=(*delayed, *aside))])
     looked: list[int] = []
     runs = group.partition().runs

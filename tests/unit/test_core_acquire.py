@@ -231,7 +231,7 @@ def test_where_a_dead_letter_queue_keeps_it_a_record_goes_on_trial_without_evide
 ) -> None:
     group, plan = aside()
     group.group.config = replace(group.group.config, **DEAD_LETTERS)
-    assert group.partition().runs.first().run.quarantined_ms == group.now_ms  # type: ignore[union-attr]
+    assert group.partition().runs.first().run.failed_alone_ms == group.now_ms  # type: ignore[union-attr]
     group.now_ms += waited_ms
     assert not group.group.members["m1"].evidence
     group.join()

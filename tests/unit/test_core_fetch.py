@@ -76,7 +76,7 @@ def test_a_limit_of_two_has_no_last_attempt_that_is_alone() -> None:
 def test_records_that_were_set_aside_together_are_given_one_by_one() -> None:
     group = GroupDriver(records=3)
     group.join("c1", query=False)
-    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined_ms=0)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 2, aside),))])
     assert [fetched(group, 10) for _ in range(4)] == [[(0, 0, 6)], [(1, 1, 6)], [(2, 2, 6)], []]
 
@@ -98,7 +98,7 @@ def one_aside(**configs: str) -> GroupDriver:
     """The first record is set aside, and nothing else came back."""
     group = GroupDriver(records=1, **configs)
     group.join("c1", query=False)
-    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined_ms=0)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 0, aside),))])
     return group
 
@@ -133,7 +133,7 @@ def test_the_lock_limit_holds_for_all_that_came_back_together(locks: int, given:
 def test_a_fetch_that_is_full_takes_nothing_that_was_set_aside_from_the_next_partition() -> None:
     group = GroupDriver(records=5, partitions=2)
     group.join("c1", query=False)
-    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined_ms=0)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=1, runs=((0, 0, aside),))])
     assert fetched(group, 5) == [(0, 4, 1)]
     assert group.partition(1).acquired_count == 0

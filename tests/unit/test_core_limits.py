@@ -79,7 +79,7 @@ def test_a_lost_lock_at_the_limit_sets_aside_too() -> None:
 def test_failing_alone_again_is_no_news() -> None:
     """Only the first time makes evidence old; an outage can begin no more than once for a record."""
     group, plan = quarantined_record()
-    since_ms = group.partition().runs.first().run.quarantined_ms  # type: ignore[union-attr]
+    since_ms = group.partition().runs.first().run.failed_alone_ms  # type: ignore[union-attr]
     for _ in range(2):
         alone = group.next(plan).plan.plan_id
         group.use(alone)
@@ -90,7 +90,7 @@ def test_failing_alone_again_is_no_news() -> None:
         group.restart(alone)
         group.complete(good, "m2")
         assert group.group.members["m2"].evidence, "it still stands"
-        assert group.partition().runs.first().run.quarantined_ms == since_ms  # type: ignore[union-attr]
+        assert group.partition().runs.first().run.failed_alone_ms == since_ms  # type: ignore[union-attr]
         plan = alone
         group.pass_time(31_000)
 

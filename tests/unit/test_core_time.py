@@ -119,12 +119,12 @@ def test_a_record_that_is_delayed_waits_until_its_time() -> None:
     assert delayed.waits(499)
     assert not delayed.waits(500)
     aside = partition(
-        (0, 0, free._replace(quarantined_ms=0, not_before_ms=500)), (1, 1, free._replace(quarantined_ms=0))
+        (0, 0, free._replace(quarantined=True, not_before_ms=500)), (1, 1, free._replace(quarantined=True))
     )
     assert aside.waits(499)
     assert not aside.waits(500)
     assert not partition((0, 9, free)).waits(0)
-    assert not partition((0, 0, free._replace(quarantined_ms=0))).waits(0), "set aside, and not yet tried alone"
+    assert not partition((0, 0, free._replace(quarantined=True))).waits(0), "set aside, and not yet tried alone"
 
 
 def test_a_delayed_record_is_acquired_when_its_time_has_come_and_in_its_place() -> None:

@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from coordinator.core.isolation import integer_root, slice_size, solo_backoff_ms
+from coordinator.config.resolved import GroupConfig
+from coordinator.core import isolation
+from coordinator.core.isolation import (
+    Stage,
+    failure_event,
+    integer_root,
+    release_event,
+    slice_size,
+    solo_backoff_ms,
+    stage_of,
+)
+from coordinator.core.members import AcquiredPlan
+from coordinator.core.record_state import RecordState
+from coordinator.core.redelivery import query_lost_lock, query_released, replayed
+from coordinator.core.runs import Run
+from coordinator.protocol.values import Disposition
 from tests.support.group_driver import GroupDriver, ranges
 
 
@@ -50,3 +67,64 @@ def test_what_was_set_aside_is_delivered_in_a_stream_that_never_rests() -> None:
             alone.add(ranges(taken)[0][0])
     assert alone == {0, 1, 2}
     assert group.partition().end_offset > 300, "and the others go on meanwhile"
+
+
+# --- the table of stages
+
+NOW_MS = 1_000_000
+LIMITS = st.integers(2, 8)
+
+
+@st.composite
+def held_runs(draw: st.DrawFn) -> tuple[Run, AcquiredPlan]:
+    """A run that a query's started plan holds, and the plan: a trial only if the run failed alone."""
+    quarantined = draw(st.booleans())
+    failed_alone_ms = draw(st.sampled_from([None, 5])) if quarantined else None
+    trial = failed_alone_ms is not None and draw(st.booleans())
+    alone = quarantined or draw(st.booleans())
+    run = Run(
+        RecordState.ACQUIRED,
+        9,
+        failures=draw(st.integers(int(quarantined), 8)),
+        releases=draw(st.integers(0, 8)),
+        plan_id=7,
+        quarantined=quarantined,
+        failed_alone_ms=failed_alone_ms,
+        trials_lost=draw(st.integers(0, 1)) if trial else 0,
+    )
+    ranges = (("T", 0, ((3, 3 if alone else 4),)),)
+    return run, AcquiredPlan(7, "m1", 1, NOW_MS, ranges, query=True, trial=trial, started=True)
+
+
+def config_of(limit: int) -> GroupConfig:
+    return GroupConfig.parse({"share.delivery.count.limit": str(limit)})
+
+
+@given(held_runs(), LIMITS, st.booleans())
+def test_a_failed_delivery_moves_a_record_as_the_table_says(held, limit, session_ended):
+    run, plan = held
+    failed = run._replace(failures=run.failures + 1)
+    before = stage_of(run, limit, on_trial=plan.trial)
+    event = failure_event(before, failed, limit, alone=plan.records == 1, session_ended=session_ended)
+    if session_ended:
+        after = query_lost_lock(run, plan, config_of(limit), NOW_MS)
+    else:
+        after = replayed(run, failed, plan, config_of(limit), NOW_MS) or failed
+    assert stage_of(after, limit) is isolation.TRANSITIONS[before, event]
+
+
+@given(held_runs(), LIMITS)
+def test_a_released_record_leaves_the_quarantine_as_the_table_says(held, limit):
+    run, plan = held
+    after = query_released(run, config_of(limit), None, Disposition.DELIVERY_LIMIT)
+    expected = stage_of(run, limit, on_trial=plan.trial)
+    if run.quarantined:
+        expected = isolation.TRANSITIONS[expected, release_event(run.failures, limit)]
+    at_limit = run.releases + 1 >= limit
+    assert stage_of(after, limit) is (Stage.GIVEN_UP if at_limit else expected)
+
+
+def test_every_stage_is_reached_and_only_giving_up_is_final():
+    reached = set(isolation.TRANSITIONS.values())
+    left = {before for before, _ in isolation.TRANSITIONS}
+    assert (reached, left) == (set(Stage), set(Stage) - {Stage.GIVEN_UP})

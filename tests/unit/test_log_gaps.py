@@ -129,7 +129,7 @@ def _only_look(group):
     yield from ()
     (partition,) = group.partitions.values()
     return (
-        [(f, last) for f, last, run in partition.runs if run.quarantined_ms is not None],
+        [(f, last) for f, last, run in partition.runs if run.quarantined],
         partition.runs.counts[RecordState.ARCHIVED] + partition.archived_total,
         [member.evidence for member in group.members.values()],
     )

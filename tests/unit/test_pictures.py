@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coordinator.core import plan_state, record_state
+from coordinator.core import isolation, plan_state, record_state
+from coordinator.core.isolation import Stage
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import Event, RecordState
 from tests.support.imports import ROOT
@@ -48,6 +49,7 @@ def test_every_committed_picture_is_drawn_by_the_tool():
 TABLES = {
     "states": (record_state.TRANSITIONS, RecordState),
     "plan": (plan_state.TRANSITIONS, PlanState),
+    "isolation": (isolation.TRANSITIONS, Stage),
 }
 
 

@@ -15,7 +15,7 @@ runs = st.builds(
     delivery_count=st.integers(0, 1),
     plan_id=st.sampled_from([None, 1, 2]),
     not_before_ms=st.sampled_from([None, None, 5]),
-    quarantined_ms=st.sampled_from([None, None, 0]),
+    quarantined=st.sampled_from([False, False, True]),
     last_tried_ms=st.sampled_from([None, 3]),
 )
 offsets = st.integers(0, LAST)
@@ -41,8 +41,8 @@ def check(runs: RunMap, naive: dict[int, Run]) -> None:
     assert runs.carried == {number: numbers.count(number) for number in set(numbers)}
     assert runs.terminal_count() == sum(run.state in TERMINAL for run in naive.values())
     free = [s for s in segments if s.run.state == RecordState.AVAILABLE]
-    aside = [s for s in free if s.run.quarantined_ms is not None]
-    delayed = [s for s in free if s.run.quarantined_ms is None and s.run.not_before_ms is not None]
+    aside = [s for s in free if s.run.quarantined]
+    delayed = [s for s in free if not s.run.quarantined and s.run.not_before_ms is not None]
     assert set(runs.quarantined) == {(s.run.last_tried_ms or 0, s.first) for s in aside}
     assert set(runs.delayed) == {(s.run.not_before_ms, s.first) for s in delayed}
     assert set(runs.ready) == {s.first for s in free} - {s.first for s in aside} - {s.first for s in delayed}

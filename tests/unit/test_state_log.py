@@ -79,7 +79,7 @@ small_runs = st.builds(
     delivery_count=st.integers(1, 3),
     failures=st.integers(0, 1),
     plan_id=st.sampled_from([None, 1, 2]),
-    quarantined_ms=st.sampled_from([None, None, 0]),
+    quarantined=st.sampled_from([False, False, True]),
 )
 pieces = st.lists(st.tuples(small, small, small_runs), max_size=10)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from coordinator.core import isolation
 from coordinator.core.changes import Changes, MemoizedTransition, acquired
 from coordinator.core.commands import AcquirePlan, Decision
 from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
-from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, isolation_class, slice_size
+from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, IsolationEvent, isolation_class, slice_size, stage_of
 from coordinator.core.left_out import bounded
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, after
@@ -220,9 +221,9 @@ class Acquisition:
             for tried_ms, first in partition.runs.quarantined:
                 segment = partition.runs.starting_at(first)
                 assert segment is not None
-                failed_alone, backoff_ms = bool(segment.run.quarantined_ms), segment.run.not_before_ms or 0
-                # A wait longer than any backoff is a clock's that went back.
-                waits = not failed_alone if on_trial else 0 < backoff_ms - self.now_ms <= SOLO_BACKOFF_MAX_MS
+                # A wait longer than any backoff comes from a clock that went back.
+                backoff_ms = (segment.run.not_before_ms or 0) - self.now_ms
+                waits = not self._may_be_tried(segment.run) if on_trial else 0 < backoff_ms <= SOLO_BACKOFF_MAX_MS
                 if not waits and first < end and self._room(partition) > 0:
                     candidates.append((tried_ms, partition.key, segment))
                     break
@@ -235,9 +236,13 @@ class Acquisition:
 
     def _failed_alone_long_enough(self, run: Run) -> bool:
         """Without evidence a record goes on trial only where a dead letter queue keeps it."""
-        if not self.group.config.errors_deadletterqueue_topic_name or not run.quarantined_ms:
+        if not self.group.config.errors_deadletterqueue_topic_name or run.failed_alone_ms is None:
             return False
-        return self.now_ms - run.quarantined_ms >= self.group.config.share_poison_solo_timeout_ms
+        return self.now_ms - run.failed_alone_ms >= self.group.config.share_poison_solo_timeout_ms
+
+    def _may_be_tried(self, run: Run) -> bool:
+        stage = stage_of(run, self.group.config.share_delivery_count_limit)
+        return (stage, IsolationEvent.START_TRIAL) in isolation.TRANSITIONS
 
     # --- the outcome
 

@@ -24,7 +24,7 @@ from coordinator.core.records import (
     SessionRenewed,
     encode_record,
 )
-from coordinator.core.redelivery import consumer_lost_lock, data_lost, is_news, query_lost_lock, released
+from coordinator.core.redelivery import clears_evidence, consumer_lost_lock, data_lost, query_lost_lock, released
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -210,7 +210,7 @@ def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) 
                     lost.append((partition.key, Segment(first, last, run)))
             elif plan.query:
                 after = query_lost_lock(run, plan, group.config, now_ms)
-                evidence_is_old = evidence_is_old or is_news(run, after)
+                evidence_is_old = evidence_is_old or clears_evidence(run, after, group.config)
                 trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
             else:
                 after = released(run, group.config) if left else consumer_lost_lock(run, group.config)

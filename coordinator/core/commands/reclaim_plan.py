@@ -17,7 +17,7 @@ from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import EvidenceCleared, PlanStarted, Record
-from coordinator.core.redelivery import at_limit, failed_alone, is_news, left_out_entry, quarantined, trial_failed
+from coordinator.core.redelivery import clears_evidence, left_out_entry, replayed
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import StalePlan
@@ -256,22 +256,20 @@ class Reclaim:
             self.candidates.append((key, segment))
 
     def _come_back(self, key: SharePartitionKey, segment: Segment) -> None:
-        run, used = segment.run, self.plan.started
-        config = self.group.config
-        failed = run._replace(failures=run.failures + (used and run.state == RecordState.ACQUIRED))
-        if used and self.plan.trial:
-            self.trial_failed = True
-            self._leave_out(key, segment, trial_failed(failed, config), "archived")
-        elif used and run.quarantined_ms is not None:
-            self._quarantined(key, segment, failed_alone(failed, config, self.now_ms))
-        elif used and at_limit(failed, config):
-            self._quarantined(key, segment, quarantined(failed, self.plan, self.now_ms))
-        else:
+        run, plan, config = segment.run, self.plan, self.group.config
+        if not plan.started:
+            self.candidates.append((key, segment))
+            return
+        failed = run._replace(failures=run.failures + (run.state == RecordState.ACQUIRED))
+        after = replayed(run, failed, plan, config, self.now_ms)
+        if after is None:
             self.candidates.append((key, segment._replace(run=failed)))
-
-    def _quarantined(self, key: SharePartitionKey, segment: Segment, after: Run) -> None:
-        self.evidence_is_old = self.evidence_is_old or is_news(segment.run, after)
-        self._leave_out(key, segment, after, "quarantined")
+        elif after.quarantined:
+            self.evidence_is_old = self.evidence_is_old or clears_evidence(run, after, config)
+            self._leave_out(key, segment, after, "quarantined")
+        else:
+            self.trial_failed = True
+            self._leave_out(key, segment, after, "archived")
 
     def _cut(self) -> None:
         """The cut comes first: only what is kept is counted; the rest returns with its count unchanged."""

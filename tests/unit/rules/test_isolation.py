@@ -200,7 +200,7 @@ def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() ->
         assert (ranges(alone), alone.plan.trial) == ([(0, 0, count + 1)], False)
         group.use(alone.plan.plan_id)
         group.restart(alone.plan.plan_id)
-        assert run_at(group, 0).quarantined_ms == group.now_ms
+        assert run_at(group, 0).failed_alone_ms == group.now_ms
         assert group.partition().archived_total == 0
 
 
