@@ -21,55 +21,54 @@ OPTIONS = (
     Option(
         "onStaleReceipt",
         "log",
-        "What is done about rows whose record is no longer held at their deliveryCount: log counts them and says so "
-        "once per batch, fail stops the query and acknowledges nothing of the batch.",
+        "Rows whose record is no longer held at their deliveryCount: log counts them and logs one line per batch, "
+        "fail stops the query and acknowledges nothing of the batch.",
     ),
     Option(
         "outputOnReplay",
         "skips",
-        "What becomes of the query's output when a batch is replayed: replaces, where the replay's output takes the "
-        "place of what an earlier attempt at the batch wrote, so that the last attempt's outcomes alone count; skips, "
-        "where the target may keep the earlier one, so that a record about which attempts disagree is released.",
+        "How the target treats the replay of a batch: replaces, where the replay's output takes the place of an "
+        "earlier attempt's, so that the last attempt's outcomes alone count; skips, where the target may keep the "
+        "earlier output, so that a record about which attempts disagree is released.",
     ),
     Option(
         "onOtherGroup",
         "fail",
-        "What is done if the rows are not of the share group that kafka.group.id names, as their columns or the "
-        "query's offsets have it: fail refuses the batch, allow is for a query that acknowledges another query's "
-        "records.",
+        "Rows of another share group than kafka.group.id, by their columns' metadata or the query's offsets: fail "
+        "refuses the batch, allow is for a query that acknowledges another query's records.",
     ),
     Option(
         "batchId",
         "the batch's",
-        "The batch that the rows are of: share_sink.acknowledge sets it.",
+        "The batch of the rows: share_sink.acknowledge sets it.",
     ),
     Option(
         "batchWrite",
         "0",
-        "Which of several writes of one batch this is: share_sink.acknowledge counts them. A replay replaces in the "
-        "archive what the same write put there.",
+        "The number of this write among several of one batch: share_sink.acknowledge counts them. A replay replaces "
+        "in the archive the rows of the same write.",
     ),
     Option(
         "batchOffsets",
         "none",
-        "Which groups and topics the batch is of, as Spark's log has it: share_sink.acknowledge sets it.",
+        "The groups and topics of the batch, from Spark's log: share_sink.acknowledge sets it.",
     ),
     Option(
         "checkpointLocation",
         "the query's",
-        "Spark's own option of a streaming query. Its offsets are read, if it is a folder of this host, for which "
-        "group and topics a batch is of.",
+        "Spark's own option of a streaming query. If it is a folder of this host, the query's offsets there name the "
+        "groups and topics of a batch.",
     ),
     Option(
         "queryName",
         "the query's",
-        "Spark hands on what writeStream.queryName was given.",
+        "Spark passes the name on that writeStream.queryName set.",
     ),
     Option(
         "kafka.*",
         "librdkafka's",
-        "Any property of librdkafka, for what writes dead letters and reads their originals. Java's names are taken as "
-        "by the source.",
+        "Any property of librdkafka, for the producer of dead letters and the reader of their source records. Java's "
+        "names are accepted as by the source.",
     ),
     Option(
         "share.*, errors.deadletterqueue.*",

@@ -32,8 +32,8 @@ OPTIONS = (
     Option(
         "startingOffsets",
         "share.auto.offset.reset",
-        'Where a new group begins: earliest, latest, or JSON as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest). A '
-        "group that exists goes on where it is.",
+        'Where a new group begins: earliest, latest, or JSON as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest). '
+        "An existing group goes on where it is.",
         "there for a new query, here for a new group; the default there is latest",
     ),
     Option(
@@ -42,28 +42,29 @@ OPTIONS = (
         "At most this many records in a batch, from all partitions together. With share.acquire.mode=batch_optimized a "
         "run of records that was returned is not cut to meet it.",
     ),
-    Option("minPartitions", "no wish", "Cut large ranges so that a batch has at least this many tasks."),
+    Option("minPartitions", "none", "Cut large ranges so that a batch has at least this many tasks."),
     Option("maxRecordsPerPartition", "no limit", "Cut ranges so that a task reads at most this many records."),
     Option("includeHeaders", "false", "Add the column headers."),
     Option(
         "failOnDataLoss",
         "true",
-        "Whether a query fails, once, when records were removed from the log before they were read. When it is started "
-        "again, and with false, it goes on without them.",
+        "Whether a query fails, once, when records were removed from the log before they were read. When it is "
+        "started again, or with false, it goes on without them.",
         "there it fails again at each start",
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "share.broker.outage.timeout.ms, at least 120000",
-        "A task that gets nothing from the broker for this long, while there is something to read, fails.",
+        "A task fails if the broker sends it nothing for this long while there is something to read.",
         "there 120000",
     ),
     Option(
         "kafka.*",
         "librdkafka's",
-        "Any property of librdkafka. Java's names for the same are taken too (fetch.max.wait.ms, request.timeout.ms, "
-        "receive.buffer.bytes, send.buffer.bytes, ssl.truststore.certificates, ssl.keystore.certificate.chain, "
-        "ssl.keystore.key); those that only Java clients have are refused with what to use.",
+        "Any property of librdkafka. Java's names are accepted too where they mean the same (fetch.max.wait.ms, "
+        "request.timeout.ms, receive.buffer.bytes, send.buffer.bytes, ssl.truststore.certificates, "
+        "ssl.keystore.certificate.chain, ssl.keystore.key); those that only Java clients have are refused, with what "
+        "to use.",
         "there they are Java's",
     ),
     Option(

@@ -77,7 +77,7 @@ def parts() -> Picture:
     return picture
 
 
-# --- stories: who says what to whom
+# --- stories: messages between the parts
 
 LANES = {"executors": 100, "Spark": 330, "reader": 550, "coordinator": 790, "state store": 1020}
 LANE_TITLES = {
@@ -100,7 +100,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Note:
-    """A box on a lane: what happens there, or what is so afterwards."""
+    """A box on a lane: an event there, or the state after it."""
 
     lane: str
     lines: tuple[str, ...]
@@ -190,7 +190,7 @@ def story(title: str, steps: tuple[Step, ...]) -> Picture:
 
 
 def _draw(picture: Picture, step: Step, y: int) -> int:
-    """Draw it below ``y``; where it ends."""
+    """Draw the step below ``y``; return the y at which it ends."""
     if isinstance(step, Say):
         return _draw_arrow(picture, step, y)
     if isinstance(step, Crash):
@@ -220,7 +220,7 @@ def _draw_arrow(picture: Picture, step: Say, y: int) -> int:
 
 
 def render() -> dict[str, str]:
-    """Path under the root -> SVG."""
+    """Return the SVG of each picture by its path under the root."""
     return {
         "docs/pictures/parts.svg": parts().svg(),
         "docs/pictures/states.svg": record_states().svg(),

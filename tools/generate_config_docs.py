@@ -37,7 +37,7 @@ bootstrap.servers=localhost:9092
 
 
 def render() -> dict[str, str]:
-    """Path under the root -> text."""
+    """Return the generated texts by their path under the root."""
     return {
         "conf/group.properties": properties(
             "Configuration of a share group: the defaults. Set them as options of the source.", GROUP_KEYS
@@ -95,8 +95,8 @@ def options_page() -> str:
             "",
             f"<!-- {GENERATED} -->",
             "",
-            "Names are Spark's Kafka source's, in any case. A wrong option stops the query before it starts, with an",
-            "error that names it and says what to do.",
+            "Names are those of Spark's Kafka source, in any case. A wrong option stops the query before it starts, with",
+            "an error that names the option and the remedy.",
             "",
             "## The source",
             "",

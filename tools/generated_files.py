@@ -1,4 +1,4 @@
-"""What a tool generates is written into the repository, or compared with what stands there."""
+"""Write generated files into the repository, or compare them with the files there."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Diagram:
     edges: Mapping[tuple[Any, Any], Edge]
 
     def draw(self) -> Picture:
-        """The picture.
+        """Return the picture of the states, drawn from the transitions.
 
         Raises:
             KeyError: a move of the table has no edge, or one of its states no box.

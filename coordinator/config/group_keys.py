@@ -64,11 +64,11 @@ _GROUP_ROWS = (
         low=_HOUR_MS,
         high=3_650 * _DAY_MS,
         ours=True,
-        doc="A member that holds nothing and has been away for this long, and up to an eighth longer, may be "
-        "forgotten; the 1,000 that were there last never are. A query whose member was forgotten is refused "
-        "(StalePlan), and needs a new checkpointLocation.",
+        doc="A member without records that has been away for this long, and up to an eighth longer, may be forgotten, "
+        "except for the 1,000 most recent members. A query whose member was forgotten is refused (StalePlan), and "
+        "needs a new checkpointLocation.",
         why="Kafka has no members that outlive their session; here their plans and epochs do, so that a batch can be "
-        "replayed. As offsets.retention.minutes does, this bounds what a group keeps of those that are gone.",
+        "replayed. Like offsets.retention.minutes, this bounds a group's state.",
     ),
     ConfigKey(
         name="share.heartbeat.interval.ms",
@@ -76,8 +76,8 @@ _GROUP_ROWS = (
         low=100,
         high=60_000,
         kip="KIP-932",
-        doc="How often a member says that it is alive. Less than share.session.timeout.ms; when "
-        "not set, a third of it at most.",
+        doc="Time between two heartbeats of a member. Less than share.session.timeout.ms; when not set, a third of it "
+        "at most.",
         why="Kafka: 5,000 to 15,000. Sessions may be shorter and longer here, and so the heartbeats.",
     ),
     ConfigKey(
@@ -86,8 +86,8 @@ _GROUP_ROWS = (
         low=1_000,
         high=_HOUR_MS,
         kip="KIP-932",
-        doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews. A query's locks do not "
-        "end by it: they live as long as its session.",
+        doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews. It does not apply to a "
+        "query, whose locks live as long as its session.",
         why="Kafka: 15,000 to 60,000. There a lock holds back a bounded window, here only its own record.",
     ),
     ConfigKey(
@@ -97,8 +97,9 @@ _GROUP_ROWS = (
         high=_DAY_MS,
         kip="KIP-1222",
         ours=True,
-        doc="How long after its acquisition a ShareConsumer's lock can be renewed at most. Never applies to a query.",
-        why="Kafka lets a consumer that hangs in a renewing loop keep its records for ever.",
+        doc="How long after its acquisition a ShareConsumer's lock can be renewed at most. It does not apply to a "
+        "query.",
+        why="In Kafka a consumer that hangs in a renewing loop keeps its records for ever.",
     ),
     ConfigKey(
         name="share.renew.acknowledge.enable",
@@ -112,8 +113,8 @@ _GROUP_ROWS = (
         low=100,
         high=100_000_000,
         kip="KIP-1240",
-        doc="How many records of one partition can be acquired at the same time. A batch that a query comes back to is "
-        "its own whole, also when others have filled the partition meanwhile.",
+        doc="How many records of one partition can be acquired at the same time. A query reclaims its whole batch, "
+        "also when others have filled the partition meanwhile.",
         why="Kafka: 2,000, at most 10,000. A batch of Spark is larger than that. Locks are ranges here, so that their "
         "cost does not grow with the records, and only acquired records count, not the width of the window.",
     ),
@@ -124,9 +125,9 @@ _GROUP_ROWS = (
         low=2,
         high=10,
         kip="KIP-1240",
-        doc="How many tries a record has, failures and releases together, before it is archived (a ShareConsumer's) or "
-        "set aside (a query's, which failed); and how many releases by queries, whatever its failures, before it is "
-        "archived.",
+        doc="How many tries a record has, failures and releases together, before it is archived (a ShareConsumer's) "
+        "or quarantined (a query's, which failed); and how many releases by queries, whatever its failures, before it "
+        "is archived.",
     ),
     ConfigKey(
         name="share.isolation.base",
@@ -134,8 +135,9 @@ _GROUP_ROWS = (
         low=1,
         high=10_000_000,
         ours=True,
-        doc="Records that failed in half of their tries come in ever smaller slices, until the bad ones among them "
-        "are found: at most this many to the power of (tries left / (tries sliced + 1)). About the size of a batch.",
+        doc="Records that failed in half of their tries are delivered in ever smaller slices, until the bad ones "
+        "among them are found: at most this many to the power of (tries left / (tries sliced + 1)). About the size of "
+        "a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     ),
     ConfigKey(
@@ -144,9 +146,10 @@ _GROUP_ROWS = (
         low=0,
         high=7 * _DAY_MS,
         ours=True,
-        doc="A record set aside while nothing else is available, so that no other record's success can judge it, is on "
-        "trial once it has failed alone for this long. When not set, and without a dead letter queue: never.",
-        why="An outage looks like poison as long as nothing succeeds; this is how long it is taken for an outage.",
+        doc="A quarantined record for which no other record's success is evidence, since nothing else is available, "
+        "is on trial once it has failed alone for this long. When not set, and without a dead letter queue: never.",
+        why="An outage looks like poison as long as nothing succeeds; for this long a failure alone counts as an "
+        "outage.",
     ),
     ConfigKey(
         name="share.release.backoff.ms",
@@ -154,7 +157,7 @@ _GROUP_ROWS = (
         low=0,
         high=_DAY_MS,
         ours=True,
-        doc="How long a released record stays away before it is delivered again; 0: not at all.",
+        doc="Time until a released record is available again; 0: at once.",
         why="Kafka delivers a released record again at once.",
     ),
     ConfigKey(
@@ -163,7 +166,7 @@ _GROUP_ROWS = (
         low=1.0,
         high=10.0,
         ours=True,
-        doc="By how much the release backoff grows with each release.",
+        doc="Factor by which the release backoff grows with each release.",
         why="Kafka has no backoff of releases.",
     ),
     ConfigKey(
@@ -181,7 +184,7 @@ _GROUP_ROWS = (
         low=0.0,
         high=1.0,
         ours=True,
-        doc="The part of a release backoff that is drawn at random, so that retries do not come in step.",
+        doc="The part of a release backoff that is random, so that retries are spread in time.",
         why="Kafka has no backoff of releases.",
     ),
     # --- what is delivered, and how
@@ -191,8 +194,8 @@ _GROUP_ROWS = (
         takes="latest, earliest or by_duration:PnDTnHnMn.nS (for example by_duration:PT1H), not negative",
         is_valid=lambda text: offset_reset(text) is not None,
         kip="KIP-932",
-        doc="Where a new group begins. startingOffsets of a query takes its place. Partitions added later begin at "
-        "their earliest offset.",
+        doc="Where a new group begins. startingOffsets of a query overrides it. Partitions added later begin at their "
+        "earliest offset.",
     ),
     ConfigKey(
         name="share.isolation.level",
@@ -214,8 +217,8 @@ _GROUP_ROWS = (
         default="implicit",
         choices=("implicit", "explicit"),
         kip="KIP-932",
-        doc="What becomes of the records of a completed batch that no sink decided: implicit accepts them, explicit "
-        "releases them. The mode is the batch's: that of its query's own options, or else the group's, when it began.",
+        doc="The outcome of the records of a completed batch that no sink decided: implicit accepts them, explicit "
+        "releases them. A batch has the mode of its query's own options, or else of the group, from its start on.",
         why="Kafka has it as a setting of each consumer; a query's is the group's.",
     ),
     ConfigKey(
@@ -240,7 +243,7 @@ _GROUP_ROWS = (
         name="errors.deadletterqueue.copy.record.enable",
         default=True,
         kip="KIP-1191",
-        doc="Whether a dead letter holds the record's key, value and headers, or only headers that say where it was.",
+        doc="Whether a dead letter holds the record's key, value and headers, or only headers with its origin.",
         why="Kafka: false. A dead letter without its record can't be redriven once the log has moved on.",
     ),
     ConfigKey(
@@ -255,7 +258,8 @@ _GROUP_ROWS = (
         default="hold",
         choices=("hold", "archive"),
         ours=True,
-        doc="When a dead letter can't be written: hold keeps the record until it can, archive archives it without.",
+        doc="When a dead letter can't be written: hold keeps the record until it can, archive archives the record "
+        "without it.",
         why="Kafka archives without a dead letter, which loses the record.",
     ),
     ConfigKey(
@@ -265,7 +269,7 @@ _GROUP_ROWS = (
         high=1.0,
         ours=True,
         doc="A query stops when its sinks reject more than this part of the group's last 10,000 records (judged from "
-        "100 on), before a bad deploy empties the topic into the dead letter queue; 1: never.",
+        "100 on), before a bad deployment empties the topic into the dead letter queue; 1: never.",
         why="Kafka has no breaker.",
     ),
 )
@@ -288,8 +292,8 @@ _COORDINATOR_ROWS = (
         takes="host:port, or several of them separated by commas",
         is_valid=lambda text: not text or parse_endpoints(text) is not None,
         ours=True,
-        doc="A standalone coordinator to use, or several of a fleet: each knows which one serves a group. Empty: one "
-        "is started on demand on the driver's host.",
+        doc="A standalone coordinator to use, or several of a fleet: any of them knows which one serves a group. "
+        "Empty: one is started on demand on the driver's host.",
         why="Kafka's brokers are the coordinators.",
     ),
     ConfigKey(
@@ -304,8 +308,8 @@ _COORDINATOR_ROWS = (
         name="share.coordinator.ssl.ca.location",
         default="",
         ours=True,
-        doc="A PEM file of the certificates that a standalone coordinator's is trusted by; the name is librdkafka's. "
-        "Empty: TLS with the system's certificates, and none for a coordinator on loopback.",
+        doc="A PEM file of the certificates of the authorities that sign a standalone coordinator's; the name is "
+        "librdkafka's. Empty: TLS with the system's certificates, and no TLS for a coordinator on loopback.",
         why="Kafka has ssl.truststore.* for its own listeners.",
     ),
     ConfigKey(
@@ -326,8 +330,8 @@ _COORDINATOR_ROWS = (
         takes="a Kafka consumer group's id",
         is_valid=bool,
         ours=True,
-        doc="The consumer group on the state topic that the standalone coordinators of a fleet join; Kafka assigns the "
-        "state partitions to them by it. The same for all of a fleet, and nobody else's.",
+        doc="The consumer group on the state topic that the standalone coordinators of a fleet join; by it Kafka "
+        "assigns the state partitions to them. The same for all of a fleet; no other program uses it.",
         why="Kafka's coordinators are the leaders of the state topic's partitions.",
     ),
     ConfigKey(
@@ -336,8 +340,9 @@ _COORDINATOR_ROWS = (
         low=6_000,
         high=1_800_000,
         ours=True,
-        doc="A coordinator of a fleet that Kafka's group has not heard of for so long stops answering, and another "
-        "takes its groups over. The brokers' group.min. and group.max.session.timeout.ms bound it.",
+        doc="When Kafka's group has had no heartbeat of a fleet's coordinator for this long, that coordinator stops "
+        "answering, and another takes its groups over. The brokers' group.min. and group.max.session.timeout.ms bound "
+        "it.",
         why="Kafka's coordinators are brokers, which have broker.session.timeout.ms (9,000).",
     ),
     ConfigKey(
@@ -355,8 +360,9 @@ _COORDINATOR_ROWS = (
         low=100,
         high=_HOUR_MS,
         ours=True,
-        doc="How often topics are looked at for new partitions, new topics of a pattern, topics deleted or made anew.",
-        why="Kafka's brokers are told; a client has to ask.",
+        doc="How often the coordinator looks for new partitions, new topics of a pattern, and topics that were "
+        "deleted or created again.",
+        why="Kafka's brokers are notified; a client has to ask.",
     ),
     ConfigKey(
         name="share.coordinator.watermark.refresh.ms",
@@ -364,7 +370,7 @@ _COORDINATOR_ROWS = (
         low=1,
         high=60_000,
         ours=True,
-        doc="How often the end offsets are asked for, in one call for all partitions, while a member waits.",
+        doc="How often the coordinator asks for the end offsets, in one call for all partitions, while a member waits.",
         why="Kafka's brokers know them.",
     ),
     ConfigKey(
@@ -373,8 +379,8 @@ _COORDINATOR_ROWS = (
         low=1_000,
         high=600_000,
         ours=True,
-        doc="How long the coordinator tries to reach the Kafka brokers before it answers that it can't. A query that "
-        "runs asks again, for share.broker.outage.timeout.ms.",
+        doc="How long the coordinator tries to reach the Kafka brokers before it answers with an error. A running "
+        "query retries, for share.broker.outage.timeout.ms.",
         why="Kafka's coordinators are the brokers.",
     ),
     ConfigKey(
@@ -409,8 +415,8 @@ _COORDINATOR_ROWS = (
         low=1,
         high=10_000,
         kip="KIP-932",
-        doc="Partitions that the state topic is made with. Groups are placed among those that it had when the first "
-        "coordinator used it; what is configured, or added to it, later changes nothing.",
+        doc="Partitions with which the state topic is created. Groups are placed among the partitions that it had "
+        "when the first coordinator used it; a later change of this key, or of the topic, changes nothing.",
         why="Kafka sets no upper bound.",
     ),
     ConfigKey(
@@ -419,7 +425,7 @@ _COORDINATOR_ROWS = (
         low=1,
         high=_DAY_MS,
         kip="KIP-932",
-        doc="How often records of the state topic that nothing needs are deleted.",
+        doc="How often records of the state topic that no group needs are deleted.",
         why="Kafka sets no upper bound.",
     ),
 )

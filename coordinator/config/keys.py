@@ -1,7 +1,7 @@
 """One row of a configuration table: its type, default and bounds, and how a text becomes its value.
 
-Rule: a text is taken as Kafka's ConfigDef takes it (trimmed; booleans in any case), and what is wrong with it is said
-by a named error that holds the key, the text and what it should be.
+Rule: a text is parsed as Kafka's ConfigDef parses it (trimmed; booleans in any case); a wrong text raises a named error
+with the key, the text and the accepted values.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class ConfigKey:
 
     @property
     def type(self) -> type:
-        """Its default's."""
+        """The type of the values: that of the default."""
         return type(self.default)
 
     @property
     def attribute(self) -> str:
-        """``share.session.timeout.ms`` -> ``share_session_timeout_ms``."""
+        """The name of the field: ``share.session.timeout.ms`` -> ``share_session_timeout_ms``."""
         return self.name.replace(".", "_")
 
     @property
     def bounds(self) -> str:
-        """In words, for errors and docs; empty if anything goes."""
+        """The accepted values in words, for errors and docs; empty if every value is accepted."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.takes:

@@ -63,8 +63,15 @@ class GroupConfig:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None) -> GroupConfig:
-        """From key -> text; raises UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigNotAvailable,
-        ConfigConflict."""
+        """Resolve the texts by key; keys that are not given have their defaults.
+
+        Raises:
+            UnknownConfig: no such key.
+            ConfigTypeMismatch: a text is not of the key's type.
+            ConfigOutOfBounds: a value is not accepted.
+            ConfigNotAvailable: a key of a feature that is not built yet has another value than its default.
+            ConfigConflict: two keys contradict each other.
+        """
         texts = texts or {}
         values: dict[str, Any] = parse_all(GROUP_KEYS, texts, "share group configuration")
         if "share.heartbeat.interval.ms" not in texts:
@@ -76,8 +83,8 @@ class GroupConfig:
         return cls(**values)
 
     def is_explicit(self, own: str = "") -> bool:
-        """Whether what no sink mentions is released, and not accepted. ``own``: the mode that a query has set itself;
-        empty: the group's holds."""
+        """Whether a record that no sink mentions is released, and not accepted. ``own``: the mode that a query has set
+        itself; empty: the group's mode holds."""
         return (own or self.share_acknowledgement_mode) == "explicit"
 
 
@@ -104,7 +111,7 @@ class CoordinatorConfig:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None) -> CoordinatorConfig:
-        """From key -> text; the errors are those of GroupConfig.parse."""
+        """Resolve the texts by key, with the errors of :meth:`GroupConfig.parse`."""
         values: dict[str, Any] = parse_all(COORDINATOR_KEYS, texts or {}, "coordinator configuration")
         if values["share_coordinator_endpoint"] and "share.state.store" in (texts or {}):
             raise ConfigConflict(
@@ -134,7 +141,7 @@ class ServerConfig:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None) -> ServerConfig:
-        """From key -> text; the errors are those of GroupConfig.parse."""
+        """Resolve the texts by key, with the errors of :meth:`GroupConfig.parse`."""
         values: dict[str, Any] = parse_all(SERVER_KEYS, texts or {}, "standalone coordinator configuration")
         return cls(**values)
 

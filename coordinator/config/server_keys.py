@@ -19,7 +19,7 @@ _SERVER_ROWS = (
         takes="host:port; port 0 is any free one",
         is_valid=lambda text: parse_endpoint(text) is not None,
         ours=True,
-        doc="Where it listens. Any address but loopback needs TLS.",
+        doc="The address on which the coordinator listens. Any address but loopback needs TLS.",
         why="Kafka has listeners for its brokers.",
     ),
     ConfigKey(
@@ -28,7 +28,7 @@ _SERVER_ROWS = (
         takes="host:port; empty: the listener's",
         is_valid=lambda text: not text or (parse_endpoints(text) is not None and "," not in text),
         ours=True,
-        doc="The address by which clients reach this coordinator, and that its certificate is for. Needed where it "
+        doc="The address by which clients reach this coordinator, and which its certificate names. Required if it "
         "listens on all addresses (0.0.0.0).",
         why="Kafka has advertised.listeners for its brokers.",
     ),
@@ -36,7 +36,7 @@ _SERVER_ROWS = (
         name="share.coordinator.ssl.certificate.location",
         default="",
         ours=True,
-        doc="A PEM file with the certificate, and those between it and the authority's. Read at the start.",
+        doc="A PEM file with the certificate and its intermediate certificates. Read at the start.",
         why="Kafka has ssl.keystore.* for its own listeners; the name is librdkafka's.",
     ),
     ConfigKey(
@@ -61,7 +61,7 @@ _SERVER_ROWS = (
         low=1,
         high=1_000_000,
         kip="KIP-932",
-        doc="How many groups can be created. Those that exist are served.",
+        doc="How many groups can be created. Existing groups are served.",
         why="Kafka dropped its limit after 4.0.",
     ),
     ConfigKey(
@@ -69,7 +69,7 @@ _SERVER_ROWS = (
         default=500,
         low=1,
         high=100_000,
-        doc="How many requests are at work at once; those above are refused by name, and clients ask again.",
+        doc="How many requests are processed at once; further ones are refused by name, and clients retry.",
         why="Kafka stops reading from the network instead.",
     ),
     ConfigKey(
@@ -84,7 +84,7 @@ _SERVER_ROWS = (
         default=5_000,
         low=1,
         high=1_000_000,
-        doc="How many connections there can be. Above it those that have not shown the token are cut.",
+        doc="How many connections there can be. Above it, connections without an authenticated call are closed.",
         why="Kafka sets no limit.",
     ),
     ConfigKey(
@@ -93,7 +93,7 @@ _SERVER_ROWS = (
         low=100,
         high=600_000,
         ours=True,
-        doc="A connection that has not shown the token within this time is cut.",
+        doc="A connection that has not sent the token within this time is closed.",
         why="Kafka closes connections that are idle for connections.max.idle.ms (10 min), authenticated or not.",
     ),
 )
