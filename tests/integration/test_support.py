@@ -1,6 +1,7 @@
 """What the tests start ends with them, also when they end badly."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from tests.conftest import end_coordinators
 from tests.support import process_guard
+from tests.support.imports import ROOT
 from tests.support.ports import PORTS, free_ports, ports_of_worker
 from tests.support.stopped_process import stands_still, stop_process
 from tests.support.waiting import wait_until
@@ -73,6 +75,32 @@ def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):
 def test_waiting_in_vain_says_for_what():
     with pytest.raises(AssertionError, match="a miracle"):
         wait_until(lambda: False, timeout_s=0.1, what="a miracle")
+
+
+ENDS_ITS_WORKER = """
+import os
+
+def test_first():
+    pass
+
+def test_ends_its_worker():
+    os._exit(1)
+
+def test_last():
+    pass
+"""
+
+
+def test_a_test_that_ends_its_worker_fails_once_and_the_rest_runs(tmp_path):
+    """As pytest-timeout ends a worker whose test hangs."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler\n")
+    (tmp_path / "test_ends.py").write_text(ENDS_ITS_WORKER)
+    (tmp_path / "test_stays.py").write_text("def test_stays():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", str(tmp_path)]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**kept, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_two_workers_of_pytest_choose_different_ports(monkeypatch):

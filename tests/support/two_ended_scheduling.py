@@ -19,3 +19,18 @@ class TwoEndedScheduling(LoadScopeScheduling):
         if node.gateway.id != FIRST_WORKER:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Return the test in which the worker ended, if there is one. The other workers run what was left for the
+        worker, but not that test again: it is reported as failed, and would end the next worker too."""
+        workload = self.assigned_work.pop(node)
+        unfinished = {scope: unit for scope, unit in workload.items() if not all(unit.values())}
+        if not unfinished:
+            return None
+        unit = next(iter(unfinished.values()))
+        crashed = next(nodeid for nodeid, completed in unit.items() if not completed)
+        unit[crashed] = True
+        self.workqueue.update({scope: unit for scope, unit in unfinished.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
