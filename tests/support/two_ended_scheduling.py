@@ -12,6 +12,10 @@ class TwoEndedScheduling(LoadScopeScheduling):
     """The first worker takes modules from the front of the collection, which compute; the others take modules from the
     back, which mostly wait for brokers and Spark. So both kinds run side by side, and the longest begin first."""
 
+    def schedule(self) -> None:
+        self.config.option.loadscopereorder = False  # the order is the collection's, not that of the modules' sizes
+        super().schedule()
+
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.split("::", 1)[0]
 
