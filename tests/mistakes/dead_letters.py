@@ -25,7 +25,7 @@ from tests.simulation.world import Task
 
 @mistake(
     {
-        rules.DEAD_LETTER_FIRST: ("rules/test_sink::test_nothing_is_archived_before_its_dead_letter_is_known",),
+        rules.DEAD_LETTER_FIRST: ("core/test_dead_letters::test_nothing_is_archived_before_its_dead_letter_is_known",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -42,7 +42,7 @@ def archive_before_the_dead_letter(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.DEAD_LETTER_FIRST: ("rules/test_sink::test_nothing_is_archived_before_its_dead_letter_is_known",),
+        rules.DEAD_LETTER_FIRST: ("core/test_dead_letters::test_nothing_is_archived_before_its_dead_letter_is_known",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -53,7 +53,9 @@ def move_the_window_past_archiving_records(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.DEAD_LETTER_FIRST: ("rules/test_sink::test_retention_takes_no_record_out_of_the_dead_letter_queue",),
+        rules.DEAD_LETTER_FIRST: (
+            "core/test_dead_letters::test_retention_takes_no_record_out_of_the_dead_letter_queue",
+        ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,

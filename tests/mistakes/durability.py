@@ -30,7 +30,7 @@ from tests.protocol.worlds import ONE_RECORD, REJECTS, TWO
 @mistake(
     {
         rules.START_OFFSET_FIRST: (
-            "rules/test_shell::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
+            "core/test_groups::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
         ),
     },
 )
@@ -41,7 +41,7 @@ def do_not_append_the_start_offset(patch: Patch) -> None:
 @mistake(
     {
         rules.START_OFFSET_FIRST: (
-            "rules/test_shell::test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire",
+            "core/test_groups::test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire",
         ),
     },
 )
@@ -52,7 +52,7 @@ def acquire_without_a_start_offset(patch: Patch) -> None:
 @mistake(
     {
         rules.START_OFFSET_FIRST: (
-            "rules/test_shell::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
+            "core/test_groups::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
         ),
     },
 )
@@ -65,7 +65,7 @@ def resolve_the_start_offset_at_the_first_acquire(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ACQUISITION_IS_DURABLE: ("rules/test_plans::test_every_acquisition_is_durable",),
+        rules.ACQUISITION_IS_DURABLE: ("core/test_plans::test_every_acquisition_is_durable",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
     simulator=(Seeds(),),
@@ -76,7 +76,7 @@ def acquire_without_appending(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ONE_FAILURE_A_DELIVERY: ("rules/test_plans::test_used_is_durable_so_that_a_replay_counts_after_a_crash",),
+        rules.ONE_FAILURE_A_DELIVERY: ("core/test_plans::test_used_is_durable_so_that_a_replay_counts_after_a_crash",),
     },
     simulator=(Seeds(),),
 )
@@ -86,7 +86,7 @@ def start_without_appending(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: ("rules/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
+        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
     simulator=(Seeds(),),
@@ -97,7 +97,7 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: ("rules/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
+        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
     },
 )
 def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
@@ -110,7 +110,7 @@ def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.NEWEST_PLAN_REPLAYS_EMPTY: ("rules/test_plans::test_newest_plan_without_runs_replays_empty",),
+        rules.NEWEST_PLAN_REPLAYS_EMPTY: ("core/test_plans::test_newest_plan_without_runs_replays_empty",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
 )
@@ -129,7 +129,7 @@ def forget_newest_plans_without_runs(patch: Patch) -> None:
 @mistake(
     {
         rules.ACQUISITION_IS_DURABLE: (
-            "rules/test_plans::test_after_a_load_every_holder_has_one_session_to_come_back",
+            "core/test_membership::test_after_a_load_every_holder_has_one_session_to_come_back",
         ),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(2, restarts=1, crashes=1)),),
@@ -141,7 +141,7 @@ def nobody_comes_back_after_a_load(patch: Patch) -> None:
 @mistake(
     {
         rules.ACQUISITION_IS_DURABLE: (
-            "rules/test_plans::test_after_a_load_every_holder_has_one_session_to_come_back",
+            "core/test_membership::test_after_a_load_every_holder_has_one_session_to_come_back",
         ),
     },
 )
@@ -156,7 +156,9 @@ def no_time_to_come_back_after_a_load(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: ("rules/test_sink::test_a_snapshot_appends_staged_outcomes_again",),
+        rules.SNAPSHOT_IS_WHOLE: (
+            "core/test_staging::test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before",
+        ),
     },
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
@@ -168,7 +170,9 @@ def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: ("rules/test_sink::test_a_snapshot_appends_staged_outcomes_again",),
+        rules.SNAPSHOT_IS_WHOLE: (
+            "core/test_staging::test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before",
+        ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -206,7 +210,7 @@ def forget_the_names_of_deleted_topics_in_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: ("rules/test_isolation::test_equal_neighbours_are_one_run",),
+        rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: ("core/test_window::test_equal_neighbours_are_one_run",),
     },
 )
 def do_not_merge(patch: Patch) -> None:

@@ -19,7 +19,7 @@ from tests.protocol.worlds import SLICES
 
 @mistake(
     {
-        rules.CUT_COMES_FIRST: ("rules/test_isolation::test_the_cut_comes_first",),
+        rules.CUT_COMES_FIRST: ("core/test_isolation::test_the_cut_comes_first",),
     },
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
     simulator=(Seeds(),),
@@ -36,7 +36,7 @@ def forget_that_the_cut_comes_first(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.CUT_COMES_FIRST: ("rules/test_isolation::test_the_cut_comes_first",),
+        rules.CUT_COMES_FIRST: ("core/test_isolation::test_the_cut_comes_first",),
     },
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
     simulator=(Seeds(),),
@@ -57,7 +57,7 @@ def forget_to_cut_what_is_acquired(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.CUT_COMES_FIRST: ("rules/test_plans::test_a_loss_is_said_once",),
+        rules.CUT_COMES_FIRST: ("core/test_plans::test_a_loss_is_said_once",),
     },
 )
 def report_every_loss_again(patch: Patch) -> None:
@@ -66,7 +66,7 @@ def report_every_loss_again(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ONE_FAILURE_A_DELIVERY: ("rules/test_plans::test_a_plan_never_used_burns_a_count_and_no_try",),
+        rules.ONE_FAILURE_A_DELIVERY: ("core/test_plans::test_a_plan_never_used_burns_a_count_and_no_try",),
     },
 )
 def count_a_failure_for_plans_never_started(patch: Patch) -> None:
@@ -82,7 +82,7 @@ def count_a_failure_for_plans_never_started(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ONE_FAILURE_A_DELIVERY: ("rules/test_isolation::test_a_delivery_is_one_failure_at_most",),
+        rules.ONE_FAILURE_A_DELIVERY: ("core/test_isolation::test_a_delivery_is_one_failure_at_most",),
     },
 )
 def count_a_delivery_twice(patch: Patch) -> None:
@@ -98,7 +98,7 @@ def count_a_delivery_twice(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_a_failure_at_the_limit_sets_aside",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_quarantine::test_a_failure_at_the_limit_sets_aside",),
     },
     simulator=(Seeds(),),
 )
@@ -110,7 +110,7 @@ def archive_at_the_limit(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_limits_compare_tries_never_the_delivery_count",),
+        rules.LIMITS_COMPARE_TRIES: ("core/test_delivery_limit::test_limits_compare_tries_never_the_delivery_count",),
     },
 )
 def compare_the_delivery_count(patch: Patch) -> None:
@@ -119,7 +119,7 @@ def compare_the_delivery_count(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RELEASE_IS_NO_FAILURE: ("rules/test_isolation::test_isolation_looks_at_failures_only",),
+        rules.RELEASE_IS_NO_FAILURE: ("core/test_isolation::test_isolation_looks_at_failures_only",),
     },
 )
 def isolate_by_releases_too(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def isolate_by_releases_too(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_limits_compare_tries_never_the_delivery_count",),
+        rules.LIMITS_COMPARE_TRIES: ("core/test_delivery_limit::test_limits_compare_tries_never_the_delivery_count",),
     },
 )
 def throttle_by_count(patch: Patch) -> None:
@@ -143,7 +143,7 @@ def throttle_by_count(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_a_consumers_record_is_archived_at_the_limit",),
+        rules.LIMITS_COMPARE_TRIES: ("core/test_delivery_limit::test_a_consumers_record_is_archived_at_the_limit",),
     },
 )
 def consumers_never_reach_the_limit(patch: Patch) -> None:
@@ -153,7 +153,7 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LIMITS_COMPARE_TRIES: ("rules/test_isolation::test_failures_give_nothing_up_that_a_query_releases",),
+        rules.LIMITS_COMPARE_TRIES: ("core/test_quarantine::test_failures_give_nothing_up_that_a_query_releases",),
     },
 )
 def count_failures_against_a_querys_releases(patch: Patch) -> None:
@@ -166,7 +166,7 @@ def count_failures_against_a_querys_releases(patch: Patch) -> None:
 @mistake(
     {
         rules.LIMITS_COMPARE_TRIES: (
-            "rules/test_isolation::test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one",
+            "core/test_quarantine::test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one",
         ),
     },
 )
@@ -189,9 +189,7 @@ def forget_the_delay_of_a_release(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: (
-            "rules/test_isolation::test_what_failed_among_others_fails_alone_before_its_trial",
-        ),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_what_failed_among_others_fails_alone_before_its_trial",),
     },
 )
 def forget_that_failures_make_evidence_old(patch: Patch) -> None:
@@ -200,7 +198,7 @@ def forget_that_failures_make_evidence_old(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_setting_aside_makes_all_evidence_old",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_setting_aside_makes_all_evidence_old",),
     },
 )
 def any_completion_is_evidence(patch: Patch) -> None:
@@ -215,7 +213,7 @@ def any_completion_is_evidence(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_no_trial_without_evidence",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_no_trial_without_evidence",),
     },
 )
 def always_on_trial(patch: Patch) -> None:
@@ -224,7 +222,7 @@ def always_on_trial(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_failed_trial_archives_and_uses_up_evidence",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_trial_that_failed_takes_its_querys_evidence_alone",),
     },
 )
 def a_trial_uses_up_nothing(patch: Patch) -> None:
@@ -240,8 +238,8 @@ def a_trial_uses_up_nothing(patch: Patch) -> None:
 @mistake(
     {
         rules.FAILED_TRIAL_ARCHIVES: (
-            "rules/test_isolation::test_failed_trial_archives_and_uses_up_evidence",
-            "rules/test_isolation::test_a_trial_is_judged_when_its_query_comes_back",
+            "core/test_trials::test_a_trial_that_failed_takes_its_querys_evidence_alone",
+            "core/test_trials::test_a_trial_is_judged_when_its_query_comes_back",
         ),
     },
 )
@@ -251,7 +249,7 @@ def never_judge_a_trial(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("rules/test_isolation::test_a_second_trial_lost_is_a_failed_one",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_second_trial_lost_is_a_failed_one",),
     },
 )
 def never_judge_a_lost_trial(patch: Patch) -> None:
@@ -265,9 +263,7 @@ def never_judge_a_lost_trial(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: (
-            "rules/test_isolation::test_what_failed_among_others_fails_alone_before_its_trial",
-        ),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_what_failed_among_others_fails_alone_before_its_trial",),
     },
 )
 def trial_before_failing_alone(patch: Patch) -> None:

@@ -18,7 +18,7 @@ from tests.protocol.worlds import CONSUMER, ONE_RECORD
 
 @mistake(
     {
-        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_fenced_reader_never_rejoins",),
+        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_fenced_reader_never_rejoins",),
     },
     simulator=(Seeds(),),
 )
@@ -28,7 +28,7 @@ def skip_the_epoch_check(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_epoch_outlives_the_session",),
+        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_epoch_outlives_the_session",),
     },
 )
 def forget_fenced_processes(patch: Patch) -> None:
@@ -37,7 +37,7 @@ def forget_fenced_processes(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_epoch_outlives_the_session",),
+        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_epoch_outlives_the_session",),
     },
     simulator=(Seeds(),),
 )
@@ -47,7 +47,7 @@ def do_not_append_the_epoch(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_plans::test_epoch_outlives_the_session",),
+        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_epoch_outlives_the_session",),
     },
 )
 def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
@@ -56,7 +56,7 @@ def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("rules/test_plans::test_limits_of_time_never_end_a_querys_lock",),
+        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("core/test_locks::test_limits_of_time_never_end_a_querys_lock",),
     },
 )
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
@@ -75,7 +75,7 @@ def a_lock_duration_for_queries_too(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("rules/test_plans::test_the_renewal_cap_never_applies_to_a_query",),
+        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("core/test_locks::test_the_renewal_cap_never_applies_to_a_query",),
     },
 )
 def renew_a_query_up_to_the_cap(patch: Patch) -> None:
@@ -91,7 +91,9 @@ def renew_a_query_up_to_the_cap(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RECEIPT_NAMES_ITS_DELIVERY: ("rules/test_isolation::test_a_receipt_of_an_older_delivery_is_refused",),
+        rules.RECEIPT_NAMES_ITS_DELIVERY: (
+            "core/test_acknowledge::test_an_acknowledgement_of_an_older_delivery_is_refused",
+        ),
     },
     explorer=(SmallWorld(CONSUMER, Budget(2, expiries=1, delays=1)),),
     simulator=(Seeds(),),
@@ -109,7 +111,7 @@ def forget_the_receipt(patch: Patch) -> None:
 @mistake(
     {
         rules.STALL_IS_NOBODYS_SILENCE: (
-            "rules/test_plans::test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock",
+            "core/test_membership::test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock",
         ),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
@@ -122,7 +124,7 @@ def count_a_stall_as_silence(patch: Patch) -> None:
 @mistake(
     {
         rules.STALL_IS_NOBODYS_SILENCE: (
-            "rules/test_plans::test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again",
+            "core/test_membership::test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again",
         ),
     },
 )

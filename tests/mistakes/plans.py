@@ -34,7 +34,7 @@ from tests.simulation.service_query import QueryProcess
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_state_and_count_alone_never_match",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_state_and_count_alone_never_match",),
     },
     explorer=(SmallWorld(TWO, Budget(1, expiries=1, pauses=1)),),
     simulator=(Seeds(),),
@@ -48,8 +48,8 @@ def match_by_count_instead_of_plan_id(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_a_run_keeps_its_number_when_its_lock_runs_out",),
-        rules.REPLAY_RECLAIMS_ALL: ("rules/test_plans::test_reclaim_takes_all_that_carries_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_a_run_keeps_its_number_when_its_lock_runs_out",),
+        rules.REPLAY_RECLAIMS_ALL: ("core/test_plans::test_reclaim_takes_all_that_carries_the_number",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
 )
@@ -60,7 +60,7 @@ def clear_the_plan_id_at_expiry(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
     },
 )
 def keep_the_plan_id_on_release(patch: Patch) -> None:
@@ -70,7 +70,7 @@ def keep_the_plan_id_on_release(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
     },
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
 )
@@ -83,7 +83,7 @@ def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("rules/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
     },
 )
 def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
@@ -98,7 +98,7 @@ def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.OLD_PLAN_IS_REFUSED: ("rules/test_plans::test_an_old_plan_is_refused_by_name",),
+        rules.OLD_PLAN_IS_REFUSED: ("core/test_plans::test_an_old_plan_is_refused_by_name",),
     },
 )
 def start_any_plan(patch: Patch) -> None:
@@ -112,7 +112,7 @@ def start_any_plan(patch: Patch) -> None:
 @mistake(
     {
         rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
-            "rules/test_given_up_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
+            "core/test_superseded_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
         ),
     },
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
@@ -126,7 +126,7 @@ def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
 @mistake(
     {
         rules.OLD_PLAN_IS_REFUSED: (
-            "rules/test_given_up_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins",
+            "core/test_superseded_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins",
         ),
     },
 )
@@ -144,7 +144,7 @@ def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
 @mistake(
     {
         rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
-            "rules/test_given_up_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
+            "core/test_superseded_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
         ),
     },
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
@@ -163,7 +163,7 @@ def keep_what_superseded_the_plan(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SUPERSEDED_PLAN_STARTS_EMPTY: ("rules/test_given_up_plans::test_its_state_outlives_the_coordinator",),
+        rules.SUPERSEDED_PLAN_STARTS_EMPTY: ("core/test_superseded_plans::test_its_state_outlives_the_coordinator",),
     },
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
 )
@@ -179,7 +179,7 @@ def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.UNSTARTED_PLAN_COMES_BACK: ("rules/test_plans::test_a_later_process_reclaims",),
+        rules.UNSTARTED_PLAN_COMES_BACK: ("core/test_plans::test_a_later_process_reclaims",),
     },
     simulator=(Seeds(),),
 )
@@ -199,7 +199,7 @@ def acquire_anew_while_a_plan_is_not_started(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.PARTITIONS_IS_IDEMPOTENT: ("rules/test_plans::test_partitions_is_idempotent_per_process_and_end",),
+        rules.PARTITIONS_IS_IDEMPOTENT: ("core/test_plans::test_partitions_is_idempotent_per_process_and_end",),
     },
 )
 def reclaim_at_each_call(patch: Patch) -> None:
@@ -217,8 +217,8 @@ def reclaim_at_each_call(patch: Patch) -> None:
 @mistake(
     {
         rules.DATA_LOSS_FAILS_ONCE: (
-            "rules/test_plans::test_offsets_below_log_start_are_archived_then_fail_once",
-            "rules/test_source::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+            "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
+            "test_source_reader::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
         ),
     },
     explorer=(SmallWorld(TWO, Budget(1, retention=1)),),
@@ -240,7 +240,7 @@ def report_losses_without_archiving(patch: Patch) -> None:
 @mistake(
     {
         rules.DATA_LOSS_FAILS_ONCE: (
-            "rules/test_source::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+            "test_source_reader::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
         ),
     },
 )
@@ -269,7 +269,7 @@ def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None
 @mistake(
     {
         rules.LOSS_IS_REPORTED_ONCE: (
-            "rules/test_plans::test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan",
+            "core/test_losses::test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan",
         ),
     },
     simulator=(Seeds("topics"),),
@@ -279,7 +279,7 @@ def lose_without_a_report(patch: Patch) -> None:
     patch.setattr(partitions, "data_lost", lambda *a: [])
 
 
-@mistake({rules.LOSS_IS_REPORTED_ONCE: ("rules/test_plans::test_data_loss_of_a_plan_that_nobody_held_is_told_too",)})
+@mistake({rules.LOSS_IS_REPORTED_ONCE: ("core/test_losses::test_data_loss_of_a_plan_that_nobody_held_is_told_too",)})
 def report_only_what_a_member_held(patch: Patch) -> None:
     """The plan's session ended before its log start moved."""
     right = redelivery.data_lost

@@ -21,7 +21,7 @@ from tests.mistakes.mistake import Patch, mistake
 @mistake(
     {
         rules.EPOCH_OUTLIVES_SESSION: (
-            "rules/test_source::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
+            "test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
         ),
     },
 )
@@ -41,7 +41,7 @@ def a_fenced_reader_joins_again(patch: Patch) -> None:
 @mistake(
     {
         rules.EPOCH_OUTLIVES_SESSION: (
-            "rules/test_source::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
+            "test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
         ),
     },
 )
@@ -57,7 +57,7 @@ def a_fenced_reader_asks_on(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.EPOCH_OUTLIVES_SESSION: ("rules/test_source::test_a_lapsed_reader_comes_back_naming_its_epoch",),
+        rules.EPOCH_OUTLIVES_SESSION: ("test_source_reader::test_a_lapsed_reader_comes_back_naming_its_epoch",),
     },
 )
 def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
@@ -70,7 +70,7 @@ def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
 @mistake(
     {
         rules.HEARTBEAT_HAS_ITS_OWN_TIMEOUT: (
-            "rules/test_source::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
+            "test_source_reader::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
         ),
     },
 )
@@ -80,7 +80,7 @@ def wait_for_a_heartbeat_as_long_as_for_any_answer(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.PARTITIONS_IS_IDEMPOTENT: ("rules/test_source::test_partitions_is_asked_for_once_per_process_and_end",),
+        rules.PARTITIONS_IS_IDEMPOTENT: ("test_source_reader::test_partitions_is_asked_for_once_per_process_and_end",),
     },
 )
 def ask_for_a_plan_at_each_call(patch: Patch) -> None:
@@ -93,7 +93,7 @@ def ask_for_a_plan_at_each_call(patch: Patch) -> None:
 @mistake(
     {
         rules.DATA_LOSS_FAILS_ONCE: (
-            "rules/test_source::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+            "test_source_reader::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
         ),
     },
 )
@@ -109,7 +109,7 @@ def never_fail_for_a_loss(patch: Patch) -> None:
 @mistake(
     {
         rules.AVAILABLE_NOW_DRAINS: (
-            "rules/test_source::test_available_now_drains_what_was_there_when_it_began_and_ends",
+            "test_source_reader::test_available_now_drains_what_was_there_when_it_began_and_ends",
         ),
     },
 )
@@ -121,7 +121,7 @@ def available_now_has_no_end(patch: Patch) -> None:
 @mistake(
     {
         rules.AVAILABLE_NOW_DRAINS: (
-            "rules/test_source::test_available_now_drains_what_was_there_when_it_began_and_ends",
+            "test_source_reader::test_available_now_drains_what_was_there_when_it_began_and_ends",
         ),
     },
 )
@@ -131,7 +131,7 @@ def available_now_is_not_known(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.AVAILABLE_NOW_DRAINS: ("rules/test_source::test_available_now_does_not_wait_for_the_locks_of_others",),
+        rules.AVAILABLE_NOW_DRAINS: ("test_source_reader::test_available_now_does_not_wait_for_the_locks_of_others",),
     },
 )
 def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
@@ -149,7 +149,7 @@ def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.AVAILABLE_NOW_DRAINS: ("rules/test_source::test_available_now_does_not_wait_for_backoff",),
+        rules.AVAILABLE_NOW_DRAINS: ("test_source_reader::test_available_now_does_not_wait_for_backoff",),
     },
 )
 def backoff_is_over_at_once(patch: Patch) -> None:
@@ -164,7 +164,7 @@ def backoff_is_over_at_once(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.TRIGGER_ONCE_IS_REFUSED: ("rules/test_source::test_trigger_once_is_refused_by_name",),
+        rules.TRIGGER_ONCE_IS_REFUSED: ("test_source_reader::test_trigger_once_is_refused_by_name",),
     },
 )
 def take_trigger_once(patch: Patch) -> None:

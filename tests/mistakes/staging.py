@@ -26,7 +26,7 @@ from tests.protocol.worlds import REJECTS, ROLLS, SILENT
 
 @mistake(
     {
-        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("rules/test_sink::test_outcomes_take_effect_when_the_plan_completes",),
+        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("core/test_outcomes::test_outcomes_take_effect_when_the_plan_completes",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -57,7 +57,7 @@ def _accepted(group: ShareGroup, records: tuple[object, ...]) -> Iterator[Record
 
 @mistake(
     {
-        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("rules/test_sink::test_what_was_staged_is_durable_before_spark_commits",),
+        rules.OUTCOMES_WAIT_FOR_COMPLETION: ("core/test_staging::test_staged_outcomes_outlive_a_crash",),
     },
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
@@ -69,7 +69,7 @@ def stage_without_appending(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.REPLAY_RECLAIMS_ALL: ("rules/test_sink::test_a_replay_reads_again_what_a_sink_has_already_decided",),
+        rules.REPLAY_RECLAIMS_ALL: ("core/test_staging::test_a_replay_reads_again_what_a_sink_has_already_decided",),
     },
     explorer=(SmallWorld(REJECTS, Budget(1, crashes=1)),),
     model=True,
@@ -88,7 +88,7 @@ def leave_decided_records_out_of_a_replay(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_the_last_attempts_outcome_counts",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_the_last_attempts_outcome_counts",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -100,7 +100,7 @@ def the_first_attempt_counts(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_attempts_that_disagree_release_the_record",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_attempts_that_disagree_release_the_record",),
     },
     explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
@@ -112,7 +112,7 @@ def forget_that_attempts_disagree(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_silence_of_the_last_attempt_is_an_outcome",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -129,7 +129,7 @@ def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_silence_of_the_last_attempt_is_an_outcome",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -146,7 +146,9 @@ def an_older_attempt_has_no_veto(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",),
+        rules.LAST_ATTEMPT_COUNTS: (
+            "core/test_attempts::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",
+        ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -165,7 +167,7 @@ def an_older_attempt_always_vetoes(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "rules/test_sink::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
@@ -179,7 +181,7 @@ def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "rules/test_sink::test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released",
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(2, crashes=2)),),
@@ -193,7 +195,7 @@ def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "rules/test_sink::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
         ),
     },
     model=True,
@@ -210,7 +212,7 @@ def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "rules/test_sink::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
@@ -222,7 +224,7 @@ def ignore_a_commit_without_rows(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing",),
     },
     model=True,
 )
@@ -232,7 +234,7 @@ def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_nothing_said_is_said_for_the_sinks_own_query",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_nothing_said_is_said_for_the_sinks_own_query",),
     },
     model=True,
 )
@@ -247,7 +249,7 @@ def a_commit_without_rows_counts_for_every_query(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("rules/test_sink::test_nothing_said_is_said_for_the_sinks_own_query",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_nothing_said_is_said_for_the_sinks_own_query",),
     },
     model=True,
 )
@@ -264,7 +266,7 @@ def forget_query_ids_in_snapshots(patch: Patch) -> None:
 @mistake(
     {
         rules.STAGING_IS_FENCED: (
-            "rules/test_sink::test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count",
+            "core/test_staging::test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count",
         ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
@@ -287,7 +289,7 @@ def match_rows_by_their_offsets(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_sink_from_before_decides_nothing",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_sink_of_another_incarnation_is_outdated",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -299,7 +301,7 @@ def take_rows_of_any_incarnation(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_sink_from_before_decides_nothing",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_sink_from_before_a_topic_was_made_anew_is_outdated",),
     },
     model=True,
 )
@@ -310,7 +312,7 @@ def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
     },
     simulator=(Seeds("sinks", 460),),
     model=True,
@@ -321,7 +323,7 @@ def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("rules/test_sink::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
     },
     model=True,
 )

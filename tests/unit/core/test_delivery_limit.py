@@ -1,7 +1,4 @@
-"""KIP-1240: the delivery count limit and the limit on record locks belong to the group, and can change while it runs.
-
-A test for each promise; its docstring names the KIP's section and says the promise in our words.
-"""
+"""The delivery count and its limit (KIP-932, In-flight records; KIP-1240)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,73 @@ import pytest
 
 from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.errors import ConfigOutOfBounds
-from tests.kip932.consumers import RELEASE, ShareConsumers
+from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers
+from tests.kip932.failed_deliveries import Failure, each_failure, release
+from tests.support.group_driver import SESSION_MS, GroupDriver, fetched
+
+
+def test_limits_compare_tries_never_the_delivery_count() -> None:
+    group = GroupDriver(records=10)
+    for _ in range(20):
+        group.join()
+        group.next()
+    group.pass_time(SESSION_MS + 1)
+    group.join("c1", query=False)
+    assert fetched(group, 10) == [(0, 9, 21)], "not throttled: no try was made"
+    group.pass_time(31_000)
+    assert group.dump() == ["[0..9] AVAILABLE 21 1 2"], "not archived either"
+
+
+def test_a_consumers_record_is_archived_at_the_limit() -> None:
+    group = GroupDriver(records=1)
+    group.join("c1", query=False)
+    for count in range(1, 6):
+        assert fetched(group, 1) == [(0, 0, count)]
+        group.pass_time(31_000)
+        group.join("c1", process="c1-process-1", query=False)
+    assert group.partition().archived_total == 1
+
+
+@each_failure
+def test_a_delivery_raises_the_count_and_nothing_lowers_it(fail: Failure) -> None:
+    """KIP-932, In-flight records: the count rises when a record is acquired, and stays when the delivery fails."""
+    group = ShareConsumers(end=1)
+    assert group.fetch() == [(0, 0, 1)]
+    fail(group, 1)
+    assert group.states() == ["0 AVAILABLE 1"]
+    assert group.fetch() == [(0, 0, 2)]
+
+
+@each_failure
+def test_a_record_is_archived_when_its_last_delivery_fails(fail: Failure) -> None:
+    """KIP-932, In-flight records: share.delivery.count.limit says how often a record is delivered. The delivery that
+    reaches it takes place; when it fails too, the record is Archived. Ours counts what failed or was released, so
+    that an acquisition which nobody read costs nothing; for ShareConsumers both are the same."""
+    group = ShareConsumers(end=1, share_delivery_count_limit=3)
+    for count in (1, 2, 3):
+        assert group.fetch() == [(0, 0, count)]
+        fail(group, count)
+    assert group.fetch() == []
+    assert (group.window(), group.describe().partitions[0].archived_total) == ((1, 1), 1)
+
+
+def test_the_limit_is_five_deliveries_by_default() -> None:
+    """KIP-932, Broker configuration: five deliveries, if nothing else is said."""
+    group = ShareConsumers(end=1)
+    for count in range(1, 6):
+        assert group.fetch() == [(0, 0, count)]
+        release(group, count)
+    assert group.fetch() == []
+
+
+def test_the_last_delivery_can_succeed() -> None:
+    """KIP-932, In-flight records: the limit is judged when a delivery fails, not when it begins."""
+    group = ShareConsumers(end=1, share_delivery_count_limit=2)
+    group.fetch()
+    release(group, 1)
+    assert group.fetch() == [(0, 0, 2)]
+    assert group.acknowledge(ACCEPT, 0, count=2) == "NONE"
+    assert (group.window(), group.describe().partitions[0].archived_total) == ((1, 1), 0)
 
 
 def test_the_delivery_count_limit_is_between_2_and_10() -> None:
@@ -19,15 +82,6 @@ def test_the_delivery_count_limit_is_between_2_and_10() -> None:
     for limit in (1, 11):
         with pytest.raises(ConfigOutOfBounds):
             ShareConsumers().configure(share_delivery_count_limit=limit)
-
-
-def test_the_limit_on_record_locks_is_the_groups() -> None:
-    """KIP-1240, Public Interfaces: share.partition.max.record.locks, from 100 on. Ours differs in default and upper
-    bound: 1,000,000 by default, since a lock is a range and a Spark batch is large; Kafka has 2,000."""
-    key = GROUP_KEYS["share.partition.max.record.locks"]
-    assert (key.default, key.low, key.kip) == (1_000_000, 100, "KIP-1240")
-    with pytest.raises(ConfigOutOfBounds):
-        ShareConsumers().configure(share_partition_max_record_locks=99)
 
 
 def failed(group: ShareConsumers, times: int) -> None:
@@ -81,24 +135,3 @@ def test_the_throttling_before_the_limit_goes_by_the_new_limit() -> None:
     assert group.fetch("c2") == [(0, 0, 4)]
     group.configure(share_delivery_count_limit=10)
     assert group.fetch("c3") == [(1, 7, 4), (8, 15, 3), (16, 19, 1)]
-
-
-def test_a_lower_limit_on_record_locks_takes_nothing_away() -> None:
-    """KIP-1240, Proposed Changes: locks that are held stay; nothing more is acquired until there is room again."""
-    group = ShareConsumers(end=500, share_partition_max_record_locks=300)
-    group.fetch("c1", 200)
-    group.configure(share_partition_max_record_locks=100)
-    assert (group.held(), group.fetch("c2")) == (["0-199 c1"], [])
-    group.acknowledge(RELEASE, 0, 99)
-    assert group.fetch("c2") == []
-    group.acknowledge(RELEASE, 100, 109)
-    assert group.fetch("c2") == [(0, 9, 2)]
-
-
-def test_a_higher_limit_on_record_locks_holds_from_the_next_fetch_on() -> None:
-    """KIP-1240, Proposed Changes: it makes room at once."""
-    group = ShareConsumers(end=500, share_partition_max_record_locks=100)
-    group.fetch("c1")
-    assert group.fetch("c2") == []
-    group.configure(share_partition_max_record_locks=150)
-    assert group.fetch("c2") == [(100, 149, 1)]

@@ -1,4 +1,4 @@
-"""What the log loses is told once, to one query; which one that is."""
+"""What the log lost: archived, counted, and reported once to the query that had it or reads next."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.support.group_driver import (
 Told = list[tuple[str, int, int, int]]
 
 
-def told(reply: PlanReply) -> Told:
-    """(topic, partition, first, last) of what the reply says is lost."""
-    return in_words(reply.data_loss)
-
-
 def in_words(lost: tuple[LeftOut, ...]) -> Told:
     assert all(out.reason == "data_loss" for out in lost)
     return [(out.topic, out.partition, out.first, out.last) for out in lost]
+
+
+def told(reply: PlanReply) -> Told:
+    """(topic, partition, first, last) of what the reply says is lost."""
+    return in_words(reply.data_loss)
 
 
 def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
@@ -291,3 +291,60 @@ def test_what_a_plan_lost_is_told_again_after_a_snapshot() -> None:
     from_snapshot(group)
     assert group.join(process="p") == 2
     assert group.use(plan, fail_on_data_loss=False) == back
+
+
+def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
+    group, plan = started_plan()
+    group.move_log_start(30)
+    told = group.restart(plan)
+    assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
+    assert group.partition().archived_total == 30
+    after = group.restart(plan)
+    assert after.data_loss == ()
+    assert ranges(after) == [(30, 99, 3)]
+
+
+def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(30)
+    group.crash()
+    told = group.restart(plan)
+    assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
+    assert told.left_out == (), "the log's loss is no lost lock"
+    assert group.restart(plan).data_loss == ()
+
+
+def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan() -> None:
+    group, plan = started_plan()  # 0 to 99
+    group.ends[0] = 300
+    group.move_log_start(150)
+    group.move_log_start(200)
+    group.crash()
+    group.complete(plan)
+    following = group.acquire(plan).plan.plan_id
+    told = group.use(following, fail_on_data_loss=True)
+    assert [(o.first, o.last) for o in told.data_loss] == [(100, 199)]
+    assert told.left_out == ()
+    assert group.group.unreported_losses == (), "no other query is told again"
+    after = group.restart(following, fail_on_data_loss=True)
+    assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
+
+
+def test_a_loss_that_was_found_when_a_plan_was_reclaimed_is_told_by_whoever_reads_it() -> None:
+    group = GroupDriver(records=10)
+    group.join()
+    group.acquire()
+    group.move_log_start(5)
+    group.join()
+    plan = group.acquire().plan.plan_id  # reclaimed, and its process dies before it reads
+    group.join()
+    assert [(o.first, o.last) for o in group.use(plan).data_loss] == [(0, 4)]
+    assert group.restart(plan).data_loss == ()
+
+
+def test_a_group_without_queries_passes_over_what_the_log_lost() -> None:
+    group = GroupDriver(records=300)
+    group.join("c1", query=False)
+    group.move_log_start(100)
+    assert group.group.unreported_losses == () and group.partition().start_offset == 100

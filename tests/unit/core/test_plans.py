@@ -1,14 +1,12 @@
-"""◆ Plans: durable, numbered, reclaimed by whoever still carries the number, and refused by name when they are old."""
+"""◆ Plans: durable, numbered, reclaimed by whoever carries the plan id, and refused by name when they are old."""
 
 from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AcquireForConsumer, Expire, ExtendDeadlines
-from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanAcquired, PlanStarted, decode_record
-from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
-from coordinator.protocol.messages import JoinGroup
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import ForeignPlan, StalePlan
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.group_driver import (
     SESSION_MS,
@@ -20,6 +18,47 @@ from tests.support.group_driver import (
     ranges,
     started_plan,
 )
+
+
+@pytest.mark.parametrize("number", ["j.1", "i.x", "i.", "1", "i.1.1"])
+def test_a_number_of_another_incarnation_is_refused(number: str) -> None:
+    group, _ = started_plan()
+    with pytest.raises(ForeignPlan) as refused:
+        group.use(number)
+    assert refused.value.fields == {"plan_id": number, "group_id": "billing", "incarnation": "i"}
+
+
+def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
+    group, plan = started_plan()
+    group.complete(plan)
+    with pytest.raises(StalePlan, match=r"Plan \(initial\) of member m1 .* last completed plan is i\.1"):
+        group.acquire("")
+    with pytest.raises(StalePlan, match=r"Plan i\.1 of member m1 is refused: it is completed"):
+        group.use(plan)
+    with pytest.raises(StalePlan, match=r"Plan i\.7 of member m1 .*\(that is i\.1\)"):
+        group.use("i.7")
+    group.join("m2")
+    with pytest.raises(StalePlan, match=r"\(that is none\)"):
+        group.use(plan, "m2")
+    with pytest.raises(StalePlan, match=r"Plan i\.1 of member m2 .* last completed plan is none"):
+        group.acquire(plan, "m2")
+
+
+def test_the_next_plan_is_refused_by_name_while_the_one_before_is_not_completed() -> None:
+    group, plan = started_plan()
+    group.ends[0] = 200
+    group.complete(plan)
+    following = group.acquire(plan).plan.plan_id
+    group.use(following)
+    with pytest.raises(StalePlan, match=r"Plan i\.1 of member m1 .* plan i\.2 was delivered and not completed"):
+        group.acquire(plan)
+
+
+def test_an_incarnation_may_hold_dots() -> None:
+    group = ShareGroup("billing")
+    group.incarnation = "2026.1"
+    assert group.plan_id(group.plan_id_text(7)) == 7
+    assert (group.plan_id(""), group.plan_id_text(0)) == (0, "")
 
 
 def test_every_acquisition_is_durable() -> None:
@@ -151,151 +190,6 @@ def test_completing_twice_is_harmless() -> None:
     assert group.partition().start_offset == 100
 
 
-def test_fenced_reader_never_rejoins() -> None:
-    group, plan = started_plan()
-    group.join()
-    group.epochs["m1"] = 1
-    with pytest.raises(FencedMemberEpoch):
-        group.complete(plan)
-    with pytest.raises(FencedMemberEpoch):
-        group.join(process="m1-process-1")
-
-
-def test_epoch_outlives_the_session() -> None:
-    group, _ = started_plan()
-    assert group.join() == 2
-    group.pass_time(10 * SESSION_MS)
-    group.crash()
-    lapsed = JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-1", member_epoch=1)
-    with pytest.raises(FencedMemberEpoch):
-        group.run(lapsed)
-    assert group.run(JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-2", member_epoch=2))
-
-
-def test_an_expired_session_answers_nothing() -> None:
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    with pytest.raises(UnknownMemberId):
-        group.complete(plan)
-
-
-def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS - 1)
-    group.crash()
-    group.pass_time(SESSION_MS - 1)
-    assert group.partition().acquired_count == 100
-    group.complete(plan)
-
-
-def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
-    """The coordinator's process was stopped for longer than a session; members sent requests meanwhile, and
-    wait."""
-    group, _ = started_plan()
-    group.join("c1", query=False)
-    group.ends[0] = 110
-    fetch = AcquireForConsumer(
-        group_id="billing", member_id="c1", member_epoch=1, max_records=10, bounds=group.bounds()
-    )
-    group.run(fetch)
-    held = group.dump()
-    group.pass_time(5_000)
-    group.now_ms += 10 * SESSION_MS
-    group.run(ExtendDeadlines(stalled_ms=10 * SESSION_MS))
-    group.run(Expire())
-    assert group.dump() == held
-    group.pass_time(SESSION_MS)
-    assert group.dump() == held, "a full session's time to be heard"
-    group.pass_time(1)
-    assert group.partition().acquired_count == 0
-
-
-def test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again() -> None:
-    """Of each 20 s the coordinator hears members for one half."""
-    group, _ = started_plan()
-    for _ in range(2 * SESSION_MS // 10_000 + 1):
-        group.pass_time(10_000)
-        group.now_ms += 10_000
-        group.run(ExtendDeadlines(stalled_ms=10_000))
-        group.run(Expire())
-    assert group.partition().acquired_count == 0
-
-
-def test_limits_of_time_never_end_a_querys_lock() -> None:
-    group, _ = started_plan()
-    for _ in range(200):
-        group.pass_time(SESSION_MS - 1_000)
-        group.join(process="m1-process-1")
-    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
-
-
-def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
-    group, plan = started_plan()
-    group.move_log_start(30)
-    told = group.restart(plan)
-    assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
-    assert group.partition().archived_total == 30
-    after = group.restart(plan)
-    assert after.data_loss == ()
-    assert ranges(after) == [(30, 99, 3)]
-
-
-def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    group.move_log_start(30)
-    group.crash()
-    told = group.restart(plan)
-    assert [(o.first, o.last) for o in told.data_loss] == [(0, 29)]
-    assert told.left_out == (), "the log's loss is no lost lock"
-    assert group.restart(plan).data_loss == ()
-
-
-def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan() -> None:
-    group, plan = started_plan()  # 0 to 99
-    group.ends[0] = 300
-    group.move_log_start(150)
-    group.move_log_start(200)
-    group.crash()
-    group.complete(plan)
-    following = group.acquire(plan).plan.plan_id
-    told = group.use(following, fail_on_data_loss=True)
-    assert [(o.first, o.last) for o in told.data_loss] == [(100, 199)]
-    assert told.left_out == ()
-    assert group.group.unreported_losses == (), "no other query is told again"
-    after = group.restart(following, fail_on_data_loss=True)
-    assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
-
-
-def test_a_loss_that_was_found_when_a_plan_was_reclaimed_is_told_by_whoever_reads_it() -> None:
-    group = GroupDriver(records=10)
-    group.join()
-    group.acquire()
-    group.move_log_start(5)
-    group.join()
-    plan = group.acquire().plan.plan_id  # reclaimed, and its process dies before it reads
-    group.join()
-    assert [(o.first, o.last) for o in group.use(plan).data_loss] == [(0, 4)]
-    assert group.restart(plan).data_loss == ()
-
-
-def test_a_group_without_queries_passes_over_what_the_log_lost() -> None:
-    group = GroupDriver(records=300)
-    group.join("c1", query=False)
-    group.move_log_start(100)
-    assert group.group.unreported_losses == () and group.partition().start_offset == 100
-
-
-def test_on_demand_may_rest() -> None:
-    group, plan = started_plan()
-    assert not group.group.may_rest(group.now_ms)
-    group.complete(plan)
-    assert not group.group.may_rest(group.now_ms), "a member is there"
-    group.pass_time(SESSION_MS + 1)
-    assert group.group.may_rest(group.now_ms)
-    assert group.partition().runs.counts[RecordState.ACQUIRED] == 0
-
-
 def test_release_cut_and_setting_aside_clear_the_number() -> None:
     group = GroupDriver(records=10)
     group.join("c1", query=False)
@@ -311,15 +205,6 @@ def test_release_cut_and_setting_aside_clear_the_number() -> None:
     for _ in range(5):
         group.restart(plan)
     assert group.dump() == ["[0..0] AVAILABLE 5 5 -"], "set aside"
-
-
-def test_the_renewal_cap_never_applies_to_a_query() -> None:
-    group, _ = started_plan()
-    for _ in range(60):
-        group.pass_time(SESSION_MS - 1_000)
-        group.join(process="m1-process-1")
-        assert acknowledged(group, 0, 99, 1, AcknowledgeType.RENEW, "m1") == {}
-    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
 
 
 def test_a_snapshot_appends_live_plans_and_numbers_again() -> None:

@@ -1,4 +1,4 @@
-"""Poison isolation: the slices, and that nobody waits for ever."""
+"""◆ Tries and slices: what keeps failing comes in smaller and smaller slices, and the cut comes first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import isolation
+from coordinator.core.commands import Expire
 from coordinator.core.isolation import (
     Stage,
     failure_event,
     integer_root,
+    isolation_class,
     release_event,
     slice_size,
     solo_backoff_ms,
@@ -22,7 +24,70 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.redelivery import query_lost_lock, query_released, replayed
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
-from tests.support.group_driver import GroupDriver, ranges
+from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges, started_plan
+
+NOW_MS = 1_000_000
+LIMITS = st.integers(2, 8)
+
+
+def test_without_a_limit_records_that_keep_failing_come_in_slices_all_the_same() -> None:
+    group, plan = started_plan(10_000)
+    group.restart(plan)
+    cut = ranges(group.restart(plan))
+    assert cut == [(0, 2153, 3)]
+    group.join("m2")
+    assert ranges(group.acquire(member="m2", limit=None)) == [(2154, 3999, 3)]
+
+
+@pytest.mark.parametrize("degree", range(1, 6))
+def test_a_root_is_the_largest_number_whose_power_is_not_too_large(degree: int) -> None:
+    for value in [*range(70), *(base**degree + over for base in (8, 10, 64) for over in (-1, 0, 1))]:
+        root = integer_root(value, degree)
+        assert root**degree <= value < (root + 1) ** degree
+
+
+@pytest.mark.parametrize(("limit", "first"), [(2, None), (3, 2), (4, 2), (5, 3), (6, 3), (9, 5), (10, 5)])
+def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, first: int | None) -> None:
+    """What may be delivered together follows the same threshold as how many."""
+    for current in range(1, limit + 3):
+        isolated = first is not None and current >= first
+        assert isolation_class(current - 1, limit) == (min(current, limit) if isolated else 0)
+        assert (slice_size(current, limit, 100_000) is not None) == isolated
+
+
+def test_the_cut_comes_first() -> None:
+    group, plan = started_plan(10_000)
+    group.restart(plan)
+    assert ranges(group.restart(plan)) == [(0, 2153, 3)]
+    assert group.dump()[1] == "[2154..3999] AVAILABLE 2 2 -", "count unchanged, number cleared"
+
+
+def test_isolation_looks_at_failures_only() -> None:
+    group = GroupDriver(records=10, **{"share.delivery.count.limit": "10"})
+    group.join("c1", query=False)
+    for count in range(1, 7):
+        for first, last, _ in fetched(group, 10):
+            assert acknowledged(group, first, last, count, 2) == {}
+            if first != 0 or last != 9:
+                break
+    group.run(Expire())
+    group.join()
+    first = ranges(group.next())[0]
+    assert first[1] - first[0] > 0, "released, never failed: not cut"
+
+
+def test_a_delivery_is_one_failure_at_most() -> None:
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    group.restart(plan)
+    assert group.dump() == ["[0..99] ACQUIRED 2 1 1"], "the lost lock and the replay are one delivery's end"
+
+
+def test_an_isolated_slice_takes_no_fresh_records() -> None:
+    group, plan = started_plan(10_000)
+    for _ in range(3):
+        group.restart(plan)
+    assert ranges(group.next(plan)) == [(46, 91, 4)]
 
 
 def test_the_slices_of_the_default_limit() -> None:
@@ -38,11 +103,6 @@ def test_slices_shrink_to_one(limit: int) -> None:
     sizes = [size for c in range(1, limit + 1) if (size := slice_size(c, limit, 100_000)) is not None]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 1
-
-
-def test_roots_are_exact() -> None:
-    assert integer_root(10**30, 3) == 10**10
-    assert integer_root(10**30 - 1, 3) == 10**10 - 1
 
 
 def test_backoff_doubles_up_to_thirty_seconds() -> None:
@@ -67,12 +127,6 @@ def test_what_was_set_aside_is_delivered_in_a_stream_that_never_rests() -> None:
             alone.add(ranges(taken)[0][0])
     assert alone == {0, 1, 2}
     assert group.partition().end_offset > 300, "and the others go on meanwhile"
-
-
-# --- the table of stages
-
-NOW_MS = 1_000_000
-LIMITS = st.integers(2, 8)
 
 
 @st.composite

@@ -1,21 +1,15 @@
-"""A sink decides (docs/protocol.md, "Outcomes of a sink"): what its rows said is staged on the plan, and takes effect
-when the plan completes."""
+"""What a sink's outcomes do when the plan completes: accept, release with its delay, reject."""
 
 from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AlterConfigs, StageRuns
+from coordinator.core.commands import StageRuns
 from coordinator.core.record_state import RecordState
 from coordinator.core.release_backoff import lot_of, release_delay_ms
-from coordinator.core.runs import Run
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
-from coordinator.protocol.values import Disposition
-from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, from_snapshot, offsets, ranges
-from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
-
-# --- outcomes take effect at completion
 
 
 def test_nothing_happens_before_the_plan_completes() -> None:
@@ -64,9 +58,6 @@ def test_outcomes_of_several_partitions_are_staged_by_one_request() -> None:
     group.complete(plan)
     assert [run_at(group, 0).state, group.partition(1).start_offset] == [RecordState.AVAILABLE, 1]
     assert group.partition(0).archived_total == group.partition(1).archived_total == 1
-
-
-# --- delays
 
 
 def test_a_release_with_a_delay_is_available_only_then() -> None:
@@ -138,149 +129,6 @@ def test_what_is_released_for_silence_backs_off_as_well() -> None:
     assert run_at(group, 1).not_before_ms == group.now_ms + 1_000
 
 
-# --- rejected, and given up
-
-
-def test_a_rejected_record_waits_for_its_letter_with_what_it_says() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(1, 1, REJECT, reason="no customer"))
-    group.complete(plan)
-    assert run_at(group, 1) == Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED, reason="no customer")
-    assert group.partition().archived_total == 0
-    group.file(1, 1)
-    assert group.partition().archived_total == 1
-    assert group.partition().start_offset == 3
-
-
-def test_a_rejected_record_whose_letter_the_sink_wrote_is_archived_at_once() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(1, 1, REJECT, letter=True))
-    group.complete(plan)
-    assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
-
-
-def test_without_a_dead_letter_queue_a_rejected_record_is_archived() -> None:
-    group, plan = batch(3)
-    group.stage(said(1, 1, REJECT, reason="no customer"))
-    group.complete(plan)
-    assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
-
-
-def test_releases_at_the_limit_give_the_record_up_with_its_disposition() -> None:
-    group, plan = batch(1, **DLQ, **{"share.delivery.count.limit": "2"})
-    group.stage(said(0, 0, RELEASE))
-    group.complete(plan)
-    plan = group.acquire(plan).plan.plan_id
-    group.use(plan)
-    group.stage(said(0, 0, RELEASE, 2, delay_ms=60_000))
-    group.complete(plan)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
-
-
-def test_a_share_consumers_record_that_expires_at_the_limit_waits_for_its_letter() -> None:
-    group = GroupDriver(records=1, **DLQ, **{"share.delivery.count.limit": "2"})
-    for _ in range(2):
-        group.join("c1", query=False)
-        fetched(group, 1)
-        group.pass_time(SESSION_MS + 1)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.EXPIRED)
-
-
-def test_what_a_share_consumer_rejects_waits_for_its_letter() -> None:
-    group = GroupDriver(records=1, **DLQ)
-    group.join("c1", query=False)
-    fetched(group, 1)
-    assert acknowledged(group, 0, 0, 1, REJECT) == {}
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED)
-
-
-def test_a_failed_trial_waits_for_its_letter() -> None:
-    group, plan = quarantined_record(records=10)
-    group.run(AlterConfigs(configs={**group.group.configs, **DLQ}))
-    trial = started_trial(group, plan)
-    count = run_at(group, 0).delivery_count
-    group.restart(trial)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, count, disposition=Disposition.DELIVERY_LIMIT)
-
-
-# --- ARCHIVING in the window
-
-
-def test_the_start_offset_does_not_pass_what_waits_for_its_letter_and_others_flow_on() -> None:
-    group, plan = batch(10, **DLQ)
-    group.ends[0] = 30
-    group.stage(said(2, 3, REJECT))
-    following = group.next(plan).plan.plan_id
-    group.use(following)
-    group.complete(following)
-    partition = group.partition()
-    assert (partition.start_offset, partition.end_offset) == (2, 30)
-    assert partition.lag(30) == 2, "they are not delivered to completion"
-    assert group.acquire(following).plan.plan_id == "", "nobody is given them again"
-    group.file(2, 2)
-    assert (partition.start_offset, partition.lag(30)) == (3, 1)
-    group.file(3, 3)
-    assert (partition.start_offset, partition.lag(30), partition.archived_total) == (30, 0, 2)
-
-
-def test_what_waits_for_its_letter_holds_no_lock() -> None:
-    group, plan = batch(10, **DLQ, **{"share.partition.max.record.locks": "100"})
-    group.stage(said(0, 9, REJECT))
-    group.ends[0] = 110
-    assert offsets(group.next(plan)) == 100
-
-
-def test_below_a_moved_log_start_it_stays_until_its_letter_is_filed() -> None:
-    group, plan = batch(10, **DLQ)
-    group.stage(said(2, 5, REJECT))
-    group.complete(plan)
-    group.move_log_start(4)
-    assert states(group) == ["[2..5] ARCHIVING 1", "[6..9] ACKNOWLEDGED 1"]
-    assert group.partition().start_offset == 4
-    group.file(2, 4)
-    assert states(group)[0] == "[5..5] ARCHIVING 1"
-    from_snapshot(group)
-    group.move_log_start(9)
-    group.file(5, 5)
-    assert (states(group), group.partition().start_offset) == ([], 10)
-    assert group.partition().archived_total == 4
-
-
-def test_a_letter_is_filed_of_the_delivery_that_it_is_about() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(0, 0, REJECT))
-    group.complete(plan)
-    group.file(0, 0, count=2)
-    group.file(1, 2)
-    assert states(group)[0] == "[0..0] ARCHIVING 1", "another delivery's, and records that wait for none"
-    group.file(0, 2)
-    group.file(0, 2)
-    assert (group.partition().start_offset, group.partition().archived_total) == (3, 1)
-
-
-def test_a_letter_of_a_partition_that_the_group_does_not_have_is_passed_over() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(0, 0, REJECT))
-    group.complete(plan)
-    before = len(group.log)
-    group.file(0, 0, partition=9)
-    assert (len(group.log), group.partition().archiving_count) == (before, 1)
-
-
-def test_a_record_that_is_archiving_outlives_a_crash_and_a_snapshot() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(1, 1, REJECT, reason="no customer"))
-    group.complete(plan)
-    group.crash()
-    from_snapshot(group)
-    assert (run_at(group, 1).disposition, run_at(group, 1).reason) == (Disposition.REJECTED, "no customer")
-    assert group.partition().archiving_count == 1
-    assert list(group.partition().runs.archiving) == [1]
-
-
-# --- below the log start
-
-
 @pytest.mark.parametrize("log_start", [4, 6])
 @pytest.mark.parametrize("lost_lock", [False, True])
 def test_what_is_released_below_the_log_start_is_archived(lost_lock: bool, log_start: int) -> None:
@@ -323,11 +171,13 @@ def test_a_plan_without_a_sink_is_given_back_above_the_log_start_only(log_start:
     assert states(group) == [left]
 
 
-def test_what_is_rejected_below_the_log_start_waits_for_its_letter_all_the_same() -> None:
-    group, plan = batch(10, **DLQ)
-    group.stage(said(0, 1, REJECT), said(2, 3, ACCEPT))
-    group.move_log_start(4)
+def test_outcomes_take_effect_when_the_plan_completes() -> None:
+    """The driver dies after the sink's commit and before Spark's: all is read again, and then decided once."""
+    group, plan = batch(3, **DLQ)
+    runs = said(0, 0, ACCEPT), said(1, 1, RELEASE), said(2, 2, REJECT)
+    group.stage(*runs)
+    assert group.dump() == ["[0..2] ACQUIRED 1 0 1"], "nothing yet"
+    assert ranges(group.restart(plan)) == [(0, 2, 2)], "a sink that replaces its output has all of it again"
+    group.stage(*(run._replace(delivery_count=2) for run in runs))
     group.complete(plan)
-    assert states(group) == ["[0..1] ARCHIVING 1"]
-    group.file(0, 1)
-    assert (states(group), group.partition().start_offset) == ([], 10)
+    assert states(group) == ["[1..1] AVAILABLE 2", "[2..2] ARCHIVING 2"]

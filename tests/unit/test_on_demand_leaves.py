@@ -1,4 +1,4 @@
-"""◆ What the service adds to the core: start offsets before the first acquire, and when a coordinator may leave."""
+"""◆ A coordinator on demand leaves when it is idle, and not while a record is held, delayed or waits."""
 
 from __future__ import annotations
 
@@ -9,47 +9,14 @@ from typing import Any
 import pytest
 
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PartitionInitialized, PlanAcquired, RunsChanged, SessionEnded, decode_record
+from coordinator.core.records import RunsChanged, SessionEnded
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import JoinGroup, NextPlan
-from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.on_demand import Coordinator
-from coordinator.service.runtime import transactions
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record
 from tests.support.sink_driver import DLQ, REJECT, batch, said
-from tests.support.source_driver import facts, played
-
-
-def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire() -> None:
-    """Latest was 100; the process dies before anything is acquired; 20 records more, and they are not skipped."""
-    group = GroupDriver(partitions=0)
-    request = JoinGroup(group_id="billing", member_id="m1", process_id="p")
-    where = TopicIdPartition("orders", TOPIC_ID, 0)
-    joined = played(group, transactions.join(request, topic_ids=True, starts={where: Start(100, 100)}))
-    group.crash()
-    group.ends, group.log_starts = {0: 120}, {0: 7}
-    group.run(request)
-    asked = NextPlan(group_id="billing", member_id="m1", member_epoch=joined.member_epoch)
-    assert [tuple(r) for r in played(group, transactions.next_plan(asked, facts(group))).plan.partitions[0].ranges] == [
-        (100, 119, 1)
-    ]
-
-
-def test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire() -> None:
-    group = GroupDriver(records=0)
-    group.join()
-    group.ends, group.log_starts = {0: 0, 1: 50}, {0: 0, 1: 10}
-    asked = NextPlan(group_id="billing", member_id="m1", member_epoch=1)
-    played(group, transactions.next_plan(asked, facts(group)))
-    appended = [decode_record(data) for data in group.log]
-    starts = [n for n, r in enumerate(appended) if isinstance(r, PartitionInitialized) and r.partition == 1]
-    acquires = [n for n, r in enumerate(appended) if isinstance(r, PlanAcquired)]
-    assert starts and starts[0] < acquires[0]
-    assert group.partition(1).start_offset == 10
 
 
 class Looks:

@@ -1,18 +1,14 @@
-"""Deadlines, delays and rest: when the group has something to do next, and what waits until then."""
+"""Acquisition locks: when a lock ends, for ShareConsumers (KIP-932, In-flight records) and for queries (◆)."""
 
 from __future__ import annotations
 
 from coordinator.core.commands import Expire
-from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
-from coordinator.protocol.values import SharePartitionKey
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, ranges
-
-LOCK_MS = 30_000
-ACCEPT, RENEW = 1, 4
+from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
+from tests.kip932.consumers import ACCEPT, LOCK_MS, RENEW, ShareConsumers
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, started_plan
 
 
 def holding(**configs: str) -> GroupDriver:
@@ -21,12 +17,6 @@ def holding(**configs: str) -> GroupDriver:
     group.join("c1", query=False)
     fetched(group, 10)
     return group
-
-
-def partition(*runs: tuple[int, int, Run]) -> SharePartition:
-    made = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
-    made.apply(runs)
-    return made
 
 
 def test_a_deadline_is_over_when_it_lies_before_now() -> None:
@@ -47,6 +37,12 @@ def test_a_deadline_is_over_when_it_lies_before_now() -> None:
     group.run(Expire())
     assert not group.group.members["c1"].active
     assert group.group.next_deadline_ms() is None
+
+
+def partition(*runs: tuple[int, int, Run]) -> SharePartition:
+    made = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
+    made.apply(runs)
+    return made
 
 
 def test_a_lock_that_was_renewed_in_part_ends_in_part() -> None:
@@ -104,62 +100,6 @@ def test_after_a_load_a_consumers_locks_have_a_session_from_then_on() -> None:
     assert group.group.may_rest(group.now_ms)
 
 
-def test_a_load_gives_no_session_to_those_who_hold_nothing() -> None:
-    group = holding()
-    group.join()
-    group.join("c2", query=False)
-    group.crash()
-    assert [name for name, member in group.group.members.items() if member.active] == ["c1"]
-
-
-def test_a_record_that_is_delayed_waits_until_its_time() -> None:
-    """No command delays a record yet (releases with a delay will); the window knows them."""
-    free = Run(RecordState.AVAILABLE, 1)
-    delayed = partition((0, 4, free), (5, 9, free._replace(not_before_ms=500)))
-    assert delayed.waits(499)
-    assert not delayed.waits(500)
-    aside = partition(
-        (0, 0, free._replace(quarantined=True, not_before_ms=500)), (1, 1, free._replace(quarantined=True))
-    )
-    assert aside.waits(499)
-    assert not aside.waits(500)
-    assert not partition((0, 9, free)).waits(0)
-    assert not partition((0, 0, free._replace(quarantined=True))).waits(0), "set aside, and not yet tried alone"
-
-
-def test_a_delayed_record_is_acquired_when_its_time_has_come_and_in_its_place() -> None:
-    for query in (True, False):
-        group = GroupDriver(records=10)
-        group.join("m1", query=query)
-        free = Run(RecordState.AVAILABLE, 1)
-        runs = ((0, 3, free), (4, 5, free._replace(not_before_ms=group.now_ms + 500)), (6, 9, free))
-        group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
-        assert not group.group.may_rest(group.now_ms)
-        group.now_ms += 500
-        first = ranges(group.next()) if query else fetched(group, 10, "m1")
-        assert first == [(0, 9, 2)], "neighbours of equal count are one range"
-
-
-def test_a_delayed_record_is_not_acquired_before_its_time() -> None:
-    for query in (True, False):
-        group = GroupDriver(records=210)
-        group.join("m1", query=query)
-        free = Run(RecordState.AVAILABLE, 1)
-        due, delayed = (free._replace(not_before_ms=group.now_ms + wait_ms) for wait_ms in (0, 1))
-        runs = ((0, 199, free), (200, 203, delayed), (204, 209, due))
-        group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
-        assert (ranges(group.next()) if query else fetched(group, 500, "m1")) == [(0, 199, 2), (204, 209, 2)]
-
-
-def test_a_coordinator_may_rest_when_nothing_is_held_and_nobody_is_there() -> None:
-    group = holding()
-    assert not group.group.may_rest(group.now_ms), "a member is there"
-    group.crash()
-    assert not group.group.may_rest(group.now_ms), "something is held"
-    group.pass_time(SESSION_MS + 1)
-    assert group.group.may_rest(group.now_ms)
-
-
 def test_what_is_held_below_the_log_start_is_nobodys_when_its_lock_ends() -> None:
     group = holding()
     group.move_log_start(5)
@@ -201,17 +141,6 @@ def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 
-def test_a_delay_does_not_outlive_its_plans_coming_back() -> None:
-    group = GroupDriver(records=4)
-    group.join()
-    plan = group.next().plan.plan_id
-    group.join()
-    delayed = Run(RecordState.AVAILABLE, 1, plan_id=1, not_before_ms=group.now_ms + 500)
-    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 3, delayed),))])
-    assert ranges(group.use(plan)) == [(0, 3, 2)]
-    assert [run.not_before_ms for _, _, run in group.partition().runs] == [None]
-
-
 def test_a_lock_whose_records_are_done_is_nothing_to_wait_for() -> None:
     group = holding()
     assert acknowledged(group, 0, 9, 1, ACCEPT) == {}
@@ -221,12 +150,56 @@ def test_a_lock_whose_records_are_done_is_nothing_to_wait_for() -> None:
     assert group.group.next_deadline_ms() == group.now_ms + LOCK_MS + 1
 
 
-def test_when_all_that_came_back_is_delayed_it_is_acquired_in_time() -> None:
-    for query in (True, False):
-        group = GroupDriver(records=4)
-        group.join("m1", query=query)
-        delayed = Run(RecordState.AVAILABLE, 1, not_before_ms=group.now_ms + 500)
-        group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 3, delayed),))])
-        for waited_ms, taken in ((499, []), (1, [(0, 3, 2)])):
-            group.now_ms += waited_ms
-            assert (ranges(group.next()) if query else fetched(group, 10, "m1")) == taken
+def test_limits_of_time_never_end_a_querys_lock() -> None:
+    """KIP-932, In-flight records: ours differs for Spark's queries. A query's locks live as long as its session, so
+    that a long batch keeps its records. ◆"""
+    group, _ = started_plan()
+    for _ in range(200):
+        group.pass_time(SESSION_MS - 1_000)
+        group.join(process="m1-process-1")
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+
+
+def test_the_renewal_cap_never_applies_to_a_query() -> None:
+    """KIP-1222, Proposed Changes: ours. A query holds its records as long as its session lives, with renewals or
+    without. ◆"""
+    group, _ = started_plan()
+    for _ in range(60):
+        group.pass_time(SESSION_MS - 1_000)
+        group.join(process="m1-process-1")
+        assert acknowledged(group, 0, 99, 1, AcknowledgeType.RENEW, "m1") == {}
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+
+
+def test_a_lock_lasts_for_the_lock_duration_and_no_longer() -> None:
+    """KIP-932, In-flight records: a record whose consumer neither acknowledges it nor comes back is available again
+    when its lock is over: after share.record.lock.duration.ms, 30 s by default."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    group.wait(LOCK_MS)
+    assert group.states() == ["0-9 ACQUIRED 1"]
+    group.pass_time(1)
+    assert group.states() == ["0-9 AVAILABLE 1"]
+    assert group.fetch("c2") == [(0, 9, 2)]
+
+
+def test_each_delivery_has_a_lock_of_its_own() -> None:
+    """KIP-932, In-flight records: a lock is timed from its own acquisition; what was fetched later is held longer."""
+    group = ShareConsumers(end=20)
+    group.fetch("c1", 10)
+    group.wait(1_000)
+    group.fetch("c1", 10)
+    group.wait(LOCK_MS - 999)
+    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
+
+
+def test_another_lock_duration_holds_from_the_next_acquisition_on() -> None:
+    """KIP-932, Group configuration: the duration can be altered at any time; locks that run keep theirs."""
+    group = ShareConsumers(end=20)
+    group.fetch("c1", 10)
+    group.configure(share_record_lock_duration_ms=2 * LOCK_MS)
+    group.fetch("c1", 10)
+    group.wait(LOCK_MS + 1)
+    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
+    group.wait(LOCK_MS)
+    assert group.states() == ["0-19 AVAILABLE 1"]

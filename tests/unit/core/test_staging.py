@@ -1,5 +1,4 @@
-"""Staging: attempts, which plan a row is about, what is refused, and that it is durable (docs/protocol.md, "Outcomes of
-a sink")."""
+"""◆ Staging: which plan a row is about, which rows are refused or stale, and what is durable."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicPartitions
 from coordinator.core.decide import decide
-from coordinator.core.records import MOST_BYTES, PlanStaged, decode_record, encode_records
+from coordinator.core.records import MOST_BYTES, PlanStaged, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BatchReclaimed,
@@ -21,218 +20,7 @@ from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
-from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
-
-# --- attempts
-
-
-def test_a_replay_that_says_the_same_comes_to_the_same() -> None:
-    group, plan = batch(**DLQ)
-    for count in (1, 2):
-        group.stage(said(0, 3, ACCEPT, count), said(4, 5, RELEASE, count), said(6, 9, REJECT, count))
-        if count == 1:
-            group.restart(plan)
-    group.complete(plan)
-    assert states(group) == ["[4..5] AVAILABLE 2", "[6..9] ARCHIVING 2"]
-    assert run_at(group, 4).releases == 1
-
-
-@pytest.mark.parametrize(("first", "last"), [(ACCEPT, REJECT), (REJECT, ACCEPT), (ACCEPT, RELEASE), (RELEASE, REJECT)])
-def test_attempts_that_disagree_release(first: AcknowledgeType, last: AcknowledgeType) -> None:
-    group, plan = batch(1, **DLQ)
-    group.stage(said(0, 0, first))
-    group.restart(plan)
-    group.stage(said(0, 0, last, 2))
-    group.complete(plan)
-    assert states(group) == ["[0..0] AVAILABLE 2"]
-    assert ranges(group.acquire(plan)) == [(0, 0, 3)]
-
-
-@pytest.mark.parametrize(
-    ("configs", "outcome", "after"),
-    [
-        ({}, ACCEPT, []),
-        ({}, REJECT, ["[0..0] AVAILABLE 2"]),
-        ({}, RELEASE, ["[0..0] AVAILABLE 2"]),
-        (EXPLICIT, ACCEPT, ["[0..0] AVAILABLE 2"]),
-        (EXPLICIT, REJECT, ["[0..0] AVAILABLE 2"]),
-        (EXPLICIT, RELEASE, ["[0..0] AVAILABLE 2"]),
-    ],
-)
-def test_silence_of_the_last_attempt_is_an_outcome(
-    configs: dict[str, str], outcome: AcknowledgeType, after: list[str]
-) -> None:
-    group, plan = batch(1, **DLQ, **configs)
-    group.stage(said(0, 0, outcome))
-    group.restart(plan)
-    group.complete(plan)
-    assert states(group) == after
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "after"),
-    [
-        ((REJECT, REJECT, REJECT), ["[0..0] ARCHIVING 3"]),
-        ((REJECT, None, REJECT), ["[0..0] ARCHIVING 3"]),
-        ((None, None, REJECT), ["[0..0] ARCHIVING 3"]),
-        ((ACCEPT, REJECT, REJECT), ["[0..0] AVAILABLE 3"]),
-        ((REJECT, ACCEPT, REJECT), ["[0..0] AVAILABLE 3"]),
-        ((ACCEPT, REJECT, None), ["[0..0] AVAILABLE 3"]),
-        ((ACCEPT, None, ACCEPT), []),
-    ],
-)
-def test_three_attempts(outcomes: tuple[AcknowledgeType | None, ...], after: list[str]) -> None:
-    """Each explicit outcome can veto; silence counts only where it is the last attempt's."""
-    group, plan = batch(1, **DLQ)
-    for count, outcome in enumerate(outcomes, 1):
-        if outcome is not None:
-            group.stage(said(0, 0, outcome, count))
-        if count < len(outcomes):
-            group.restart(plan)
-    group.complete(plan)
-    assert states(group) == after
-
-
-@pytest.mark.parametrize(
-    ("attempts", "after"),
-    [
-        ([(ACCEPT, ACCEPT), (None, ACCEPT), (ACCEPT, ACCEPT)], ["[0..0] AVAILABLE 3", "[1..1] ACKNOWLEDGED 3"]),
-        ([(None, ACCEPT), (REJECT, ACCEPT)], ["[0..0] AVAILABLE 2", "[1..1] ACKNOWLEDGED 2"]),
-        ([(None, ACCEPT), (RELEASE, ACCEPT)], ["[0..0] AVAILABLE 2", "[1..1] ACKNOWLEDGED 2"]),
-        ([(None, None), (RELEASE, None), (RELEASE, ACCEPT)], ["[0..1] AVAILABLE 3"]),
-        ([(ACCEPT, ACCEPT), (None, None), (ACCEPT, ACCEPT)], []),
-        ([(None, None), (None, None), (ACCEPT, ACCEPT)], []),
-    ],
-    ids=str,
-)
-def test_what_an_attempt_passed_over_in_explicit_mode_it_released(
-    attempts: list[tuple[AcknowledgeType | None, ...]], after: list[str]
-) -> None:
-    """Attempts at two records; one in which nothing at all is said had no sink that got so far."""
-    group, plan = batch(2, **EXPLICIT)
-    for count, outcomes in enumerate(attempts, 1):
-        if count > 1:
-            group.restart(plan)
-        rows = [said(offset, offset, what, count) for offset, what in enumerate(outcomes) if what is not None]
-        if rows:
-            group.stage(*rows)
-    group.complete(plan)
-    assert states(group) == after
-
-
-def test_in_implicit_mode_what_an_attempt_passed_over_it_accepted() -> None:
-    group, plan = batch(2, **DLQ)
-    group.stage(said(1, 1, ACCEPT))
-    group.restart(plan)
-    group.stage(said(0, 0, REJECT, 2))
-    group.complete(plan)
-    assert states(group) == ["[0..0] ARCHIVING 2", "[1..1] ACKNOWLEDGED 2"]
-
-
-def test_a_commit_without_rows_in_explicit_mode_is_appended_once_an_attempt() -> None:
-    group, plan = batch(2, **EXPLICIT)
-    appended = []
-    for _ in range(2):
-        for _ in range(2):
-            before = len(group.log)
-            group.stage()
-            appended.append(len(group.log) - before)
-        group.restart(plan)
-    assert appended == [1, 0, 1, 0]
-
-
-def explicit_attempts(group: GroupDriver, member: str = "m1") -> tuple[int, ...]:
-    plan = group.group.members[member].newest
-    assert plan is not None
-    return plan.explicit_attempts
-
-
-def test_the_last_two_attempts_in_which_a_sink_spoke_are_kept() -> None:
-    group, plan = batch(1, **EXPLICIT)
-    for count in (1, 2, 3):
-        group.stage(said(0, 0, ACCEPT, count))
-        group.stage(said(0, 0, ACCEPT, count))
-        if count < 3:
-            group.restart(plan)
-    assert explicit_attempts(group) == (1, 2)
-
-
-@pytest.mark.parametrize(("before", "now"), [("", ""), ("", "q"), ("q", ""), ("q", "q")])
-def test_a_commit_without_rows_is_heard_of_its_query_and_of_one_that_is_not_known_yet(before: str, now: str) -> None:
-    group, plan = batch(1, **EXPLICIT)
-    group.stage(said(0, 0, ACCEPT), query_id=before)
-    group.restart(plan)
-    group.stage(query_id=now)
-    assert explicit_attempts(group) == (0, 1)
-
-
-def test_a_commit_without_rows_of_another_query_is_not_heard() -> None:
-    group, plan = batch(1, **EXPLICIT)
-    group.stage(said(0, 0, ACCEPT), query_id="q")
-    group.restart(plan)
-    group.stage(query_id="another")
-    assert explicit_attempts(group) == (0,)
-
-
-def test_rows_say_whose_they_are_and_nothing_of_other_queries() -> None:
-    group, _ = batch(1, **EXPLICIT)
-    group.join("m2")
-    group.ends[0] = 2
-    group.use(group.acquire(member="m2").plan.plan_id, "m2")
-    group.stage(said(0, 0, ACCEPT), query_id="q")
-    assert (explicit_attempts(group), explicit_attempts(group, "m2")) == ((0,), ())
-
-
-def test_whose_sink_it_is_is_written_when_it_is_news() -> None:
-    group, _ = batch(2)
-    written = []
-    for query_id in ("q", "q", "", "r"):
-        group.stage(said(0, 1, ACCEPT), query_id=query_id)
-        record = decode_record(group.log[-1])
-        assert isinstance(record, PlanStaged)
-        written.append((record.query_id, group.group.members["m1"].query_id))
-    assert written == [("q", "q"), ("", "q"), ("", "q"), ("r", "r")]
-
-
-def test_two_sinks_of_one_batch_that_disagree_release() -> None:
-    group, plan = batch(1)
-    group.stage(said(0, 0, ACCEPT))
-    group.stage(said(0, 0, REJECT))
-    group.complete(plan)
-    assert states(group) == ["[0..0] AVAILABLE 1"]
-
-
-def test_two_sinks_of_one_batch_decide_each_its_rows() -> None:
-    group, plan = batch(10, **EXPLICIT)
-    group.stage(said(0, 2, ACCEPT), said(7, 8, ACCEPT))
-    group.stage(said(3, 6, ACCEPT))
-    group.complete(plan)
-    assert states(group) == ["[9..9] AVAILABLE 1"]
-
-
-def test_a_repeated_request_changes_nothing_but_delays() -> None:
-    group, plan = batch()
-    runs = said(0, 3, ACCEPT), said(4, 5, RELEASE, delay_ms=10_000), said(6, 9, REJECT, reason="bad")
-    group.stage(*runs)
-    once = [record for record in group.group.snapshot() if isinstance(record, PlanStaged)]
-    assert group.stage(*runs) == OutcomesStaged(staged=10, attempt=0)
-    assert [record for record in group.group.snapshot() if isinstance(record, PlanStaged)] == once
-    group.pass_time(5_000)
-    group.stage(*runs)
-    group.complete(plan)
-    assert run_at(group, 4).not_before_ms == group.now_ms + 10_000
-    assert group.partition().archived_total == 4
-
-
-def test_only_what_is_released_is_delayed() -> None:
-    group, _ = batch(3)
-    group.stage(*(said(n, n, outcome, delay_ms=5) for n, outcome in enumerate((ACCEPT, RELEASE, REJECT))))
-    staged = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
-    (_, _, runs), *_ = staged.partitions
-    assert [verdict.not_before_ms for _, _, verdict in runs] == [None, group.now_ms + 5, None]
-
-
-# --- which plan a row is about
+from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
 
 
 def test_a_batch_may_stage_when_its_lock_was_lost_and_nobody_took_it() -> None:
@@ -495,9 +283,6 @@ def test_a_partition_named_twice_is_an_invalid_request() -> None:
         group.run(StageRuns(group_id="billing", partitions=twice))
 
 
-# --- a sink that is older than the group, or than a topic
-
-
 def test_a_sink_of_another_incarnation_is_outdated() -> None:
     group, _ = batch()
     with pytest.raises(SinkOutdated, match="billing began before the group was deleted and created anew:"):
@@ -506,6 +291,7 @@ def test_a_sink_of_another_incarnation_is_outdated() -> None:
 
 
 def test_a_sink_from_before_a_topic_was_made_anew_is_outdated() -> None:
+    """◆ Receipts of the topic that was deleted look like those of the topic that has its name now."""
     group, _ = batch()
     group.run(
         InitializePartitions(
@@ -519,10 +305,8 @@ def test_a_sink_from_before_a_topic_was_made_anew_is_outdated() -> None:
         group.stage(said(0, 9, REJECT))  # not pinned: these receipts are of the topic before
 
 
-# --- durable
-
-
 def test_staged_outcomes_outlive_a_crash() -> None:
+    """◆ Spark committed; the coordinator died before the plan was completed: the rejected record is not accepted."""
     group, plan = batch(**DLQ)
     group.stage(said(4, 5, RELEASE, delay_ms=30_000), said(6, 9, REJECT, reason="bad"))
     group.crash()
@@ -534,6 +318,7 @@ def test_staged_outcomes_outlive_a_crash() -> None:
 
 
 def test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before() -> None:
+    """◆ Loaded from a snapshot alone, a disagreement is known, and a rejected record is rejected."""
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, ACCEPT), said(1, 2, REJECT, letter=True))
     group.restart(plan)
@@ -568,40 +353,37 @@ def test_nothing_is_left_of_a_staging_once_its_plan_is_completed() -> None:
     assert all(not kept.staged for kept in group.group.plans.values())
 
 
-# --- a target that replaces its output
+def test_a_replay_reads_again_what_a_sink_has_already_decided() -> None:
+    group, plan = batch(3)
+    group.stage(said(0, 1, ACCEPT), said(2, 2, REJECT))
+    assert ranges(group.restart(plan)) == [(0, 2, 2)]
 
 
-def test_what_isolation_cut_away_from_a_replay_comes_again_though_an_attempt_before_accepted_it() -> None:
-    """It was in the output that the smaller replay's takes the place of."""
-    group, plan = batch(4_000)
-    group.stage(said(0, 3_999, ACCEPT), replaces=True)
-    group.restart(plan)
-    group.stage(said(0, 3_999, ACCEPT, 2), replaces=True)
-    kept = ranges(group.restart(plan))
-    assert kept == [(0, 2_153, 3)]
-    group.stage(said(0, 2_153, ACCEPT, 3), replaces=True)
-    assert ranges(group.next(plan)) == [(2_154, 3_999, 3)]
-    assert group.partition().start_offset == 2_154
-
-
-def test_an_attempt_whose_driver_died_before_its_sinks_commit_says_nothing_of_its_target() -> None:
-    """Neither of the one before, which is gone, nor of the next."""
-    group, plan = batch(1, **DLQ)
-    group.stage(said(0, 0, REJECT), replaces=True)
-    group.restart(plan)
-    group.restart(plan)
-    group.crash()
+def test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count() -> None:
+    """What another member took since the lock was lost is that member's to decide, at whatever count it is."""
+    group, plan = batch(3, **DLQ, **{"share.acquire.mode": "record_limit"})
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    taken = group.next(member="m2", limit=1).plan.plan_id
+    group.use(taken, member="m2")
     group.join()
-    group.stage(said(0, 0, ACCEPT, 3), replaces=True)
+    staged = group.stage(said(0, 2, REJECT, 1))
+    assert (staged.staged, staged.stale) == (2, 1)
     group.complete(plan)
-    assert group.partition().start_offset == 1
+    assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] ARCHIVING 1"]
 
 
-def test_stale_rows_say_nothing_of_a_target() -> None:
-    group, plan = second_batch(1, 2, **DLQ)
-    group.stage(said(1, 1, REJECT))
-    group.restart(plan)
-    with pytest.raises(NoneHeld):
-        group.stage(said(0, 0, ACCEPT), replaces=True)
+def test_a_driver_whose_batch_was_taken_up_since_is_refused() -> None:
+    """It was stopped, and its successor died: if it went on to commit what it wrote, 0 would be accepted, 1 nowhere.
+    However often the batch was taken up, and after a load."""
+    group, plan = batch(3, **DLQ)
+    for count in (1, 2):
+        group.restart(plan)
+        for older in range(1, count + 1):
+            with pytest.raises(BatchReclaimed, match=rf"orders-0@0 \({older}\)"):
+                group.stage(said(0, 0, REJECT, older), said(1, 1, RELEASE, older), said(2, 2, ACCEPT, older))
+        group.log = encode_records(group.group.snapshot())
+        group.crash()
+    group.stage(said(0, 0, REJECT, 3), said(1, 1, RELEASE, 3), said(2, 2, ACCEPT, 3))
     group.complete(plan)
-    assert states(group) == ["[1..1] AVAILABLE 2", "[2..2] ACKNOWLEDGED 2"]
+    assert states(group) == ["[0..0] ARCHIVING 3", "[1..1] AVAILABLE 3", "[2..2] ACKNOWLEDGED 3"]

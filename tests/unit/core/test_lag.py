@@ -1,8 +1,4 @@
-"""KIP-1226, lag: how many records of a partition are not delivered to completion.
-
-A test for each promise; its docstring names the KIP's section and says the promise in our words. The lag is the end of
-the log less SPSO, less the records between SPSO and SPEO that are done already (delivery complete).
-"""
+"""The lag of a share group (KIP-1226)."""
 
 from __future__ import annotations
 
@@ -13,10 +9,6 @@ def lag(group: ShareConsumers, partition: int = 0) -> int | None:
     return group.describe().partitions[partition].lag
 
 
-def complete(group: ShareConsumers) -> int:
-    return group.partition().delivery_complete_count
-
-
 def test_a_group_that_has_taken_nothing_lags_by_all_there_is() -> None:
     """KIP-1226, Share Partition Lag Computation: everything from SPSO to the end of the log."""
     assert lag(ShareConsumers(start=40, end=100)) == 60
@@ -25,6 +17,10 @@ def test_a_group_that_has_taken_nothing_lags_by_all_there_is() -> None:
 def test_a_group_that_begins_at_the_end_has_no_lag() -> None:
     """KIP-1226, Share Partition Lag Computation: what lies below SPSO was never the group's to deliver."""
     assert lag(ShareConsumers(start=100, end=100)) == 0
+
+
+def complete(group: ShareConsumers) -> int:
+    return group.partition().delivery_complete_count
 
 
 def test_what_is_being_worked_on_is_lag() -> None:

@@ -1,8 +1,4 @@
-"""KIP-1222, RENEW: a consumer that needs longer for a record keeps its lock.
-
-A test for each promise; its docstring names the KIP's section and says the promise in our words. Ours has a cap on
-renewals (share.max.lock.extension.ms), and queries, whose locks need no renewal: they live as long as their session.
-"""
+"""Renewing locks (KIP-1222), and the cap on renewals, which is ours."""
 
 from __future__ import annotations
 
@@ -14,16 +10,16 @@ from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, SESS
 CAP_MS = 30 * 60_000
 
 
+def test_renew_has_the_protocols_number() -> None:
+    """KIP-1222, Public Interfaces: acknowledge type 4."""
+    assert int(RENEW) == 4
+
+
 def held(**configs: object) -> ShareConsumers:
     """c1 holds 0-9."""
     group = ShareConsumers(end=10, **configs)
     group.fetch("c1")
     return group
-
-
-def test_renew_has_the_protocols_number() -> None:
-    """KIP-1222, Public Interfaces: acknowledge type 4."""
-    assert int(RENEW) == 4
 
 
 def test_renewing_restarts_the_lock() -> None:
@@ -136,9 +132,6 @@ def test_a_renewal_does_not_hold_off_the_end_of_a_session() -> None:
     assert group.states() == ["0-9 AVAILABLE 1"]
 
 
-# --- the cap (ours)
-
-
 def renewing(group: ShareConsumers, ms: int) -> None:
     """c1 renews its locks every 15 s for a while."""
     for _ in range(ms // 15_000):
@@ -193,19 +186,6 @@ def test_a_renewal_never_makes_a_lock_shorter(cap_ms: int) -> None:
     assert group.states() == ["0-9 ACQUIRED 1"]
     group.pass_time(1)
     assert group.states() == ["0-9 AVAILABLE 1"]
-
-
-def test_the_cap_never_ends_a_querys_locks() -> None:
-    """KIP-1222, Proposed Changes: ours. A query holds its records as long as its session lives, with renewals or
-    without."""
-    group = ShareConsumers(end=10, share_max_lock_extension_ms=40_000)
-    group.join("q")
-    group.acquire(member="q")
-    for _ in range(8):
-        group.wait(10_000)
-        assert group.acknowledge(RENEW, 0, 9, member="q") == "NONE"
-    group.wait(2 * CAP_MS // 10)
-    assert group.states() == ["0-9 ACQUIRED 1"]
 
 
 def test_the_cap_is_found_missing(monkeypatch: pytest.MonkeyPatch) -> None:

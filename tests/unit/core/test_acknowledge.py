@@ -1,0 +1,296 @@
+"""Acknowledging as a ShareConsumer (KIP-932, In-flight records, ShareAcknowledge): what is accepted and refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.records import RunsChanged, decode_record
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
+from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, RENEW, ShareConsumers, batch
+from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched
+
+
+def acknowledged_batches(
+    group: GroupDriver, *batches: AckBatch, member: str = "c1", partition: int = 0
+) -> dict[str, str]:
+    acks = (PartitionAcks(topic_id=TOPIC_ID, partition=partition, batches=batches),)
+    epoch = group.epochs[member]
+    command = Acknowledge(group_id="billing", member_id=member, member_epoch=epoch, partitions=acks)
+    return dict(group.run(command).errors)
+
+
+def held() -> GroupDriver:
+    """c1 holds 0 to 9."""
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    return group
+
+
+def test_below_the_log_start_only_the_holder_gives_anything_up() -> None:
+    group = held()
+    group.join("c2", query=False)
+    group.move_log_start(5)
+    assert acknowledged_batches(group, batch(0, 4, ACCEPT), member="c2") == {}
+    assert acknowledged_batches(group, batch(0, 4, RENEW)) == {}
+    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"], "still its holder's"
+    assert acknowledged_batches(group, batch(0, 7, ACCEPT)) == {}
+    assert group.dump() == ["[8..9] ACQUIRED 1 0 1"]
+    assert (group.partition().archived_total, group.partition().start_offset) == (5, 8)
+
+
+def test_what_reaches_over_the_start_offset_of_an_empty_window_holds_nothing() -> None:
+    group = held()
+    acknowledged_batches(group, batch(0, 9, ACCEPT))
+    for first, last in ((9, 10), (10, 10), (8, 12)):
+        assert acknowledged_batches(group, batch(first, last, ACCEPT)) == {"T:0": "INVALID_RECORD_STATE"}
+    assert acknowledged_batches(group, batch(0, 9, ACCEPT)) == {}, "done long ago: harmless"
+
+
+def test_what_is_appended_is_in_offset_order_however_it_was_named() -> None:
+    group = held()
+    acknowledged_batches(group, batch(8, 9, ACCEPT), batch(2, 3, ACCEPT), batch(5, 5, ACCEPT))
+    last = decode_record(group.log[-1])
+    assert isinstance(last, RunsChanged)
+    assert [run[:2] for run in last.runs] == [(2, 3), (5, 5), (8, 9)]
+
+
+def test_what_reaches_over_the_start_offset_counts_from_there() -> None:
+    group = held()
+    acknowledged_batches(group, batch(0, 4, ACCEPT))
+    assert acknowledged_batches(group, batch(4, 5, ACCEPT)) == {}
+    assert group.dump() == ["[6..9] ACQUIRED 1 0 1"]
+
+
+def test_partitions_are_acknowledged_in_one_request() -> None:
+    group = GroupDriver(records=10, partitions=3)
+    group.join("c1", query=False)
+    fetched(group, 30)
+    acks = tuple(PartitionAcks(topic_id=TOPIC_ID, partition=p, batches=(batch(0, p, ACCEPT),)) for p in range(3))
+    command = Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=acks)
+    assert group.run(command).errors == {}
+    assert [group.partition(p).start_offset for p in range(3)] == [1, 2, 3]
+
+
+def test_an_acquired_record_is_nobody_elses() -> None:
+    """KIP-932, In-flight records: while one consumer has a record acquired, no other is given it."""
+    group = ShareConsumers(end=10)
+    assert group.fetch("c1") == [(0, 9, 1)]
+    assert group.fetch("c2") == []
+    assert group.held() == ["0-9 c1"]
+
+
+def test_consumers_share_one_partition() -> None:
+    """KIP-932, Share groups: several consumers work on a partition at once, each on records of its own."""
+    group = ShareConsumers(end=25)
+    assert [group.fetch(member, 10) for member in ("c1", "c2", "c3")] == [[(0, 9, 1)], [(10, 19, 1)], [(20, 24, 1)]]
+
+
+def test_an_accepted_record_is_done() -> None:
+    """KIP-932, In-flight records: what its consumer accepts is Acknowledged, and never delivered again."""
+    group = ShareConsumers(end=3)
+    group.fetch()
+    assert group.acknowledge(ACCEPT, 1) == "NONE"
+    assert group.states() == ["0 ACQUIRED 1", "1 ACKNOWLEDGED 1", "2 ACQUIRED 1"]
+    group.wait(LOCK_MS + 1)
+    assert group.fetch("c2") == [(0, 0, 2), (2, 2, 2)]
+
+
+def test_a_released_record_is_available_at_once() -> None:
+    """KIP-932, In-flight records: a record that its consumer gives back can be acquired again, by anybody; that is its
+    next delivery."""
+    group = ShareConsumers(end=3)
+    group.fetch()
+    assert group.acknowledge(RELEASE, 1) == "NONE"
+    assert group.states() == ["0 ACQUIRED 1", "1 AVAILABLE 1", "2 ACQUIRED 1"]
+    assert group.fetch("c2") == [(1, 1, 2)]
+
+
+def test_a_rejected_record_is_archived() -> None:
+    """KIP-932, In-flight records: what its consumer rejects is Archived at its first delivery already, and never
+    delivered again."""
+    group = ShareConsumers(end=3)
+    group.fetch()
+    assert group.acknowledge(REJECT, 1) == "NONE"
+    assert group.states() == ["0 ACQUIRED 1", "1 ARCHIVED 1", "2 ACQUIRED 1"]
+    group.wait(LOCK_MS + 1)
+    assert group.fetch("c2") == [(0, 0, 2), (2, 2, 2)]
+
+
+def test_an_acknowledgement_after_the_lock_is_refused() -> None:
+    """KIP-932, In-flight records: who comes too late has lost the record, also while nobody else has taken it."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    group.wait(LOCK_MS + 1)
+    assert group.acknowledge(ACCEPT, 0, 9) == "INVALID_RECORD_STATE"
+    assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def test_an_acknowledgement_of_an_older_delivery_is_refused() -> None:
+    """KIP-932, In-flight records: an acknowledgement is for a record that its sender holds now. Ours asks for more: it
+    names the delivery count, so that a consumer which lost a record and was given it again can't end the new delivery
+    by what it knows of the old."""
+    group = ShareConsumers(end=10)
+    group.fetch("c1")
+    group.wait(LOCK_MS + 1)
+    assert group.fetch("c1") == [(0, 9, 2)]
+    assert group.acknowledge(ACCEPT, 0, 9, count=1) == "INVALID_RECORD_STATE"
+    assert group.states() == ["0-9 ACQUIRED 2"]
+    assert group.acknowledge(ACCEPT, 0, 9, count=2) == "NONE"
+
+
+def test_only_its_holder_acknowledges_a_record() -> None:
+    """KIP-932, In-flight records: an acknowledgement by a member that does not hold the record is refused."""
+    group = ShareConsumers(end=10)
+    group.fetch("c1")
+    assert group.acknowledge(ACCEPT, 0, 9, member="c2") == "INVALID_RECORD_STATE"
+    assert group.held() == ["0-9 c1"]
+
+
+def test_one_type_holds_for_a_whole_batch() -> None:
+    """KIP-932, ShareAcknowledge API: a range with one type is acknowledged as a whole, or any part of it apart."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    assert group.acknowledge_batches(batch(0, 4, ACCEPT), batch(5, 9, RELEASE)) == "NONE"
+    assert (group.window(), group.states()) == ((5, 10), ["5-9 AVAILABLE 1"])
+
+
+def test_a_batch_can_have_a_type_for_each_offset() -> None:
+    """KIP-932, ShareAcknowledge API: a list of types says what becomes of each offset in turn."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    assert group.acknowledge_batches(batch(2, 6, ACCEPT, RELEASE, REJECT, GAP, ACCEPT)) == "NONE"
+    assert group.states() == [
+        "0-1 ACQUIRED 1",
+        "2 ACKNOWLEDGED 1",
+        "3 AVAILABLE 1",
+        "4-5 ARCHIVED 1",
+        "6 ACKNOWLEDGED 1",
+        "7-9 ACQUIRED 1",
+    ]
+
+
+def test_one_acknowledgement_holds_batches_and_single_offsets_of_several_deliveries() -> None:
+    """KIP-932, Batching: what was fetched at different times is acknowledged in one request, in other pieces than it
+    came in."""
+    group = ShareConsumers(end=30)
+    group.fetch("c1", 10)
+    group.acknowledge(RELEASE, 3)
+    assert group.fetch("c1", 21) == [(3, 3, 2), (10, 29, 1)]
+    pieces = (batch(0, 2, ACCEPT), batch(3, 3, REJECT, count=2), batch(4, 14, ACCEPT), batch(15, 15, RELEASE))
+    assert group.acknowledge_batches(*pieces) == "NONE"
+    assert (group.window(), group.states()) == ((15, 30), ["15 AVAILABLE 1", "16-29 ACQUIRED 1"])
+
+
+@pytest.mark.parametrize("bad", [batch(8, 8, ACCEPT, count=2), batch(8, 8, 9), batch(8, 99, ACCEPT)])
+def test_a_partitions_acknowledgement_is_applied_whole_or_not_at_all(bad: AckBatch) -> None:
+    """KIP-932, ShareAcknowledge API: one batch that is refused undoes all of its partition's in that request, and
+    nothing is written; the other partitions' are applied."""
+    group = ShareConsumers(end=10, partitions=2)
+    group.fetch()
+    errors = group.acknowledge_all({0: (batch(0, 4, ACCEPT), bad), 1: (batch(0, 4, ACCEPT),)})
+    assert (errors[0] != "NONE", errors[1]) == (True, "NONE")
+    assert (group.states(0), group.states(1)) == (["0-9 ACQUIRED 1"], ["5-9 ACQUIRED 1"])
+    written = len(group.log)
+    group.acknowledge_all({0: (batch(0, 4, ACCEPT), bad)})
+    assert len(group.log) == written
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        (batch(0, 1, 9), "INVALID_REQUEST"),
+        (batch(0, 3, ACCEPT, RELEASE), "INVALID_REQUEST"),
+        (batch(0, 3), "INVALID_REQUEST"),
+        (batch(3, 2, ACCEPT), "INVALID_REQUEST"),
+        (batch(5, 10, ACCEPT), "INVALID_REQUEST"),
+        (batch(40, 41, ACCEPT), "INVALID_REQUEST"),
+        (batch(0, 5, ACCEPT), "INVALID_RECORD_STATE"),
+    ],
+    ids=["unknown type", "too few types", "no type", "backwards", "past the window", "far past it", "done already"],
+)
+def test_an_acknowledgement_that_makes_no_sense_is_refused(refused: AckBatch, error: str) -> None:
+    """KIP-932, Error codes: INVALID_REQUEST for what no consumer can have been given; INVALID_RECORD_STATE for a
+    record that is not in the state for it."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    group.acknowledge(ACCEPT, 5)
+    before = group.states()
+    assert group.acknowledge_batches(refused) == error
+    assert group.states() == before
+
+
+def test_acknowledging_a_partition_that_is_not_the_groups_is_refused() -> None:
+    """KIP-932, ShareAcknowledge API: a partition that the group never had is an error of its own, no one else's."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    assert group.acknowledge_all({0: (batch(0, 8, ACCEPT),), 7: (batch(0, 9, ACCEPT),)}) == {
+        0: "NONE",
+        7: "INVALID_REQUEST",
+    }
+    unknown = PartitionAcks(topic_id="?", partition=0, batches=(batch(0, 9, ACCEPT),))
+    own = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch(9, 9, ACCEPT),))
+    command = Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=(unknown, own))
+    assert group.run(command).errors == {"?:0": "INVALID_REQUEST"}
+    assert group.window() == (10, 10)
+
+
+def test_an_offset_is_acknowledged_once() -> None:
+    """KIP-932, ShareAcknowledge API: neither twice in one request nor in two while it is still in the window."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    assert group.acknowledge_batches(batch(2, 5, ACCEPT), batch(5, 6, RELEASE)) == "INVALID_RECORD_STATE"
+    assert group.acknowledge(ACCEPT, 2, 5) == "NONE"
+    assert group.acknowledge(ACCEPT, 2, 5) == "INVALID_RECORD_STATE"
+
+
+@pytest.mark.parametrize("second", [ACCEPT, REJECT, RELEASE, RENEW])
+@pytest.mark.parametrize("first", [batch(1, 9, ACCEPT), batch(0, 9, REJECT)])
+def test_a_partition_that_is_named_twice_acknowledges_no_offset_twice(first: AckBatch, second: int) -> None:
+    """KIP-932, ShareAcknowledge API: however a request is laid out, an offset has one outcome in it."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    acks = [PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(b,)) for b in (first, batch(1, 9, second))]
+    reply = group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=tuple(acks)))
+    assert reply.errors == {f"{TOPIC_ID}:0": "INVALID_RECORD_STATE"}
+    assert group.states() == ["0-9 ACQUIRED 1"]
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [(10, 20), (30, 40), (1, 5), (35, 36)],
+        [(30, 40), (1, 5), (10, 20), (35, 36)],
+        [(35, 36), (1, 5), (30, 40), (10, 20)],
+        [(0, 4), (4, 9)],
+        [(4, 9), (0, 4)],
+        [(6, 9), (0, 2), (5, 7)],
+        [(0, 9), (3, 4)],
+    ],
+    ids=str,
+)
+def test_an_offset_is_acknowledged_once_whatever_the_order(ranges: list[tuple[int, int]]) -> None:
+    """KIP-932, ShareAcknowledge API: also in batches that are out of order. A refusal changes nothing."""
+    group = ShareConsumers(end=50)
+    group.fetch()
+    assert group.acknowledge_batches(*(batch(*of, ACCEPT) for of in ranges)) == "INVALID_RECORD_STATE"
+    assert group.states() == ["0-49 ACQUIRED 1"]
+
+
+def test_batches_out_of_order_that_do_not_overlap_are_acknowledged() -> None:
+    """KIP-932, ShareAcknowledge API: the order of batches means nothing."""
+    group = ShareConsumers(end=50)
+    group.fetch()
+    assert group.acknowledge_batches(*(batch(*of, ACCEPT) for of in [(10, 20), (30, 40), (1, 5), (21, 29)])) == "NONE"
+    acquired = [run for run in group.states() if "ACQUIRED" in run]
+    assert acquired == ["0 ACQUIRED 1", "6-9 ACQUIRED 1", "41-49 ACQUIRED 1"]
+
+
+def test_acknowledging_below_the_start_offset_is_harmless() -> None:
+    """KIP-932, ShareAcknowledge API: what SPSO has passed is done; saying so again is no error and changes nothing."""
+    group = ShareConsumers(end=10)
+    group.fetch()
+    group.acknowledge(ACCEPT, 0, 4)
+    written = len(group.log)
+    assert group.acknowledge(REJECT, 0, 4) == "NONE"
+    assert (group.window(), len(group.log)) == ((5, 10), written)

@@ -1,0 +1,181 @@
+"""Acquiring a plan for a query: which partitions and records it takes, how many, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.commands import AcquireForConsumer, AcquirePlan, AlterConfigs, acquire_plan
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks, PartitionBounds, PlanReply
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, offsets, ranges
+
+RELEASE = 2
+
+
+def acquired(group: GroupDriver, *bounds: PartitionBounds, most: int | None = 4_000) -> PlanReply:
+    """m1's next plan of just these partitions."""
+    reply = group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], max_records=most, bounds=bounds))
+    assert isinstance(reply, PlanReply)
+    return reply
+
+
+def bound(partition: int, end: int) -> PartitionBounds:
+    return PartitionBounds(topic_id=TOPIC_ID, partition=partition, log_start=0, end=end)
+
+
+def test_a_partition_that_the_group_has_no_start_offset_for_gives_nothing() -> None:
+    group = GroupDriver(records=10)
+    group.join()
+    assert acquired(group, bound(7, 10)) == PlanReply()
+    assert acquired(group) == PlanReply()
+    assert ranges(acquired(group, bound(7, 10), bound(0, 10))) == [(0, 9, 1)]
+
+
+def scattered(records: int, **configs: str) -> GroupDriver:
+    """Every other record was given back: as many runs as records."""
+    group = GroupDriver(records=records, **configs)
+    group.join("c1", query=False)
+    fetched(group, records)
+    for offset in range(0, records, 2):
+        assert acknowledged(group, offset, offset, 1, RELEASE) == {}
+    group.join()
+    return group
+
+
+def test_nothing_at_or_beyond_the_end_is_taken_again() -> None:
+    """AvailableNow takes what was there when it began; a last stable offset can stand still."""
+    group = scattered(10)
+    assert ranges(acquired(group, bound(0, 5))) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    acknowledged(group, 0, 9, 1, RELEASE)
+    group.join()
+    assert ranges(acquired(group, bound(0, 5))) == [(0, 4, 2)], "a run is cut at the end"
+
+
+def test_a_plan_has_no_more_ranges_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquire_plan, "MAX_RANGES", 3)
+    group = scattered(10)
+    group.ends[0] = 20
+    assert ranges(group.next()) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
+    fresh = GroupDriver(records=10, partitions=5)
+    fresh.join()
+    assert offsets(fresh.next()) == 30
+
+
+def test_plans_take_turns_at_the_partitions() -> None:
+    """Of three partitions each is the first in every third plan, so that none is always the last."""
+    group = GroupDriver(records=100, partitions=3, **{"share.acquire.mode": "record_limit"})
+    group.join("c1", query=False)
+    bounds = group.bounds()
+    for _ in bounds:
+        group.run(
+            AcquireForConsumer(group_id="billing", member_id="c1", member_epoch=1, max_records=100, bounds=bounds)
+        )
+    group.pass_time(SESSION_MS + 1)
+    group.join()
+    first, plan = [], ""
+    for _ in range(3):
+        taken = group.next(plan, limit=10)
+        first.append(taken.plan.partitions[0].partition)
+        plan = taken.plan.plan_id
+        group.use(plan)
+    assert sorted(first) == [0, 1, 2]
+
+
+def test_fresh_records_are_shared_out_by_what_each_partition_has() -> None:
+    group = GroupDriver(partitions=2)
+    group.ends = {0: 300, 1: 100}
+    group.join()
+    taken = group.next(limit=40)
+    assert (ranges(taken, 0), ranges(taken, 1)) == ([(0, 29, 1)], [(0, 9, 1)])
+
+
+@pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
+def test_without_a_limit_a_plan_takes_all_there_is(mode: str) -> None:
+    group = scattered(10, **{"share.acquire.mode": mode})
+    group.ends[0] = 20
+    assert offsets(group.next(limit=None)) == 15, "what came back, and what is fresh"
+
+
+def test_a_plan_has_ten_thousand_ranges_at_most() -> None:
+    """Offsets of 5 MB cost 0.3 s a trigger (design, section 8)."""
+    assert acquire_plan.MAX_RANGES == 10_000
+
+
+def test_a_topic_that_the_group_does_not_know_is_passed_over() -> None:
+    group = GroupDriver(records=10)
+    group.join()
+    group.move_log_start(3)
+    unknown = PartitionBounds(topic_id="?", partition=0, log_start=0, end=10)
+    assert ranges(acquired(group, unknown, bound(0, 10))) == [(3, 9, 1)]
+
+
+def test_the_lock_limit_holds_for_returned_and_fresh_records_together() -> None:
+    group = scattered(10, **{"share.partition.max.record.locks": "100"})
+    group.ends[0] = 1_000
+    taken = group.next()
+    assert offsets(taken) == 95, "five are held already"
+    assert ranges(taken)[-1] == (10, 99, 1)
+    group.join("m2")
+    assert group.acquire(member="m2") == PlanReply(), "no room is left"
+
+
+@pytest.mark.parametrize("came_back", [10, 50])
+def test_a_partition_without_room_does_not_hold_up_the_others(came_back: int) -> None:
+    """The limit is lowered while as much is held, or more: what came back there waits, and the next partition gives."""
+    group = GroupDriver(records=150, partitions=2)
+    group.join("c1", query=False)
+    for _ in group.ends:
+        fetched(group, 150)
+    acks = tuple(
+        PartitionAcks(
+            topic_id=TOPIC_ID, partition=p, batches=(AckBatch(first=0, last=last, delivery_count=1, types=(RELEASE,)),)
+        )
+        for p, last in ((0, came_back - 1), (1, 149))
+    )
+    group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=acks))
+    group.run(AlterConfigs(configs={"share.partition.max.record.locks": "100"}))
+    group.join()
+    taken = group.next()
+    assert (ranges(taken, 0), ranges(taken, 1)) == ([], [(0, 99, 2)])
+
+
+def test_a_process_whose_session_lapsed_before_it_read_its_plan_acquires_what_is_left_of_it_again() -> None:
+    group = GroupDriver(records=10, **{"share.acquire.mode": "record_limit"})
+    group.join(process="p")
+    plan = group.next().plan.plan_id
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    assert ranges(group.acquire(member="m2", limit=4)) == [(0, 3, 2)]
+    assert group.join(process="p") == 1, "the same epoch"
+    back = group.use(plan)
+    assert ranges(back) == [(4, 9, 2)]
+    assert [(o.first, o.last, o.reason) for o in back.left_out] == [(0, 3, "lost")]
+    assert group.use(plan) == back, "asked again"
+    assert group.dump() == ["[0..3] ACQUIRED 2 0 2", "[4..9] ACQUIRED 2 0 1"]
+
+
+def test_what_a_plan_still_holds_is_kept_as_few_ranges() -> None:
+    group = GroupDriver(records=4)
+    group.join("c1", query=False)
+    fetched(group, 4)
+    acknowledged(group, 0, 3, 1, RELEASE)
+    group.ends[0] = 10
+    group.join()
+    taken = group.next()
+    assert ranges(taken) == [(0, 3, 2), (4, 9, 1)]
+    group.restart(taken.plan.plan_id)
+    assert group.group.plans[2].ranges == ((TOPIC_ID, 0, ((0, 9),)),)
+
+
+@pytest.mark.parametrize(("locks", "taken"), [(105, 0), (106, 1), (107, 2)])
+def test_the_last_room_that_the_lock_limit_leaves_is_used(locks: int, taken: int) -> None:
+    group = GroupDriver(records=110)
+    group.join("c1", query=False)
+    fetched(group, 110)
+    for offset in range(0, 10, 2):
+        assert acknowledged(group, offset, offset, 1, RELEASE) == {}
+    group.run(AlterConfigs(configs={"share.partition.max.record.locks": str(locks)}))
+    group.join()
+    assert offsets(group.next()) == taken

@@ -1,0 +1,352 @@
+"""Acquiring records for a ShareConsumer (KIP-932, ShareFetch; KIP-1206; KIP-1240): order, limits, throttling."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.config.resolved import GROUP_KEYS, GroupConfig
+from coordinator.core.commands import AcquireForConsumer
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
+from coordinator.protocol.errors import ConfigOutOfBounds
+from coordinator.protocol.messages import PartitionBounds
+from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers
+from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, offsets
+
+MODES = ("batch_optimized", "record_limit")
+each_mode = pytest.mark.parametrize("mode", MODES)
+
+
+def came_back(tries: int, records: int, limit: int = 10, then: int = 0) -> GroupDriver:
+    """So many records were given back so often; behind them are fresh ones, and ``then`` that came back once."""
+    configs = {"share.delivery.count.limit": str(limit), "share.acquire.mode": "record_limit"}
+    group = GroupDriver(records=100, **configs)
+    group.join("c1", query=False)
+    runs = [(0, records - 1, Run(RecordState.AVAILABLE, tries, releases=tries))]
+    if then:
+        runs.append((records, records + then - 1, Run(RecordState.AVAILABLE, 1, releases=1)))
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=tuple(runs))])
+    return group
+
+
+@pytest.mark.parametrize(
+    ("tries", "records", "given"),
+    [
+        (5, 64, 32),
+        (6, 64, 16),
+        (7, 64, 8),
+        (8, 64, 4),
+        (9, 64, 1),
+        (5, 7, 3),
+        (5, 2, 1),
+        (5, 1, 1),
+        (8, 3, 1),
+        (9, 2, 1),
+    ],
+)
+def test_from_half_of_the_tries_on_a_run_is_halved_each_time_and_nothing_else_is_given(
+    tries: int, records: int, given: int
+) -> None:
+    group = came_back(tries, records, then=5)
+    assert fetched(group, 100) == [(0, given - 1, tries + 1)]
+
+
+@pytest.mark.parametrize(("tries", "limit"), [(4, 10), (2, 5), (1, 3), (1, 2)])
+def test_before_that_fresh_records_come_with_it(tries: int, limit: int) -> None:
+    assert fetched(came_back(tries, 10, limit), 20) == [(0, 9, tries + 1), (10, 19, 1)]
+
+
+def test_a_run_that_is_throttled_is_not_given_behind_another() -> None:
+    group = came_back(1, 4)
+    throttled = Run(RecordState.AVAILABLE, 5, releases=5)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((4, 9, throttled),))])
+    assert fetched(group, 100) == [(0, 3, 2)]
+    assert fetched(group, 100) == [(4, 6, 6)]
+
+
+@pytest.mark.parametrize(("asked", "given"), [(1, [(0, 0, 2)]), (4, [(0, 3, 2)]), (6, [(0, 3, 2), (4, 5, 1)])])
+def test_no_more_is_given_than_asked_for(asked: int, given: list[tuple[int, int, int]]) -> None:
+    assert fetched(came_back(1, 4), asked) == given
+
+
+def test_a_limit_of_two_has_no_last_attempt_that_is_alone() -> None:
+    group = came_back(2, 8, limit=3)
+    assert fetched(group, 100) == [(0, 0, 3)], "a limit of three has"
+    group = came_back(1, 8, limit=2)
+    assert fetched(group, 8) == [(0, 7, 2)]
+    group = came_back(2, 8, limit=2)
+    assert fetched(group, 8) == [(0, 3, 3)], "the limit was lowered: halved, as any other"
+
+
+def test_records_that_were_set_aside_together_are_given_one_by_one() -> None:
+    group = GroupDriver(records=3)
+    group.join("c1", query=False)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 2, aside),))])
+    assert [fetched(group, 10) for _ in range(4)] == [[(0, 0, 6)], [(1, 1, 6)], [(2, 2, 6)], []]
+
+
+def test_a_partition_that_is_not_the_groups_gives_nothing() -> None:
+    group = came_back(1, 4)
+    unknown = PartitionBounds(topic_id=TOPIC_ID, partition=9, log_start=0, end=10)
+    command = AcquireForConsumer(
+        group_id="billing", member_id="c1", member_epoch=1, max_records=4, bounds=(unknown, *group.bounds())
+    )
+    assert [p.partition for p in group.run(command).partitions] == [0]
+
+
+def test_nothing_asked_for_is_nothing_given() -> None:
+    assert fetched(came_back(1, 4), 0) == []
+
+
+def one_aside(**configs: str) -> GroupDriver:
+    """The first record is set aside, and nothing else came back."""
+    group = GroupDriver(records=1, **configs)
+    group.join("c1", query=False)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 0, aside),))])
+    return group
+
+
+def test_beyond_the_end_nothing_set_aside_is_given() -> None:
+    group = one_aside()
+    group.ends[0] = 0
+    assert fetched(group, 10) == []
+    group.ends[0] = 1
+    assert fetched(group, 10) == [(0, 0, 6)]
+
+
+@pytest.mark.parametrize(("held", "given"), [(99, [(0, 0, 6)]), (100, [])])
+def test_a_record_that_was_set_aside_needs_room(held: int, given: list[tuple[int, int, int]]) -> None:
+    group = one_aside(**{"share.partition.max.record.locks": "100"})
+    group.ends[0] = held + 1
+    assert fetched(group, held) == [(1, held, 1)]
+    assert fetched(group, 10) == given
+
+
+@pytest.mark.parametrize(("locks", "given"), [(101, 1), (102, 2), (103, 3)])
+def test_the_lock_limit_holds_for_all_that_came_back_together(locks: int, given: int) -> None:
+    group = GroupDriver(records=106, **{"share.partition.max.record.locks": str(locks)})
+    group.join("c1", query=False)
+    fetched(group, 100)
+    runs = tuple((offset, offset, Run(RecordState.AVAILABLE, count)) for count, offset in enumerate(range(100, 106), 1))
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
+    assert fetched(group, 10) == [(100 + i, 100 + i, 2 + i) for i in range(given)]
+    assert fetched(group, 10) == []
+
+
+def test_a_fetch_that_is_full_takes_nothing_that_was_set_aside_from_the_next_partition() -> None:
+    group = GroupDriver(records=5, partitions=2)
+    group.join("c1", query=False)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=1, runs=((0, 0, aside),))])
+    assert fetched(group, 5) == [(0, 4, 1)]
+    assert group.partition(1).acquired_count == 0
+
+
+def test_of_many_runs_that_came_back_the_first_are_given() -> None:
+    group = GroupDriver(records=100, **{"share.acquire.mode": "record_limit"})
+    group.join("c1", query=False)
+    runs = tuple((offset, offset, Run(RecordState.AVAILABLE, 1, releases=offset % 2)) for offset in range(20))
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs)])
+    assert fetched(group, 3) == [(0, 2, 2)]
+
+
+def test_what_came_back_is_delivered_before_what_is_fresh() -> None:
+    """KIP-932, In-flight records: a fetch looks for Available records from SPSO on, in offset order, and goes on past
+    SPEO only for the rest."""
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    group.acknowledge(RELEASE, 7)
+    group.acknowledge(RELEASE, 2)
+    assert group.fetch("c2", 4) == [(2, 2, 2), (7, 7, 2), (10, 11, 1)]
+
+
+def test_a_partition_has_no_more_records_acquired_than_the_limit() -> None:
+    """KIP-932, In-flight records: share.partition.max.record.locks bounds what is acquired in a partition, over all
+    consumers; what ends a lock makes room."""
+    group = ShareConsumers(end=500, share_partition_max_record_locks=100)
+    assert group.fetch("c1", 80) == [(0, 79, 1)]
+    assert group.fetch("c2", 80) == [(80, 99, 1)]
+    assert group.fetch("c3", 80) == []
+    group.acknowledge(ACCEPT, 0, 9)
+    assert group.fetch("c3", 80) == [(100, 109, 1)]
+
+
+def test_a_stuck_record_does_not_stall_its_partition() -> None:
+    """KIP-932, In-flight records: ours differs. The limit counts records that are Acquired; Kafka's counts the offsets
+    from SPSO to SPEO, so that one record which is never done stops its partition there."""
+    group = ShareConsumers(end=500, share_partition_max_record_locks=100)
+    group.fetch("c1", 100)
+    group.acknowledge(ACCEPT, 1, 99)
+    assert group.fetch("c2", 500) == [(100, 198, 1)]
+    assert group.window() == (0, 199)
+
+
+def test_the_limit_is_a_partitions_own() -> None:
+    """KIP-932, In-flight records: a partition that is full leaves the others of the group alone."""
+    group = ShareConsumers(end=500, partitions=2, share_partition_max_record_locks=100)
+    assert group.fetch("c1", 500) == [(0, 99, 1), (0, 99, 1)]
+
+
+def test_what_is_acquired_is_told_in_ranges_of_one_delivery_count() -> None:
+    """KIP-932, ShareFetch API: AcquiredRecords are ranges; neighbours of one count are one, others are apart."""
+    group = ShareConsumers(end=12)
+    group.fetch("c1", 10)
+    group.acknowledge(RELEASE, 0, 1)
+    group.acknowledge(RELEASE, 2, 3)
+    group.acknowledge(RELEASE, 9)
+    assert group.fetch("c2") == [(0, 3, 2), (9, 9, 2), (10, 11, 1)]
+
+
+def test_a_fetch_with_nothing_to_give_is_empty_and_writes_nothing() -> None:
+    """KIP-932, ShareFetch API: an empty answer is no error."""
+    group = ShareConsumers(end=0)
+    written = len(group.log)
+    assert (group.fetch(), group.window(), len(group.log)) == ([], (0, 0), written)
+
+
+def test_nothing_beyond_the_readable_end_of_the_log_is_acquired() -> None:
+    """KIP-932, Reading transactional records: under read_committed a group's records end at the last stable offset,
+    else at the high watermark. The core is told which end holds, and goes no further, also with what came back."""
+    group = ShareConsumers(end=10)
+    assert group.fetch() == [(0, 9, 1)]
+    group.acknowledge(RELEASE, 0, 9)
+    group.ends[0] = 6
+    assert group.fetch() == [(0, 5, 2)]
+    assert group.fetch() == []
+
+
+def test_batch_optimized_is_the_default() -> None:
+    """KIP-1206, Public Interfaces: without a word said, the limit is soft, as it was before the KIP."""
+    assert GroupConfig.parse().share_acquire_mode == "batch_optimized"
+
+
+def test_there_are_two_modes() -> None:
+    """KIP-1206, Public Interfaces: batch_optimized and record_limit; anything else is refused when it is set."""
+    for mode in MODES:
+        assert GroupConfig.parse({"share.acquire.mode": mode}).share_acquire_mode == mode
+    with pytest.raises(ConfigOutOfBounds):
+        GroupConfig.parse({"share.acquire.mode": "strict"})
+
+
+def returned_records(mode: str, **configs: object) -> ShareConsumers:
+    """0-9 and 20-29 came back, 10-19 are held, the rest is fresh."""
+    group = ShareConsumers(share_acquire_mode=mode, **configs)
+    group.fetch("c1", 30)
+    group.acknowledge(RELEASE, 0, 9)
+    group.acknowledge(RELEASE, 20, 29)
+    return group
+
+
+@pytest.mark.parametrize("limit", [1, 4, 9, 10, 12, 20, 25])
+def test_record_limit_is_never_exceeded(limit: int) -> None:
+    """KIP-1206, Proposed Changes: in record_limit mode a fetch acquires the number of records that was asked for, and
+    no more, whatever they are cut from."""
+    got = returned_records("record_limit").fetch("c2", limit)
+    assert sum(last - first + 1 for first, last, _ in got) == limit
+
+
+def test_record_limit_cuts_a_run_and_leaves_the_rest_as_it_was() -> None:
+    """KIP-1206, Proposed Changes: what lies beyond the limit stays Available with the count that it had, and is the
+    first to be delivered next."""
+    group = returned_records("record_limit")
+    assert group.fetch("c2", 4) == [(0, 3, 2)]
+    assert group.states()[:2] == ["0-3 ACQUIRED 2", "4-9 AVAILABLE 1"]
+    assert group.fetch("c3", 7) == [(4, 9, 2), (20, 20, 2)]
+
+
+def test_batch_optimized_does_not_cut_what_came_back() -> None:
+    """KIP-1206, Proposed Changes: in batch_optimized mode what belongs together is acquired whole, although that is
+    more than was asked for; but nothing new is begun once the limit is met."""
+    assert returned_records("batch_optimized").fetch("c2", 4) == [(0, 9, 2)]
+    assert returned_records("batch_optimized").fetch("c2", 10) == [(0, 9, 2)]
+    assert returned_records("batch_optimized").fetch("c2", 11) == [(0, 9, 2), (20, 29, 2)]
+
+
+@each_mode
+def test_fresh_records_are_never_more_than_asked_for(mode: str) -> None:
+    """KIP-1206, Proposed Changes: ours differs in batch_optimized mode. Kafka acquires the last log batch whole; ours
+    knows no batches of fresh records, and stops at the limit."""
+    group = ShareConsumers(share_acquire_mode=mode)
+    assert group.fetch("c1", 7) == [(0, 6, 1)]
+    assert group.fetch("c2", 7) == [(7, 13, 1)]
+
+
+@each_mode
+def test_the_limit_is_over_all_partitions_of_a_fetch(mode: str) -> None:
+    """KIP-1206, Proposed Changes: it is the request's; a partition that met it leaves nothing for the others."""
+    group = ShareConsumers(end=5, partitions=3, share_acquire_mode=mode)
+    assert group.fetch("c1", 12) == [(0, 4, 1), (0, 4, 1), (0, 1, 1)]
+    assert (group.states(2), group.fetch("c2", 12)) == (["0-1 ACQUIRED 1"], [(2, 4, 1)])
+
+
+@each_mode
+def test_fewer_records_than_asked_for_are_all_of_them(mode: str) -> None:
+    """KIP-1206, Proposed Changes: the limit is a limit; a fetch does not wait until it is met."""
+    group = ShareConsumers(end=5, share_acquire_mode=mode)
+    assert group.fetch("c1", 12) == [(0, 4, 1)]
+
+
+@each_mode
+def test_a_limit_of_nothing_gives_nothing(mode: str) -> None:
+    """KIP-1206, Proposed Changes: not even a run that came back, in either mode."""
+    assert returned_records(mode).fetch("c2", 0) == []
+
+
+@each_mode
+def test_the_record_lock_limit_is_hard_in_both_modes(mode: str) -> None:
+    """KIP-1206, Proposed Changes: ours differs in batch_optimized mode. Kafka goes over the limit on locks rather than
+    cut a batch; ours cuts the run."""
+    group = ShareConsumers(end=150, share_acquire_mode=mode)
+    group.fetch("c1")
+    group.acknowledge(RELEASE, 0, 149)
+    group.configure(share_partition_max_record_locks=100)
+    assert group.fetch("c2", 500) == [(0, 99, 2)]
+    assert group.fetch("c3", 500) == []
+
+
+def test_the_mode_can_be_changed_while_the_group_runs() -> None:
+    """KIP-1206, Public Interfaces: the next fetch goes by it."""
+    group = returned_records("batch_optimized")
+    group.configure(share_acquire_mode="record_limit")
+    assert group.fetch("c2", 4) == [(0, 3, 2)]
+
+
+@pytest.mark.parametrize(("mode", "size"), [("batch_optimized", 10), ("record_limit", 4)])
+def test_the_mode_holds_for_a_querys_limit(mode: str, size: int) -> None:
+    """KIP-1206, Proposed Changes: ours applies it to Spark's queries too, whose limit is maxOffsetsPerTrigger."""
+    group = returned_records(mode)
+    group.join("q")
+    assert offsets(group.acquire(member="q", limit=4)) == size
+
+
+def test_the_limit_on_record_locks_is_the_groups() -> None:
+    """KIP-1240, Public Interfaces: share.partition.max.record.locks, from 100 on. Ours differs in default and upper
+    bound: 1,000,000 by default, since a lock is a range and a Spark batch is large; Kafka has 2,000."""
+    key = GROUP_KEYS["share.partition.max.record.locks"]
+    assert (key.default, key.low, key.kip) == (1_000_000, 100, "KIP-1240")
+    with pytest.raises(ConfigOutOfBounds):
+        ShareConsumers().configure(share_partition_max_record_locks=99)
+
+
+def test_a_lower_limit_on_record_locks_takes_nothing_away() -> None:
+    """KIP-1240, Proposed Changes: locks that are held stay; nothing more is acquired until there is room again."""
+    group = ShareConsumers(end=500, share_partition_max_record_locks=300)
+    group.fetch("c1", 200)
+    group.configure(share_partition_max_record_locks=100)
+    assert (group.held(), group.fetch("c2")) == (["0-199 c1"], [])
+    group.acknowledge(RELEASE, 0, 99)
+    assert group.fetch("c2") == []
+    group.acknowledge(RELEASE, 100, 109)
+    assert group.fetch("c2") == [(0, 9, 2)]
+
+
+def test_a_higher_limit_on_record_locks_holds_from_the_next_fetch_on() -> None:
+    """KIP-1240, Proposed Changes: it makes room at once."""
+    group = ShareConsumers(end=500, share_partition_max_record_locks=100)
+    group.fetch("c1")
+    assert group.fetch("c2") == []
+    group.configure(share_partition_max_record_locks=150)
+    assert group.fetch("c2") == [(100, 149, 1)]

@@ -1,0 +1,282 @@
+"""◆ Attempts at a batch: the last one counts, its silence too; an older one can only veto."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from coordinator.core.records import PlanStaged, decode_record
+from coordinator.protocol.messages import OutcomesStaged
+from coordinator.protocol.values import AcknowledgeType
+from tests.support.group_driver import GroupDriver, from_snapshot, ranges
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
+
+
+def test_a_replay_that_says_the_same_comes_to_the_same() -> None:
+    group, plan = batch(**DLQ)
+    for count in (1, 2):
+        group.stage(said(0, 3, ACCEPT, count), said(4, 5, RELEASE, count), said(6, 9, REJECT, count))
+        if count == 1:
+            group.restart(plan)
+    group.complete(plan)
+    assert states(group) == ["[4..5] AVAILABLE 2", "[6..9] ARCHIVING 2"]
+    assert run_at(group, 4).releases == 1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "after"),
+    [
+        ((REJECT, REJECT, REJECT), ["[0..0] ARCHIVING 3"]),
+        ((REJECT, None, REJECT), ["[0..0] ARCHIVING 3"]),
+        ((None, None, REJECT), ["[0..0] ARCHIVING 3"]),
+        ((ACCEPT, REJECT, REJECT), ["[0..0] AVAILABLE 3"]),
+        ((REJECT, ACCEPT, REJECT), ["[0..0] AVAILABLE 3"]),
+        ((ACCEPT, REJECT, None), ["[0..0] AVAILABLE 3"]),
+        ((ACCEPT, None, ACCEPT), []),
+    ],
+)
+def test_three_attempts(outcomes: tuple[AcknowledgeType | None, ...], after: list[str]) -> None:
+    """Each explicit outcome can veto; silence counts only where it is the last attempt's."""
+    group, plan = batch(1, **DLQ)
+    for count, outcome in enumerate(outcomes, 1):
+        if outcome is not None:
+            group.stage(said(0, 0, outcome, count))
+        if count < len(outcomes):
+            group.restart(plan)
+    group.complete(plan)
+    assert states(group) == after
+
+
+@pytest.mark.parametrize(
+    ("attempts", "after"),
+    [
+        ([(ACCEPT, ACCEPT), (None, ACCEPT), (ACCEPT, ACCEPT)], ["[0..0] AVAILABLE 3", "[1..1] ACKNOWLEDGED 3"]),
+        ([(None, ACCEPT), (REJECT, ACCEPT)], ["[0..0] AVAILABLE 2", "[1..1] ACKNOWLEDGED 2"]),
+        ([(None, ACCEPT), (RELEASE, ACCEPT)], ["[0..0] AVAILABLE 2", "[1..1] ACKNOWLEDGED 2"]),
+        ([(None, None), (RELEASE, None), (RELEASE, ACCEPT)], ["[0..1] AVAILABLE 3"]),
+        ([(ACCEPT, ACCEPT), (None, None), (ACCEPT, ACCEPT)], []),
+        ([(None, None), (None, None), (ACCEPT, ACCEPT)], []),
+    ],
+    ids=str,
+)
+def test_what_an_attempt_passed_over_in_explicit_mode_it_released(
+    attempts: list[tuple[AcknowledgeType | None, ...]], after: list[str]
+) -> None:
+    """Attempts at two records; one in which nothing at all is said had no sink that got so far."""
+    group, plan = batch(2, **EXPLICIT)
+    for count, outcomes in enumerate(attempts, 1):
+        if count > 1:
+            group.restart(plan)
+        rows = [said(offset, offset, what, count) for offset, what in enumerate(outcomes) if what is not None]
+        if rows:
+            group.stage(*rows)
+    group.complete(plan)
+    assert states(group) == after
+
+
+def test_in_implicit_mode_what_an_attempt_passed_over_it_accepted() -> None:
+    group, plan = batch(2, **DLQ)
+    group.stage(said(1, 1, ACCEPT))
+    group.restart(plan)
+    group.stage(said(0, 0, REJECT, 2))
+    group.complete(plan)
+    assert states(group) == ["[0..0] ARCHIVING 2", "[1..1] ACKNOWLEDGED 2"]
+
+
+def test_a_commit_without_rows_in_explicit_mode_is_appended_once_an_attempt() -> None:
+    group, plan = batch(2, **EXPLICIT)
+    appended = []
+    for _ in range(2):
+        for _ in range(2):
+            before = len(group.log)
+            group.stage()
+            appended.append(len(group.log) - before)
+        group.restart(plan)
+    assert appended == [1, 0, 1, 0]
+
+
+def explicit_attempts(group: GroupDriver, member: str = "m1") -> tuple[int, ...]:
+    plan = group.group.members[member].newest
+    assert plan is not None
+    return plan.explicit_attempts
+
+
+def test_the_last_two_attempts_in_which_a_sink_spoke_are_kept() -> None:
+    group, plan = batch(1, **EXPLICIT)
+    for count in (1, 2, 3):
+        group.stage(said(0, 0, ACCEPT, count))
+        group.stage(said(0, 0, ACCEPT, count))
+        if count < 3:
+            group.restart(plan)
+    assert explicit_attempts(group) == (1, 2)
+
+
+@pytest.mark.parametrize(("before", "now"), [("", ""), ("", "q"), ("q", ""), ("q", "q")])
+def test_a_commit_without_rows_is_heard_of_its_query_and_of_one_that_is_not_known_yet(before: str, now: str) -> None:
+    group, plan = batch(1, **EXPLICIT)
+    group.stage(said(0, 0, ACCEPT), query_id=before)
+    group.restart(plan)
+    group.stage(query_id=now)
+    assert explicit_attempts(group) == (0, 1)
+
+
+def test_a_commit_without_rows_of_another_query_is_not_heard() -> None:
+    group, plan = batch(1, **EXPLICIT)
+    group.stage(said(0, 0, ACCEPT), query_id="q")
+    group.restart(plan)
+    group.stage(query_id="another")
+    assert explicit_attempts(group) == (0,)
+
+
+def test_rows_say_whose_they_are_and_nothing_of_other_queries() -> None:
+    group, _ = batch(1, **EXPLICIT)
+    group.join("m2")
+    group.ends[0] = 2
+    group.use(group.acquire(member="m2").plan.plan_id, "m2")
+    group.stage(said(0, 0, ACCEPT), query_id="q")
+    assert (explicit_attempts(group), explicit_attempts(group, "m2")) == ((0,), ())
+
+
+def test_whose_sink_it_is_is_written_when_it_is_news() -> None:
+    group, _ = batch(2)
+    written = []
+    for query_id in ("q", "q", "", "r"):
+        group.stage(said(0, 1, ACCEPT), query_id=query_id)
+        record = decode_record(group.log[-1])
+        assert isinstance(record, PlanStaged)
+        written.append((record.query_id, group.group.members["m1"].query_id))
+    assert written == [("q", "q"), ("", "q"), ("", "q"), ("r", "r")]
+
+
+def test_two_sinks_of_one_batch_that_disagree_release() -> None:
+    group, plan = batch(1)
+    group.stage(said(0, 0, ACCEPT))
+    group.stage(said(0, 0, REJECT))
+    group.complete(plan)
+    assert states(group) == ["[0..0] AVAILABLE 1"]
+
+
+def test_two_sinks_of_one_batch_decide_each_its_rows() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    group.stage(said(0, 2, ACCEPT), said(7, 8, ACCEPT))
+    group.stage(said(3, 6, ACCEPT))
+    group.complete(plan)
+    assert states(group) == ["[9..9] AVAILABLE 1"]
+
+
+def test_a_repeated_request_changes_nothing_but_delays() -> None:
+    group, plan = batch()
+    runs = said(0, 3, ACCEPT), said(4, 5, RELEASE, delay_ms=10_000), said(6, 9, REJECT, reason="bad")
+    group.stage(*runs)
+    once = [record for record in group.group.snapshot() if isinstance(record, PlanStaged)]
+    assert group.stage(*runs) == OutcomesStaged(staged=10, attempt=0)
+    assert [record for record in group.group.snapshot() if isinstance(record, PlanStaged)] == once
+    group.pass_time(5_000)
+    group.stage(*runs)
+    group.complete(plan)
+    assert run_at(group, 4).not_before_ms == group.now_ms + 10_000
+    assert group.partition().archived_total == 4
+
+
+def test_only_what_is_released_is_delayed() -> None:
+    group, _ = batch(3)
+    group.stage(*(said(n, n, outcome, delay_ms=5) for n, outcome in enumerate((ACCEPT, RELEASE, REJECT))))
+    staged = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
+    (_, _, runs), *_ = staged.partitions
+    assert [verdict.not_before_ms for _, _, verdict in runs] == [None, group.now_ms + 5, None]
+
+
+def test_the_last_attempts_outcome_counts() -> None:
+    """Its reason and its delay, too."""
+    group, plan = batch(2, **DLQ)
+    group.stage(said(0, 0, REJECT, reason="at first"), said(1, 1, RELEASE, delay_ms=1_000))
+    group.restart(plan)
+    group.stage(said(0, 0, REJECT, 2, reason="at last"), said(1, 1, RELEASE, 2, delay_ms=9_000))
+    group.complete(plan)
+    assert run_at(group, 0).reason == "at last"
+    assert run_at(group, 1).not_before_ms == group.now_ms + 9_000
+
+
+def test_attempts_that_disagree_release_the_record() -> None:
+    for first, last in ((ACCEPT, REJECT), (REJECT, ACCEPT), (ACCEPT, RELEASE), (RELEASE, REJECT)):
+        group, plan = batch(1, **DLQ)
+        group.stage(said(0, 0, first))
+        group.restart(plan)
+        group.stage(said(0, 0, last, 2))
+        group.complete(plan)
+        assert states(group) == ["[0..0] AVAILABLE 2"], "one attempt's output has it, the other's has not"
+        assert ranges(group.acquire(plan)) == [(0, 0, 3)]
+
+
+def test_silence_of_the_last_attempt_is_an_outcome() -> None:
+    """The first attempt rejected; the second, which Spark committed, had no such row: its output has the record."""
+    for configs, outcome in product(({}, EXPLICIT), (ACCEPT, REJECT, RELEASE)):
+        group, plan = batch(1, **DLQ, **configs)
+        group.stage(said(0, 0, outcome))
+        group.restart(plan)
+        group.complete(plan)
+        accepted = not configs and outcome == ACCEPT
+        assert states(group) == ([] if accepted else ["[0..0] AVAILABLE 2"])
+
+
+def test_an_older_attempt_that_agrees_with_silence_vetoes_nothing() -> None:
+    group, plan = batch(1, **DLQ)
+    group.stage(said(0, 0, ACCEPT))
+    group.restart(plan)
+    group.complete(plan)
+    assert group.partition().start_offset == 1
+
+
+def test_what_an_older_attempt_passed_over_in_explicit_mode_is_released() -> None:
+    """Its output, which a target keeps that skips a batch it knows, has no such record. After a load, too, where that
+    attempt's sink had nothing at all to say, and when the last one's request is repeated."""
+    for rows in ((said(1, 1, ACCEPT),), ()):
+        group, plan = batch(2, **DLQ, **EXPLICIT)
+        group.stage(*rows)
+        group.restart(plan)
+        from_snapshot(group)
+        group.join()
+        group.use(plan)
+        for _ in range(2):
+            group.stage(said(0, 0, ACCEPT, 3), *(row._replace(delivery_count=3) for row in rows))
+        group.complete(plan)
+        assert run_at(group, 0).state.name == "AVAILABLE"
+
+
+def test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released() -> None:
+    group, plan = batch(2, **EXPLICIT)
+    group.stage(said(0, 1, ACCEPT))
+    group.restart(plan)
+    group.stage(said(1, 1, ACCEPT, 2))
+    group.restart(plan)
+    group.stage(said(0, 1, ACCEPT, 3))
+    group.complete(plan)
+    assert states(group) == ["[0..0] AVAILABLE 3", "[1..1] ACKNOWLEDGED 3"]
+
+
+def test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing() -> None:
+    """Its driver died before, and a target that skips is written to after the sink's commit."""
+    group, plan = batch(2, **EXPLICIT)
+    group.restart(plan)
+    group.stage(said(0, 1, ACCEPT, 2))
+    group.stage(said(0, 1, ACCEPT, 2))
+    group.complete(plan)
+    assert group.partition().start_offset == 2
+
+
+def test_nothing_said_is_said_for_the_sinks_own_query() -> None:
+    """Two queries of one group are in a batch; Spark's query id, known from rows before, says whose a commit without
+    rows is, after a load as well."""
+    group, plan = batch(1, **EXPLICIT)
+    group.join("m2")
+    group.ends[0] = 2
+    other = group.acquire(member="m2").plan.plan_id
+    group.use(other, "m2")
+    group.stage(said(1, 1, RELEASE), query_id="of m2")
+    group.stage(said(0, 0, RELEASE), query_id="of m1")
+    for member, number in (("m1", plan), ("m2", other)):
+        group.restart(number, member)
+    from_snapshot(group)
+    group.stage(query_id="of m2")
+    assert [group.group.members[name].newest.explicit_attempts for name in ("m1", "m2")] == [(0,), (0, 1)]

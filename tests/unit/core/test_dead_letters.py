@@ -1,0 +1,375 @@
+"""◆ Dead letters (KIP-1191): a record is ARCHIVING until its dead letter is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.commands import AlterConfigs
+from coordinator.core.record_state import RecordState
+from coordinator.core.runs import Run
+from coordinator.protocol.values import Disposition
+from coordinator.state_log.projection import project
+from tests.kip932.consumers import GAP, LOCK_MS, ShareConsumers
+from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, from_snapshot, offsets
+from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
+
+
+def test_a_rejected_record_waits_for_its_letter_with_what_it_says() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(1, 1, REJECT, reason="no customer"))
+    group.complete(plan)
+    assert run_at(group, 1) == Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED, reason="no customer")
+    assert group.partition().archived_total == 0
+    group.file(1, 1)
+    assert group.partition().archived_total == 1
+    assert group.partition().start_offset == 3
+
+
+def test_a_rejected_record_whose_letter_the_sink_wrote_is_archived_at_once() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(1, 1, REJECT, letter=True))
+    group.complete(plan)
+    assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
+
+
+def test_without_a_dead_letter_queue_a_rejected_record_is_archived() -> None:
+    group, plan = batch(3)
+    group.stage(said(1, 1, REJECT, reason="no customer"))
+    group.complete(plan)
+    assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
+
+
+def test_releases_at_the_limit_give_the_record_up_with_its_disposition() -> None:
+    group, plan = batch(1, **DLQ, **{"share.delivery.count.limit": "2"})
+    group.stage(said(0, 0, RELEASE))
+    group.complete(plan)
+    plan = group.acquire(plan).plan.plan_id
+    group.use(plan)
+    group.stage(said(0, 0, RELEASE, 2, delay_ms=60_000))
+    group.complete(plan)
+    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
+
+
+def test_a_share_consumers_record_that_expires_at_the_limit_waits_for_its_letter() -> None:
+    group = GroupDriver(records=1, **DLQ, **{"share.delivery.count.limit": "2"})
+    for _ in range(2):
+        group.join("c1", query=False)
+        fetched(group, 1)
+        group.pass_time(SESSION_MS + 1)
+    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.EXPIRED)
+
+
+def test_what_a_share_consumer_rejects_waits_for_its_letter() -> None:
+    group = GroupDriver(records=1, **DLQ)
+    group.join("c1", query=False)
+    fetched(group, 1)
+    assert acknowledged(group, 0, 0, 1, REJECT) == {}
+    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED)
+
+
+def test_a_failed_trial_waits_for_its_letter() -> None:
+    group, plan = quarantined_record(records=10)
+    group.run(AlterConfigs(configs={**group.group.configs, **DLQ}))
+    trial = started_trial(group, plan)
+    count = run_at(group, 0).delivery_count
+    group.restart(trial)
+    assert run_at(group, 0) == Run(RecordState.ARCHIVING, count, disposition=Disposition.DELIVERY_LIMIT)
+
+
+def test_the_start_offset_does_not_pass_what_waits_for_its_letter_and_others_flow_on() -> None:
+    group, plan = batch(10, **DLQ)
+    group.ends[0] = 30
+    group.stage(said(2, 3, REJECT))
+    following = group.next(plan).plan.plan_id
+    group.use(following)
+    group.complete(following)
+    partition = group.partition()
+    assert (partition.start_offset, partition.end_offset) == (2, 30)
+    assert partition.lag(30) == 2, "they are not delivered to completion"
+    assert group.acquire(following).plan.plan_id == "", "nobody is given them again"
+    group.file(2, 2)
+    assert (partition.start_offset, partition.lag(30)) == (3, 1)
+    group.file(3, 3)
+    assert (partition.start_offset, partition.lag(30), partition.archived_total) == (30, 0, 2)
+
+
+def test_what_waits_for_its_letter_holds_no_lock() -> None:
+    group, plan = batch(10, **DLQ, **{"share.partition.max.record.locks": "100"})
+    group.stage(said(0, 9, REJECT))
+    group.ends[0] = 110
+    assert offsets(group.next(plan)) == 100
+
+
+def test_below_a_moved_log_start_it_stays_until_its_letter_is_filed() -> None:
+    group, plan = batch(10, **DLQ)
+    group.stage(said(2, 5, REJECT))
+    group.complete(plan)
+    group.move_log_start(4)
+    assert states(group) == ["[2..5] ARCHIVING 1", "[6..9] ACKNOWLEDGED 1"]
+    assert group.partition().start_offset == 4
+    group.file(2, 4)
+    assert states(group)[0] == "[5..5] ARCHIVING 1"
+    from_snapshot(group)
+    group.move_log_start(9)
+    group.file(5, 5)
+    assert (states(group), group.partition().start_offset) == ([], 10)
+    assert group.partition().archived_total == 4
+
+
+def test_a_letter_is_filed_of_the_delivery_that_it_is_about() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, REJECT))
+    group.complete(plan)
+    group.file(0, 0, count=2)
+    group.file(1, 2)
+    assert states(group)[0] == "[0..0] ARCHIVING 1", "another delivery's, and records that wait for none"
+    group.file(0, 2)
+    group.file(0, 2)
+    assert (group.partition().start_offset, group.partition().archived_total) == (3, 1)
+
+
+def test_a_letter_of_a_partition_that_the_group_does_not_have_is_passed_over() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, REJECT))
+    group.complete(plan)
+    before = len(group.log)
+    group.file(0, 0, partition=9)
+    assert (len(group.log), group.partition().archiving_count) == (before, 1)
+
+
+def test_a_record_that_is_archiving_outlives_a_crash_and_a_snapshot() -> None:
+    group, plan = batch(3, **DLQ)
+    group.stage(said(1, 1, REJECT, reason="no customer"))
+    group.complete(plan)
+    group.crash()
+    from_snapshot(group)
+    assert (run_at(group, 1).disposition, run_at(group, 1).reason) == (Disposition.REJECTED, "no customer")
+    assert group.partition().archiving_count == 1
+    assert list(group.partition().runs.archiving) == [1]
+
+
+def test_what_is_rejected_below_the_log_start_waits_for_its_letter_all_the_same() -> None:
+    group, plan = batch(10, **DLQ)
+    group.stage(said(0, 1, REJECT), said(2, 3, ACCEPT))
+    group.move_log_start(4)
+    group.complete(plan)
+    assert states(group) == ["[0..1] ARCHIVING 1"]
+    group.file(0, 1)
+    assert (states(group), group.partition().start_offset) == ([], 10)
+
+
+def test_nothing_is_archived_before_its_dead_letter_is_known() -> None:
+    """Rejected, released at the limit: both wait, hold nobody up, and are not delivered again."""
+    group, plan = batch(3, **DLQ, **{"share.delivery.count.limit": "2"})
+    group.ends[0] = 6
+    group.stage(said(0, 0, REJECT), said(1, 1, RELEASE))
+    following = group.next(plan).plan.plan_id  # 1, a second time, and 3 to 5
+    group.use(following)
+    group.stage(said(1, 1, RELEASE, 2))
+    group.complete(following)
+    assert states(group)[:2] == ["[0..0] ARCHIVING 1", "[1..1] ARCHIVING 2"]
+    assert [run_at(group, n).disposition for n in (0, 1)] == [Disposition.REJECTED, Disposition.DELIVERY_LIMIT]
+    assert (group.partition().start_offset, group.partition().archived_total) == (0, 0)
+    assert group.acquire(following).plan.plan_id == ""
+    group.crash()
+    group.file(0, 0)
+    group.file(1, 1, count=2)
+    assert (group.partition().start_offset, group.partition().archived_total) == (6, 2)
+
+
+def test_retention_takes_no_record_out_of_the_dead_letter_queue() -> None:
+    """The original is gone; that it was given up is told all the same."""
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 1, REJECT))
+    group.complete(plan)
+    group.move_log_start(3)
+    assert states(group) == ["[0..1] ARCHIVING 1"]
+    group.file(0, 1)
+    assert states(group) == []
+
+
+def with_queue(*, end: int = 10, **configs: object) -> ShareConsumers:
+    """c1 holds all there is, of a group with a dead letter queue."""
+    group = ShareConsumers(end=end, **configs)
+    group.configure(errors_deadletterqueue_topic_name="dlq.orders", **configs)
+    group.fetch("c1")
+    return group
+
+
+def test_a_rejected_record_is_a_dead_letter() -> None:
+    """KIP-1191, Proposed Changes: a record that its consumer rejects is written to the dead letter queue."""
+    group = with_queue()
+    assert group.acknowledge(REJECT, 3) == "NONE"
+    assert group.states() == ["0-2 ACQUIRED 1", "3 ARCHIVING 1", "4-9 ACQUIRED 1"]
+    assert run_at(group, 3).disposition == Disposition.REJECTED
+
+
+def tried(group: ShareConsumers, offset: int = 0, times: int = 1) -> None:
+    """Released and acquired so often."""
+    for count in range(1, times + 1):
+        assert group.acknowledge(RELEASE, offset, count=count) == "NONE"
+        group.fetch("c1")
+
+
+def test_a_record_released_at_the_delivery_limit_is_a_dead_letter() -> None:
+    """KIP-1191, Proposed Changes: so is one that has been delivered as often as it may be."""
+    group = with_queue(end=1)
+    tried(group, times=4)
+    assert group.acknowledge(RELEASE, 0, count=5) == "NONE"
+    assert group.states() == ["0 ARCHIVING 5"]
+    assert run_at(group, 0).disposition == Disposition.DELIVERY_LIMIT
+
+
+def test_a_record_whose_lock_runs_out_at_the_delivery_limit_is_a_dead_letter() -> None:
+    """KIP-1191, Proposed Changes: also where nobody said anything of it at its last delivery. Ours tells the two apart
+    in a header."""
+    group = with_queue(end=1)
+    tried(group, times=4)
+    group.wait(LOCK_MS + 1)
+    assert group.states() == ["0 ARCHIVING 5"]
+    assert run_at(group, 0).disposition == Disposition.EXPIRED
+
+
+def test_below_the_delivery_limit_nothing_is_a_dead_letter() -> None:
+    """KIP-1191, Proposed Changes: a record that may be delivered again is."""
+    group = with_queue(end=1)
+    tried(group, times=4)
+    assert group.states() == ["0 ACQUIRED 5"]
+    assert group.partition().archiving_count == 0
+
+
+@pytest.mark.parametrize("outcome", [ACCEPT, GAP])
+def test_what_was_processed_or_is_no_record_is_no_dead_letter(outcome: int) -> None:
+    """KIP-1191, Proposed Changes: accepted records are done; at a gap there is no record to write."""
+    group = with_queue(end=1)
+    assert group.acknowledge(outcome, 0) == "NONE"
+    assert (group.states(), group.window()) == ([], (1, 1))
+
+
+def test_what_retention_took_is_no_dead_letter() -> None:
+    """KIP-1191, Proposed Changes: a dead letter is of a record whose delivery failed; one that the log lost before that
+    is archived as KIP-932 has it."""
+    group = with_queue()
+    group.acknowledge(RELEASE, 0, 9)
+    group.move_log_start(6)
+    assert group.states() == ["6-9 AVAILABLE 1"]
+    assert group.partition().archiving_count == 0
+
+
+def test_an_archiving_record_is_never_delivered() -> None:
+    """KIP-1191, Proposed Changes: a record that is being written to the dead letter queue is not available."""
+    group = with_queue()
+    group.acknowledge(REJECT, 0, 9)
+    assert group.fetch("c2") == []
+    group.wait(10 * LOCK_MS)
+    assert group.states() == ["0-9 ARCHIVING 1"]
+
+
+def test_an_archiving_record_is_no_longer_its_consumers() -> None:
+    """KIP-1191, Proposed Changes: with the rejection its lock is gone; another outcome for it is refused."""
+    group = with_queue()
+    group.acknowledge(REJECT, 0, 9)
+    assert group.held() == []
+    assert group.acknowledge(ACCEPT, 0) == "INVALID_RECORD_STATE"
+    assert group.states() == ["0-9 ARCHIVING 1"]
+
+
+def test_the_start_offset_waits_for_the_dead_letter() -> None:
+    """KIP-1191, Proposed Changes: the record is in flight until it is Archived, so SPSO does not pass it. Others flow
+    on: ours counts locks and not the width of the window (Kafka: also the in-flight records)."""
+    group = with_queue(share_partition_max_record_locks=100)
+    group.acknowledge(REJECT, 0, 2)
+    group.acknowledge(ACCEPT, 3, 9)
+    group.ends[0] = 110
+    assert group.window() == (0, 10)
+    assert group.fetch("c1") == [(10, 109, 1)]
+    group.file(0, 1)
+    assert group.window()[0] == 2
+    group.file(2, 2)
+    assert group.window()[0] == 10
+
+
+def test_an_archiving_record_is_lag_until_it_is_archived() -> None:
+    """KIP-1191, Proposed Changes, and KIP-1226: it is not counted as delivery complete before it is Archived."""
+    group = with_queue()
+    group.acknowledge(REJECT, 4, 5)
+    group.acknowledge(ACCEPT, 6, 9)
+    assert group.partition().delivery_complete_count == 4
+    assert group.describe().partitions[0].lag == 6
+    group.file(5, 5)
+    assert group.describe().partitions[0].lag == 5
+
+
+def test_an_archiving_record_keeps_its_delivery_count() -> None:
+    """KIP-1191, Public Interfaces: the dead letter tells how often the record was delivered."""
+    group = with_queue(end=1)
+    tried(group, times=2)
+    group.acknowledge(REJECT, 0, count=3)
+    group.crash()
+    assert group.states() == ["0 ARCHIVING 3"]
+    group.file(0, 0, count=3)
+    assert (group.window(), group.partition().archived_total) == ((1, 1), 1)
+
+
+def test_the_state_log_says_archiving() -> None:
+    """KIP-1191, Public Interfaces: share-group state has the state as any other, with SPSO below it."""
+    group = with_queue()
+    group.acknowledge(ACCEPT, 0, 3)
+    group.acknowledge(REJECT, 4, 5)
+    projection = project(group.partition())
+    assert projection.start_offset == 4
+    assert [tuple(found) for found in projection.state_batches] == [(4, 5, RecordState.ARCHIVING, 1)]
+    assert projection.delivery_complete_count == 0
+
+
+def test_after_a_crash_the_dead_letters_that_wait_are_known() -> None:
+    """KIP-1191, Proposed Changes: whoever leads the share partition next resumes the writing of what is Archiving. Ours
+    knows the cause too, which Kafka infers from the delivery count."""
+    group = with_queue(end=1)
+    tried(group, times=4)
+    group.acknowledge(REJECT, 0, count=5)
+    group.crash()
+    assert list(group.partition().runs.archiving) == [0]
+    assert run_at(group, 0).disposition == Disposition.REJECTED, "at the limit, and still a rejection"
+
+
+def test_a_dead_letter_that_is_known_twice_archives_once() -> None:
+    """KIP-1191, Proposed Changes: in rare cases a record has more than one dead letter, as the two topics are not
+    written as one. That changes nothing for the group."""
+    group = with_queue()
+    group.acknowledge(REJECT, 0, 4)
+    group.file(0, 4)
+    group.file(0, 4)
+    assert (group.window()[0], group.partition().archived_total) == (5, 5)
+
+
+def test_a_dead_letter_is_written_also_when_retention_took_the_record() -> None:
+    """KIP-1191, Proposed Changes: without the record's data then."""
+    group = with_queue()
+    group.acknowledge(REJECT, 0, 4)
+    group.move_log_start(8)
+    assert group.states()[0] == "0-4 ARCHIVING 1"
+    group.file(0, 4)
+    assert group.states() == ["5-9 ACQUIRED 1"], "what its consumer still holds is its to decide"
+
+
+def test_what_is_archiving_when_the_queue_is_switched_off_is_not_forgotten() -> None:
+    """KIP-1191, Proposed Changes: it was given up under a dead letter queue, and has yet to become Archived."""
+    group = with_queue(end=2)
+    group.acknowledge(REJECT, 0)
+    group.configure(errors_deadletterqueue_topic_name="")
+    group.acknowledge(REJECT, 1)
+    assert group.states() == ["0 ARCHIVING 1", "1 ARCHIVED 1"]
+    group.file(0, 0)
+    assert group.window() == (2, 2)
+
+
+def test_a_querys_rejected_rows_are_dead_letters_when_its_batch_is_committed() -> None:
+    """KIP-1191, Proposed Changes; ours: what a sink rejects is given up with its batch. A letter that the sink wrote
+    itself precedes that."""
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, REJECT, reason="no customer"), said(1, 1, REJECT, letter=True))
+    assert states(group) == ["[0..2] ACQUIRED 1"]
+    group.complete(plan)
+    assert states(group) == ["[0..0] ARCHIVING 1", "[1..1] ARCHIVED 1", "[2..2] ACKNOWLEDGED 1"]

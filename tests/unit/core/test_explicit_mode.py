@@ -1,0 +1,198 @@
+"""Explicit acknowledgement mode: what no sink decided is released (docs/protocol.md, "Outcomes of a sink")."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.commands import AlterConfigs
+from coordinator.core.record_state import RecordState
+from coordinator.core.runs import Run
+from coordinator.protocol.errors import NothingDecided
+from coordinator.protocol.messages import NextPlan, OutcomesStaged
+from coordinator.protocol.values import Disposition, OffsetRange
+from coordinator.service.runtime import transactions
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, from_snapshot, ranges, started_plan
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, IMPLICIT, RELEASE, batch, run_at, said, states
+from tests.support.source_driver import facts, played
+
+
+def test_what_the_log_does_not_hold_is_archived_instead_of_released() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    group.stage(said(0, 3, ACCEPT), said(8, 9, RELEASE))
+    gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=0, first=f, last=last) for f, last in ((3, 4), (6, 9)))
+    group.complete(plan, gaps=gaps)
+    assert states(group) == ["[5..5] AVAILABLE 1", "[6..7] ARCHIVED 1", "[8..9] AVAILABLE 1"]
+
+
+def test_gaps_are_archived_also_after_the_lock_was_lost() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    group.stage(said(0, 3, ACCEPT))
+    group.pass_time(SESSION_MS + 1)
+    group.join()
+    group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=4, last=9),))
+    assert (group.partition().start_offset, group.partition().archived_total) == (10, 6)
+
+
+def test_without_any_sink_the_plan_is_given_back_and_no_try_is_counted() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    assert group.complete(plan).undecided
+    assert group.dump() == ["[0..9] AVAILABLE 1 0 -"]
+    assert run_at(group, 0).tries == 0
+    assert not group.complete(plan).undecided, "twice is harmless"
+    assert ranges(group.acquire(plan)) == [(0, 9, 2)], "the same records"
+
+
+def test_a_batch_in_which_there_was_nothing_is_not_the_one_to_fail_for() -> None:
+    group, plan = batch(3, **EXPLICIT)
+    gaps = (OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=2),)
+    assert not group.complete(plan, gaps=gaps, processed=False).undecided
+    assert group.partition().start_offset == 3
+
+
+def test_a_plan_of_which_nothing_is_left_is_not_the_one_to_fail_for() -> None:
+    group, plan = batch(3, **EXPLICIT)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.acquire(member="m2")
+    group.restart(plan)
+    assert not group.complete(plan).undecided
+
+
+def test_a_sink_that_had_nothing_to_say_is_a_sink() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    assert group.stage() == OutcomesStaged()
+    assert not group.complete(plan).undecided
+    assert run_at(group, 0).releases == 1
+
+
+def test_a_sink_all_of_whose_rows_are_stale_is_a_sink() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.use(group.acquire(member="m2", limit=10).plan.plan_id, "m2")
+    assert group.stage(said(0, 9, ACCEPT)).stale == 10
+    group.join()
+    assert not group.complete(plan).undecided
+
+
+def test_that_a_sink_decides_outlives_a_crash_and_a_snapshot() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    group.stage()
+    group.crash()
+    from_snapshot(group)
+    assert not group.complete(plan).undecided
+
+
+def test_once_a_sink_has_decided_its_silence_counts() -> None:
+    group, plan = batch(10, **EXPLICIT)
+    group.stage(said(0, 9, ACCEPT))
+    group.ends[0] = 20
+    plan = group.next(plan).plan.plan_id
+    group.use(plan)
+    assert not group.complete(plan).undecided
+    assert run_at(group, 10).releases == 1
+
+
+def test_in_explicit_mode_silence_gives_a_record_up_at_the_limit() -> None:
+    group, plan = batch(1, **EXPLICIT, **DLQ, **{"share.delivery.count.limit": "2"})
+    for _ in range(2):
+        group.stage()
+        group.complete(plan)
+        if run_at(group, 0).state == RecordState.AVAILABLE:
+            plan = group.acquire(plan).plan.plan_id
+            group.use(plan)
+    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.UNDECIDED)
+
+
+def test_explicit_mode_releases_what_no_sink_decided() -> None:
+    group, plan = batch(3, **EXPLICIT)
+    group.stage(said(1, 1, ACCEPT))
+    group.complete(plan)
+    assert states(group) == ["[0..0] AVAILABLE 1", "[1..1] ACKNOWLEDGED 1", "[2..2] AVAILABLE 1"]
+    assert run_at(group, 0).releases == 1
+
+
+def test_the_mode_is_the_one_that_the_attempt_began_with() -> None:
+    """The batch passed 5 to 9 over, they are in no output, and Spark committed it; or no sink said anything at all.
+    Before the plan is completed the query is started again with the other mode, or another query is. Or the other way
+    round: they are in the output."""
+    rows = said(0, 4, ACCEPT)
+    for began, then, outcomes, after in (
+        (EXPLICIT, IMPLICIT, [rows], ["[5..9] AVAILABLE 1"]),
+        (EXPLICIT, IMPLICIT, [], ["[0..9] AVAILABLE 1"]),
+        (IMPLICIT, EXPLICIT, [rows], []),
+        (IMPLICIT, EXPLICIT, [], []),
+    ):
+        for starts in ("m1", "m2"):
+            group, plan = batch(10, **began)
+            for outcome in outcomes:
+                group.stage(outcome)
+            group.join(starts)
+            group.run(AlterConfigs(configs=then))
+            from_snapshot(group)
+            group.join()
+            group.complete(plan)
+            assert states(group) == after
+
+
+def test_a_querys_own_mode_holds_for_it_whatever_another_one_sets() -> None:
+    group, plan = batch(2, **EXPLICIT)
+    group.complete(plan)
+    plan = group.acquire(plan).plan.plan_id
+    group.run(AlterConfigs(configs=IMPLICIT))  # another query of the group begins
+    group.use(plan, acknowledgement_mode="explicit")
+    group.stage(said(0, 0, ACCEPT, 2))
+    group.complete(plan)
+    assert states(group) == ["[1..1] AVAILABLE 2"]
+
+
+def test_a_mode_that_the_sink_alone_has_holds_for_its_first_batch() -> None:
+    """Spark makes the sink's writer when the batch has begun. One that has no rows of a batch, and whose query is not
+    known yet, releases all that may be meant; it is no reason to accept anything."""
+    for own, rows, after in (
+        ("explicit", (said(0, 0, ACCEPT),), ["[1..1] AVAILABLE 1"]),
+        ("explicit", (), ["[0..1] AVAILABLE 1"]),
+        ("implicit", (said(1, 1, RELEASE),), ["[1..1] AVAILABLE 1"]),
+        ("implicit", (), ["[0..1] AVAILABLE 1"]),
+    ):
+        group, plan = batch(2, **(IMPLICIT if own == "explicit" else EXPLICIT))
+        group.stage(*rows, acknowledgement_mode=own)
+        from_snapshot(group)
+        group.complete(plan)
+        assert states(group) == after
+
+
+def test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mode_too() -> None:
+    """The first attempt's output, which a target keeps that skips a batch it knows, has 0 alone; the driver died before
+    Spark's commit, and the query is started again in implicit mode. What a later attempt says of 2 and 3 is no help: 2
+    was passed over, and 3 since it was named."""
+    group, plan = batch(4, **EXPLICIT)
+    group.stage(said(0, 0, ACCEPT), said(3, 3, ACCEPT))
+    group.restart(plan)
+    group.stage(said(0, 0, ACCEPT, 2))
+    group.run(AlterConfigs(configs=IMPLICIT))
+    group.restart(plan)
+    group.stage(said(2, 2, ACCEPT, 3))
+    group.complete(plan)
+    assert states(group) == ["[1..3] AVAILABLE 3"]
+
+
+def test_gaps_are_told_apart_before_undecided_offsets_are_released() -> None:
+    group, plan = batch(3, **EXPLICIT)
+    group.stage(said(0, 0, ACCEPT))
+    group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=1, last=1),))
+    assert states(group) == ["[2..2] AVAILABLE 1"]
+
+
+def test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery() -> None:
+    group, plan = started_plan(3, **EXPLICIT, **DLQ)
+    for _ in range(10):
+        asked = NextPlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan)
+        with pytest.raises(NothingDecided):
+            played(group, transactions.next_plan(asked, facts(group)))
+        assert run_at(group, 0).tries == 0
+        group.join()
+        again = group.acquire(plan)
+        assert [r[:2] for r in ranges(again)] == [(0, 2)], "the same records"
+        plan = again.plan.plan_id
+        group.use(plan)

@@ -1,0 +1,260 @@
+"""Groups: how one is created, configured, where it begins, and what is durable (KIP-932, groups)."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.config.resolved import GROUP_KEYS, GroupConfig
+from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.describe import describe_group
+from coordinator.core.records import PartitionInitialized, PlanAcquired, decode_record
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol import errors
+from coordinator.protocol.errors import (
+    ConfigOutOfBounds,
+    FencedMemberEpoch,
+    ShareGroupError,
+)
+from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan
+from coordinator.service.brokers.partition_starts import Start
+from coordinator.service.brokers.subscription import TopicIdPartition, starting_offsets
+from coordinator.service.runtime import transactions
+from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, SESSION_MS, ShareConsumers
+from tests.support.fake_cluster import FakeCluster
+from tests.support.group_driver import TOPIC_ID, GroupDriver
+from tests.support.source_driver import facts, played
+
+HOUR_MS = 3_600_000
+
+
+def test_a_config_that_is_refused_is_not_appended() -> None:
+    group = GroupDriver()
+    before = list(group.log)
+    with pytest.raises(ConfigOutOfBounds):
+        group.run(AlterConfigs(configs={"share.delivery.count.limit": "11"}))
+    group.run(AlterConfigs(configs={}))
+    assert (group.log, group.group.configs) == (before, {})
+
+
+def test_what_is_known_of_topics_and_start_offsets_is_not_written_again() -> None:
+    group = GroupDriver(records=10, partitions=2)
+    before = list(group.log)
+    topics = (TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=2),)
+    starts = tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=5) for p in (0, 1))
+    group.run(InitializePartitions(topics=topics, starts=starts))
+    assert group.log == before
+    assert group.partition(1).start_offset == 0
+
+
+def test_a_group_is_created_once() -> None:
+    group = GroupDriver()
+    before = list(group.log)
+    group.run(CreateGroup(incarnation="another", topic_ids=False))
+    assert (group.log, group.group.incarnation) == (before, "i")
+
+
+def test_a_group_that_does_not_exist_is_dead_and_has_nothing_to_keep() -> None:
+    group = ShareGroup("billing")
+    dead = describe_group(group)
+    assert (dead.state, dead.incarnation) == ("DEAD", "")
+    assert list(group.snapshot()) == []
+    assert group.next_deadline_ms() is None
+
+
+def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire() -> None:
+    """Latest was 100; the process dies before anything is acquired; 20 records more, and they are not skipped."""
+    group = GroupDriver(partitions=0)
+    request = JoinGroup(group_id="billing", member_id="m1", process_id="p")
+    where = TopicIdPartition("orders", TOPIC_ID, 0)
+    joined = played(group, transactions.join(request, topic_ids=True, starts={where: Start(100, 100)}))
+    group.crash()
+    group.ends, group.log_starts = {0: 120}, {0: 7}
+    group.run(request)
+    asked = NextPlan(group_id="billing", member_id="m1", member_epoch=joined.member_epoch)
+    assert [tuple(r) for r in played(group, transactions.next_plan(asked, facts(group))).plan.partitions[0].ranges] == [
+        (100, 119, 1)
+    ]
+
+
+def test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire() -> None:
+    group = GroupDriver(records=0)
+    group.join()
+    group.ends, group.log_starts = {0: 0, 1: 50}, {0: 0, 1: 10}
+    asked = NextPlan(group_id="billing", member_id="m1", member_epoch=1)
+    played(group, transactions.next_plan(asked, facts(group)))
+    appended = [decode_record(data) for data in group.log]
+    starts = [n for n, r in enumerate(appended) if isinstance(r, PartitionInitialized) and r.partition == 1]
+    acquires = [n for n, r in enumerate(appended) if isinstance(r, PlanAcquired)]
+    assert starts and starts[0] < acquires[0]
+    assert group.partition(1).start_offset == 10
+
+
+@pytest.mark.parametrize(
+    ("reset", "read_committed", "start"),
+    [
+        ("latest", False, 100),
+        ("latest", True, 90),
+        ("earliest", False, 20),
+        ("by_duration:PT1H", False, 60),
+        ("by_duration:PT10M", False, 100),
+        ("by_duration:P1D", False, 40),
+    ],
+)
+def test_a_new_group_begins_where_the_reset_strategy_says(reset: str, read_committed: bool, start: int) -> None:
+    """KIP-932, Group configuration, share.auto.offset.reset (KIP-1106 for by_duration): at the log's end, which is the
+    last stable offset under read_committed, at its first record, or at the first record that is not older."""
+    cluster = FakeCluster()
+    cluster.add("orders", start=20, end=100)
+    cluster.stable["orders", 0] = 90
+    now_ms = 100 * HOUR_MS
+    cluster.timestamps["orders", 0] = {now_ms - 3 * HOUR_MS: 40, now_ms - HOUR_MS: 60}
+    where = ("orders", 0)
+    assert starting_offsets(cluster, reset, [where], now_ms, read_committed=read_committed) == {where: start}
+
+
+def test_a_group_begins_at_the_end_if_nothing_is_said() -> None:
+    """KIP-932, Group configuration: share.auto.offset.reset is latest by default."""
+    assert GroupConfig.parse().share_auto_offset_reset == "latest"
+
+
+@pytest.mark.parametrize("text", ["none", "by_duration", "by_duration:1h", "by_duration:-PT1H", ""])
+def test_no_other_reset_strategy_is_taken(text: str) -> None:
+    """KIP-932, Group configuration: anything else is INVALID_CONFIG when it is set, not when a member joins."""
+    with pytest.raises(ShareGroupError) as refused:
+        ShareConsumers().configure(share_auto_offset_reset=text)
+    assert refused.value.kafka_error == "INVALID_CONFIG"
+
+
+def test_a_start_offset_is_found_once() -> None:
+    """KIP-932, Managing durable share-partition state: what the strategy came to is written before anything is
+    acquired, and no later answer of the log moves it."""
+    group = ShareConsumers(start=40)
+    group.crash()
+    group.initialize(70)
+    assert group.window() == (40, 40)
+
+
+def process(member: str, name: str, epoch: int | None = None, **fields: object) -> JoinGroup:
+    """A process joins, as a new one or naming the epoch that it had."""
+    return JoinGroup(group_id="billing", member_id=member, process_id=name, member_epoch=epoch, query=False, **fields)
+
+
+def fetch(group: ShareConsumers) -> None:
+    group.fetch("c1")
+
+
+def acknowledge(group: ShareConsumers) -> None:
+    group.acknowledge(ACCEPT, 0)
+
+
+def test_what_was_decided_outlives_the_coordinator() -> None:
+    """KIP-932, Managing durable share-partition state: SPSO, the states of the records in the window and the delivery
+    counts of those that failed are there again after another process has taken over."""
+    group = ShareConsumers(end=20)
+    group.fetch("c1", 10)
+    group.acknowledge(ACCEPT, 0, 2)
+    group.acknowledge(RELEASE, 4)
+    group.acknowledge(REJECT, 5)
+    group.acknowledge(ACCEPT, 6)
+    group.wait(LOCK_MS + 1)
+    before = ["3-4 AVAILABLE 1", "5 ARCHIVED 1", "6 ACKNOWLEDGED 1", "7-9 AVAILABLE 1"]
+    assert group.states() == before
+    group.crash()
+    assert (group.window(), group.states()) == ((3, 10), before)
+
+
+def test_an_acquisition_outlives_the_coordinator() -> None:
+    """KIP-932, Managing durable share-partition state: ours differs. Kafka never writes that a record is Acquired: a
+    new leader has it Available, at the count before. Ours writes acquisitions to records of its own, so that no count
+    is given twice; the holder has one session timeout to go on, and may acknowledge what it was given before."""
+    group = ShareConsumers(end=10)
+    group.fetch("c1")
+    group.crash()
+    assert group.held() == ["0-9 c1"]
+    assert group.acknowledge(ACCEPT, 0, 4) == "NONE"
+    group.pass_time(SESSION_MS)
+    assert group.held() == ["5-9 c1"]
+    group.pass_time(1)
+    group.join("c2", "later", query=False)
+    assert group.fetch("c2") == [(5, 9, 2)]
+
+
+def heartbeat(group: ShareConsumers) -> None:
+    group.heartbeat("c1")
+
+
+def leave(group: ShareConsumers) -> None:
+    group.leave("c1")
+
+
+REQUESTS = [heartbeat, fetch, acknowledge, leave]
+
+
+def test_what_is_refused_writes_nothing() -> None:
+    """KIP-932, Managing durable share-partition state: a request that fails changes neither memory nor what is
+    durable."""
+    group = ShareConsumers(end=10)
+    group.fetch("c1")
+    written, before = len(group.log), group.states()
+    assert group.acknowledge(ACCEPT, 0, 9, member="c2") == "INVALID_RECORD_STATE"
+    group.epochs["c1"] = 7
+    for request in REQUESTS:
+        with pytest.raises(FencedMemberEpoch):
+            request(group)
+    assert (len(group.log), group.states()) == (written, before)
+
+
+def test_the_isolation_level_is_the_groups() -> None:
+    """KIP-932, Reading transactional records: share.isolation.level belongs to the group, read_uncommitted by default,
+    and each member is told which one holds."""
+    group = ShareConsumers(members=0)
+    assert group.run(process("c1", "p")).isolation_level == "read_uncommitted"
+    group.configure(share_isolation_level="read_committed")
+    assert group.run(process("c2", "p")).isolation_level == "read_committed"
+    beat = Heartbeat(group_id="billing", member_id="c1", member_epoch=1)
+    assert group.run(beat).isolation_level == "read_committed"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidRecordState, "INVALID_RECORD_STATE"),
+        (errors.InvalidRequest, "INVALID_REQUEST"),
+        (errors.UnknownMemberId, "UNKNOWN_MEMBER_ID"),
+        (errors.FencedMemberEpoch, "FENCED_MEMBER_EPOCH"),
+        (errors.GroupIdNotFound, "GROUP_ID_NOT_FOUND"),
+        (errors.CoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE"),
+        (errors.UnknownTopic, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (errors.ConfigOutOfBounds, "INVALID_CONFIG"),
+    ],
+)
+def test_errors_have_kafkas_codes(error: type[ShareGroupError], code: str) -> None:
+    """KIP-932, Error codes: what goes wrong is named as Kafka names it."""
+    assert error.kafka_error == code
+
+
+@pytest.mark.parametrize(
+    ("key", "default"),
+    [
+        ("share.auto.offset.reset", "latest"),
+        ("share.heartbeat.interval.ms", 5_000),
+        ("share.isolation.level", "read_uncommitted"),
+        ("share.record.lock.duration.ms", 30_000),
+        ("share.session.timeout.ms", 45_000),
+    ],
+)
+def test_a_group_is_configured_by_kafkas_keys_and_defaults(key: str, default: object) -> None:
+    """KIP-932, Group configuration: the keys that a group has of its own, and what holds when they are not set."""
+    assert GROUP_KEYS[key].default == default
+    assert getattr(GroupConfig.parse(), GROUP_KEYS[key].attribute) == default
+
+
+def test_a_config_that_is_refused_changes_nothing() -> None:
+    """KIP-932, Group configuration: a key that does not exist or a value that can't be is INVALID_CONFIG, and none of
+    the others in the request is set."""
+    group = ShareConsumers()
+    for bad in ({"share_session_timeout_ms": "soon"}, {"share_record_lock_duration_ms": 1}, {"share_colour": "red"}):
+        with pytest.raises(ShareGroupError) as refused:
+            group.configure(share_isolation_level="read_committed", **bad)
+        assert refused.value.kafka_error == "INVALID_CONFIG"
+    assert group.group.configs == {}

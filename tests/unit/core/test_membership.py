@@ -1,0 +1,385 @@
+"""Members: epochs, processes, sessions, and when nothing is left to wait for (KIP-932, groups)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.core.commands import AcquireForConsumer, Expire, ExtendDeadlines
+from coordinator.core.describe import describe_group
+from coordinator.core.record_state import RecordState
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, UnknownMemberId
+from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
+from tests.kip932.consumers import ACCEPT, ShareConsumers
+from tests.support.group_driver import SESSION_MS, GroupDriver, fetched, started_plan
+
+HOUR_MS = 3_600_000
+Request = Callable[[ShareConsumers], None]
+
+
+def test_sixteen_fenced_processes_of_a_member_are_remembered() -> None:
+    group = GroupDriver()
+    for number in range(20):
+        group.join(process=f"p{number}")
+    assert group.group.members["m1"].fenced_processes == tuple(f"p{number}" for number in range(3, 19))
+
+
+def test_a_member_that_is_unknown_gone_or_of_another_epoch_is_told_apart() -> None:
+    group = GroupDriver()
+    group.join()
+    with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
+        group.run(Heartbeat(group_id="billing", member_id="m9", member_epoch=1))
+    with pytest.raises(FencedMemberEpoch) as fenced:
+        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=2))
+    assert fenced.value.fields == {"member_id": "m1", "group_id": "billing", "current_epoch": 1, "member_epoch": 2}
+    group.pass_time(SESSION_MS + 1)
+    with pytest.raises(UnknownMemberId, match="Member m1 of share group billing"):
+        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
+    with pytest.raises(FencedMemberEpoch):
+        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=0))
+
+
+def test_a_process_that_was_fenced_is_told_which_epoch_it_had() -> None:
+    group = GroupDriver()
+    group.join(process="first")
+    group.join(process="second")
+    for epoch, had in ((None, "older"), (1, "1")):
+        again = JoinGroup(group_id="billing", member_id="m1", process_id="first", member_epoch=epoch)
+        with pytest.raises(
+            FencedMemberEpoch, match=f"Member m1 of share group billing .*member epoch is 2, ours was {had}"
+        ):
+            group.run(again)
+
+
+def test_what_a_member_came_with_is_kept() -> None:
+    group = GroupDriver()
+    came_with = {
+        "topics": ("orders",),
+        "topic_pattern": "o.*",
+        "assign": {"orders": (0, 2)},
+        "starting_offsets": "earliest",
+        "client_id": "job",
+        "client_host": "host",
+    }
+    group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", query=False, **came_with))
+    group.crash()
+    member = group.group.members["m1"]
+    assert {name: getattr(member, name) for name in came_with} == came_with
+    assert (member.process_id, member.query) == ("p", False)
+
+
+def test_a_member_that_never_came_cannot_leave() -> None:
+    group = GroupDriver()
+    with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
+        group.run(LeaveGroup(group_id="billing", member_id="m9", member_epoch=1))
+    group.join()
+    assert group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1)) == Done()
+
+
+def test_a_heartbeat_is_answered_as_a_join_is() -> None:
+    group = GroupDriver()
+    joined = group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p"))
+    assert joined == Joined(
+        member_epoch=1,
+        incarnation="i",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=5_000,
+        isolation_level="read_uncommitted",
+    )
+    assert group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == joined
+
+
+def holding(**configs: str) -> GroupDriver:
+    """c1 holds 0 to 9."""
+    group = GroupDriver(records=10, **configs)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    return group
+
+
+def test_a_load_gives_no_session_to_those_who_hold_nothing() -> None:
+    group = holding()
+    group.join()
+    group.join("c2", query=False)
+    group.crash()
+    assert [name for name, member in group.group.members.items() if member.active] == ["c1"]
+
+
+def test_a_coordinator_may_rest_when_nothing_is_held_and_nobody_is_there() -> None:
+    group = holding()
+    assert not group.group.may_rest(group.now_ms), "a member is there"
+    group.crash()
+    assert not group.group.may_rest(group.now_ms), "something is held"
+    group.pass_time(SESSION_MS + 1)
+    assert group.group.may_rest(group.now_ms)
+
+
+def test_fenced_reader_never_rejoins() -> None:
+    group, plan = started_plan()
+    group.join()
+    group.epochs["m1"] = 1
+    with pytest.raises(FencedMemberEpoch):
+        group.complete(plan)
+    with pytest.raises(FencedMemberEpoch):
+        group.join(process="m1-process-1")
+
+
+def test_epoch_outlives_the_session() -> None:
+    group, _ = started_plan()
+    assert group.join() == 2
+    group.pass_time(10 * SESSION_MS)
+    group.crash()
+    lapsed = JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-1", member_epoch=1)
+    with pytest.raises(FencedMemberEpoch):
+        group.run(lapsed)
+    assert group.run(JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-2", member_epoch=2))
+
+
+def test_an_expired_session_answers_nothing() -> None:
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    with pytest.raises(UnknownMemberId):
+        group.complete(plan)
+
+
+def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS - 1)
+    group.crash()
+    group.pass_time(SESSION_MS - 1)
+    assert group.partition().acquired_count == 100
+    group.complete(plan)
+
+
+def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
+    """The coordinator's process was stopped for longer than a session; members sent requests meanwhile, and
+    wait."""
+    group, _ = started_plan()
+    group.join("c1", query=False)
+    group.ends[0] = 110
+    fetch = AcquireForConsumer(
+        group_id="billing", member_id="c1", member_epoch=1, max_records=10, bounds=group.bounds()
+    )
+    group.run(fetch)
+    held = group.dump()
+    group.pass_time(5_000)
+    group.now_ms += 10 * SESSION_MS
+    group.run(ExtendDeadlines(stalled_ms=10 * SESSION_MS))
+    group.run(Expire())
+    assert group.dump() == held
+    group.pass_time(SESSION_MS)
+    assert group.dump() == held, "a full session's time to be heard"
+    group.pass_time(1)
+    assert group.partition().acquired_count == 0
+
+
+def test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again() -> None:
+    """Of each 20 s the coordinator hears members for one half."""
+    group, _ = started_plan()
+    for _ in range(2 * SESSION_MS // 10_000 + 1):
+        group.pass_time(10_000)
+        group.now_ms += 10_000
+        group.run(ExtendDeadlines(stalled_ms=10_000))
+        group.run(Expire())
+    assert group.partition().acquired_count == 0
+
+
+def test_on_demand_may_rest() -> None:
+    group, plan = started_plan()
+    assert not group.group.may_rest(group.now_ms)
+    group.complete(plan)
+    assert not group.group.may_rest(group.now_ms), "a member is there"
+    group.pass_time(SESSION_MS + 1)
+    assert group.group.may_rest(group.now_ms)
+    assert group.partition().runs.counts[RecordState.ACQUIRED] == 0
+
+
+def state_of(group: ShareGroup) -> str:
+    return describe_group(group).state
+
+
+def leave(group: ShareConsumers) -> None:
+    group.leave("c1")
+
+
+def test_a_group_is_dead_empty_or_stable() -> None:
+    """KIP-932, Share group states: Dead is what does not exist, Empty what has no members, Stable what has some."""
+    assert state_of(ShareGroup("nobody")) == "DEAD"
+    group = ShareConsumers(members=0)
+    assert state_of(group.group) == "EMPTY"
+    group.join("c1", query=False)
+    group.join("c2", query=False)
+    assert state_of(group.group) == "STABLE"
+    group.leave("c1")
+    assert state_of(group.group) == "STABLE"
+    group.leave("c2")
+    assert state_of(group.group) == "EMPTY"
+
+
+def test_a_group_whose_members_vanish_becomes_empty() -> None:
+    """KIP-932, Share group states: members that went without a word leave as well, when their sessions are over."""
+    group = ShareConsumers()
+    group.pass_time(SESSION_MS + 1)
+    assert state_of(group.group) == "EMPTY"
+
+
+def fetch(group: ShareConsumers) -> None:
+    group.fetch("c1")
+
+
+def acknowledge(group: ShareConsumers) -> None:
+    group.acknowledge(ACCEPT, 0)
+
+
+def test_an_empty_group_keeps_its_place() -> None:
+    """KIP-932, Share group membership: the state of the partitions does not hang on members; who joins later goes on
+    where the others stopped."""
+    group = ShareConsumers(end=10)
+    group.fetch("c1", 6)
+    group.acknowledge(ACCEPT, 0, 2)
+    group.acknowledge(ACCEPT, 4)
+    for member in ("c1", "c2", "c3"):
+        group.leave(member)
+    group.pass_time(HOUR_MS)
+    group.join("c4", query=False)
+    assert group.fetch("c4") == [(3, 3, 2), (5, 5, 2), (6, 9, 1)]
+
+
+def process(member: str, name: str, epoch: int | None = None, **fields: object) -> JoinGroup:
+    """A process joins, as a new one or naming the epoch that it had."""
+    return JoinGroup(group_id="billing", member_id=member, process_id=name, member_epoch=epoch, query=False, **fields)
+
+
+def test_nobody_joins_a_group_that_does_not_exist() -> None:
+    """KIP-932, Error codes: GROUP_ID_NOT_FOUND. (The service creates a group before its first member joins.)"""
+    driver = ShareConsumers(members=0)
+    driver.group = ShareGroup("billing")
+    with pytest.raises(GroupIdNotFound):
+        driver.run(process("c1", "p"))
+
+
+def test_a_member_begins_with_epoch_1() -> None:
+    """KIP-932, ShareGroupHeartbeat API: joining gives a member its epoch, which it names from then on."""
+    assert ShareConsumers(members=1).epochs == {"c1": 1}
+
+
+def test_asking_again_gives_the_same_epoch() -> None:
+    """KIP-932, ShareGroupHeartbeat API: a join whose answer was lost can be asked for again by the same process."""
+    group = ShareConsumers(members=1)
+    assert group.join("c1", "c1-process-1", query=False) == 1
+
+
+def test_a_new_process_of_a_member_fences_the_one_before() -> None:
+    """KIP-932, Rebalance process: the epoch rises when the member joins anew, and an older one is fenced, for good.
+    Ours says so for a member id that its checkpoint keeps over restarts; Kafka's ids live as long as a process."""
+    group = ShareConsumers(members=1)
+    assert group.join("c1", "second", query=False) == 2
+    with pytest.raises(FencedMemberEpoch):
+        group.run(Heartbeat(group_id="billing", member_id="c1", member_epoch=1))
+    with pytest.raises(FencedMemberEpoch):
+        group.run(process("c1", "c1-process-1"))
+    with pytest.raises(FencedMemberEpoch):
+        group.run(process("c1", "c1-process-1", epoch=1))
+
+
+def test_an_epoch_outlives_session_and_coordinator() -> None:
+    """KIP-932, Share group membership: the group's members are durable, so that an epoch is not given twice."""
+    group = ShareConsumers(members=1)
+    group.pass_time(SESSION_MS + 1)
+    group.crash()
+    assert group.join("c1", "second", query=False) == 2
+
+
+def heartbeat(group: ShareConsumers) -> None:
+    group.heartbeat("c1")
+
+
+REQUESTS = [heartbeat, fetch, acknowledge, leave]
+
+
+each_request = pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.__name__)
+
+
+@each_request
+@pytest.mark.parametrize("epoch", [0, 2, 4])
+def test_a_request_with_another_epoch_is_fenced(request_: Request, epoch: int) -> None:
+    """KIP-932, ShareGroupHeartbeat API: FENCED_MEMBER_EPOCH for an epoch that is not the member's, older or newer. Ours
+    asks for the epoch in every request, so that a fenced process can neither fetch nor acknowledge."""
+    group = ShareConsumers(end=10)
+    group.fetch("c1")
+    group.join("c1", "second", query=False)
+    assert group.join("c1", "third", query=False) == 3
+    before = group.states()
+    group.epochs["c1"] = epoch
+    with pytest.raises(FencedMemberEpoch):
+        request_(group)
+    assert group.states() == before
+
+
+@each_request
+def test_a_request_of_nobody_is_refused(request_: Request) -> None:
+    """KIP-932, ShareGroupHeartbeat API: UNKNOWN_MEMBER_ID for a member that the group does not have."""
+    group = ShareConsumers(members=0)
+    group.epochs["c1"] = 1
+    with pytest.raises(UnknownMemberId):
+        request_(group)
+
+
+def test_a_session_lasts_for_its_timeout_from_the_last_heartbeat_on() -> None:
+    """KIP-932, Heartbeat and session: share.session.timeout.ms, 45 s by default, without a heartbeat end a session."""
+    group = ShareConsumers(members=1)
+    group.pass_time(SESSION_MS - 1)
+    group.heartbeat("c1")
+    group.pass_time(SESSION_MS)
+    assert state_of(group.group) == "STABLE"
+    group.pass_time(1)
+    assert state_of(group.group) == "EMPTY"
+
+
+def test_the_group_says_how_often_to_send_heartbeats() -> None:
+    """KIP-932, ShareGroupHeartbeat API: join and heartbeat answer with the interval, and it can be altered while
+    members are there."""
+    group = ShareConsumers(members=1)
+    beat = Heartbeat(group_id="billing", member_id="c1", member_epoch=1)
+    assert isinstance(reply := group.run(beat), Joined)
+    assert (reply.heartbeat_interval_ms, reply.session_timeout_ms) == (5_000, SESSION_MS)
+    group.configure(share_heartbeat_interval_ms=9_000)
+    assert group.run(beat).heartbeat_interval_ms == 9_000
+
+
+def test_a_member_without_a_session_has_to_join_again() -> None:
+    """KIP-932, Heartbeat and session: after its session a member is unknown, until it joins; ours keeps its epoch if
+    it is the same process and nobody else came in its name."""
+    group = ShareConsumers(members=1)
+    group.pass_time(SESSION_MS + 1)
+    for request in REQUESTS[:3]:
+        with pytest.raises(UnknownMemberId):
+            request(group)
+    assert group.run(process("c1", "c1-process-1", epoch=1)).member_epoch == 1
+    group.heartbeat("c1")
+
+
+def test_records_of_a_lost_member_are_available_again() -> None:
+    """KIP-932, Heartbeat and session: with its session a member loses its records, before their locks are over; the
+    other members keep theirs."""
+    group = ShareConsumers(end=20, share_record_lock_duration_ms=HOUR_MS)
+    group.fetch("c1", 10)
+    group.fetch("c2", 10)
+    group.pass_time(SESSION_MS)
+    group.heartbeat("c2")
+    group.pass_time(1)
+    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
+    assert group.held() == ["10-19 c2"]
+
+
+def test_leaving_releases_what_a_member_holds() -> None:
+    """KIP-932, Share group membership: who leaves gives its records back at once, at the count that they have; the
+    others keep theirs."""
+    group = ShareConsumers(end=20)
+    group.fetch("c1", 10)
+    group.fetch("c2", 10)
+    group.leave("c1")
+    assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
+    assert group.fetch("c3") == [(0, 9, 2)]

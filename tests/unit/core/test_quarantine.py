@@ -1,0 +1,321 @@
+"""Quarantine: at the limit a query's record leaves its batch, is tried alone, and backs off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import AcquirePlan, AlterConfigs
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.messages import LeaveGroup, PartitionBounds, PlanReply
+from tests.kip932.consumers import ShareConsumers
+from tests.support.group_driver import (
+    SESSION_MS,
+    TOPIC_ID,
+    GroupDriver,
+    acknowledged,
+    fetched,
+    offsets,
+    ranges,
+    started_plan,
+)
+from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.sink_driver import RELEASE, run_at, said
+
+DEAD_LETTERS: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "share_poison_solo_timeout_ms": 600_000}
+
+
+def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
+    """A plan of as many records failed until all of them were set aside."""
+    group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
+    for _ in range(limit):
+        group.restart(plan)
+    assert not offsets(group.use(plan))
+    return group, plan
+
+
+def test_a_consumer_gets_a_record_that_was_set_aside_when_nothing_else_is_there_and_its_backoff_is_over() -> None:
+    group, plan = aside(records=2, limit=2)
+    alone = group.next(plan).plan.plan_id
+    group.use(alone)
+    group.restart(alone)
+    group.join("c1", query=False)
+    backs_off, other = group.partition().runs
+    assert backs_off.run.not_before_ms == group.now_ms + 1_000
+    assert [r[:2] for r in fetched(group, 10)] == [(other.first, other.first)], "one of them, alone"
+    assert fetched(group, 10) == [], "the other still backs off"
+    group.pass_time(1_000)
+    assert [r[:2] for r in fetched(group, 10)] == [(backs_off.first, backs_off.first)]
+
+
+@pytest.mark.parametrize(("held", "taken"), [(99, 1), (100, 0)])
+def test_a_record_that_was_set_aside_needs_room_as_any_other(held: int, taken: int) -> None:
+    group, plan = aside()
+    group.run(AlterConfigs(configs={"share.partition.max.record.locks": "100"}))
+    group.complete(plan)
+    group.ends[0] = held + 1
+    group.join("c1", query=False)
+    assert [r[:2] for r in fetched(group, held)] == [(1, held)]
+    assert offsets(group.acquire(plan)) == taken
+
+
+@pytest.mark.parametrize(("waited_ms", "taken"), [(999, 0), (1_000, 1)])
+def test_a_backoff_is_over_when_its_time_has_come(waited_ms: int, taken: int) -> None:
+    group, plan = aside()
+    alone = group.next(plan).plan.plan_id
+    group.use(alone)
+    group.restart(alone)
+    group.pass_time(waited_ms)
+    assert offsets(group.next(alone)) == taken
+
+
+def test_of_several_partitions_the_least_recently_tried_is_the_next() -> None:
+    group = GroupDriver(records=1, partitions=3, **{"share.delivery.count.limit": "2"})
+    group.join()
+    plan = group.next().plan.plan_id
+    group.use(plan)
+    for _ in range(2):
+        group.restart(plan)
+    tried = []
+    for _ in range(6):
+        alone = group.next(plan)
+        plan = alone.plan.plan_id
+        tried.append(alone.plan.partitions[0].partition)
+        group.use(plan)
+        group.restart(plan)
+        group.pass_time(10_000)
+    assert tried[:3] == [1, 2, 0], "none was tried yet: the partition whose turn it is"
+    assert tried[3:] == tried[:3]
+
+
+def bound(partition: int, end: int) -> PartitionBounds:
+    return PartitionBounds(topic_id=TOPIC_ID, partition=partition, log_start=0, end=end)
+
+
+def test_beyond_the_end_nothing_set_aside_is_taken() -> None:
+    group, plan = aside()
+    group.complete(plan)
+    reply = group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], start=plan, bounds=(bound(0, 0),)))
+    assert reply == PlanReply()
+
+
+def test_a_record_that_failed_among_others_has_yet_to_fail_alone_however_long_it_waits() -> None:
+    group, plan = aside(records=2, limit=2)
+    group.group.config = replace(group.group.config, **DEAD_LETTERS)
+    group.now_ms += 10**9
+    group.join()
+    assert not group.next(plan).plan.trial
+
+
+def test_the_least_recently_tried_is_the_next() -> None:
+    group, plan = aside(records=3, limit=2)
+    tried = []
+    for _ in range(3):
+        alone = group.next(plan)
+        plan = alone.plan.plan_id
+        tried.append(ranges(alone)[0][0])
+        group.use(plan)
+        group.restart(plan)
+        group.pass_time(5)
+    assert tried == [0, 1, 2]
+
+
+def test_a_clock_that_went_back_makes_nobody_wait_longer_than_the_longest_backoff() -> None:
+    group, plan = aside()
+    alone = group.next(plan).plan.plan_id
+    group.use(alone)
+    group.restart(alone)
+    waits_ms = group.partition().runs.first().run.not_before_ms  # type: ignore[union-attr]
+    assert waits_ms is not None
+    group.now_ms = waits_ms - 30_000
+    group.join()
+    assert not group.next(alone).plan.plan_id
+    group.now_ms = waits_ms - 30_001
+    group.join()
+    assert group.next(alone).plan.plan_id
+
+
+def test_a_record_was_last_tried_when_it_failed_not_when_it_was_acquired() -> None:
+    """Two queries try one each; the first to fail is the first to be tried again."""
+    group, plan = aside(records=2, limit=2)
+    group.join("m2")
+    first = group.next(plan)
+    group.use(first.plan.plan_id)
+    group.now_ms += 10
+    second = group.acquire(member="m2")
+    group.use(second.plan.plan_id, "m2")
+    assert (ranges(first)[0][0], ranges(second)[0][0]) == (0, 1)
+    for number, member in ((second.plan.plan_id, "m2"), (first.plan.plan_id, "m1")):
+        group.now_ms += 10
+        group.restart(number, member)
+    group.now_ms += 10_000
+    assert ranges(group.next(first.plan.plan_id))[0][0] == 1
+
+
+def alter(group: GroupDriver, limit: int) -> None:
+    group.run(AlterConfigs(configs={"share.delivery.count.limit": str(limit)}))
+
+
+def released_often(times: int) -> GroupDriver:
+    """One record that a consumer gave back so often."""
+    group = GroupDriver(records=1, **{"share.delivery.count.limit": "10"})
+    group.join("c1", query=False)
+    for count in range(1, times + 1):
+        assert fetched(group, 1) == [(0, 0, count)]
+        assert acknowledged(group, 0, 0, count, RELEASE) == {}
+    return group
+
+
+def test_a_record_that_never_failed_is_not_set_aside_however_low_the_limit_becomes() -> None:
+    group = released_often(3)
+    alter(group, 3)
+    group.join()
+    group.next()
+    group.pass_time(SESSION_MS + 1)
+    assert group.dump() == ["[0..0] AVAILABLE 4 0 4"], "nobody read the plan: no failure, so it keeps its number"
+    assert group.partition().runs.quarantined == []
+
+
+def test_releases_count_among_the_tries_of_a_record_that_fails() -> None:
+    group = released_often(3)
+    alter(group, 4)
+    group.join()
+    plan = group.next().plan.plan_id
+    group.use(plan)
+    back = group.restart(plan)
+    assert (ranges(back), [out.reason for out in back.left_out]) == ([], ["quarantined"])
+    assert group.dump() == ["[0..0] AVAILABLE 4 1 -"], "three releases and a failure: set aside"
+
+
+def test_a_lost_lock_at_the_limit_sets_aside_too() -> None:
+    group = released_often(3)
+    alter(group, 4)
+    group.join()
+    group.use(group.next().plan.plan_id)
+    group.pass_time(SESSION_MS + 1)
+    assert len(group.partition().runs.quarantined) == 1
+    assert group.partition().archived_total == 0
+
+
+def group_start(group: GroupDriver) -> str:
+    return group.group.plan_id_text(group.group.members["m2"].completed)
+
+
+def test_failing_alone_again_is_no_news() -> None:
+    """Only the first time makes evidence old; an outage can begin no more than once for a record."""
+    group, plan = quarantined_record()
+    since_ms = group.partition().runs.first().run.failed_alone_ms  # type: ignore[union-attr]
+    for _ in range(2):
+        alone = group.next(plan).plan.plan_id
+        group.use(alone)
+        group.ends[0] += 3
+        group.join("m2")
+        good = group.acquire(group_start(group), "m2").plan.plan_id
+        group.use(good, "m2")
+        group.restart(alone)
+        group.complete(good, "m2")
+        assert group.group.members["m2"].evidence, "it still stands"
+        assert group.partition().runs.first().run.failed_alone_ms == since_ms  # type: ignore[union-attr]
+        plan = alone
+        group.pass_time(31_000)
+
+
+def test_the_backoff_doubles_with_each_failure_alone() -> None:
+    group, plan = quarantined_record()
+    waits = []
+    for _ in range(7):
+        plan = group.next(plan).plan.plan_id
+        group.use(plan)
+        group.restart(plan)
+        waits.append(group.partition().runs.first().run.not_before_ms - group.now_ms)  # type: ignore[union-attr, operator]
+        group.pass_time(31_000)
+        group.join()
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(leaves: bool) -> None:
+    """As a replay would say it: aside still, with its first backoff, and no trial is lost."""
+    group, plan = quarantined_record()
+    group.use(group.next(plan).plan.plan_id)
+    if leaves:
+        group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
+    else:
+        group.pass_time(SESSION_MS + 1)
+    alone = group.partition().runs.first()
+    assert alone is not None
+    run = alone.run
+    assert (run.state, run.failures, run.plan_id, run.trials_lost) == (RecordState.AVAILABLE, 6, None, 0)
+    assert (run.last_tried_ms, run.not_before_ms) == (group.now_ms, group.now_ms + 1_000)
+    assert not group.group.may_rest(group.now_ms), "its backoff is to be waited for"
+    assert group.group.may_rest(group.now_ms + 1_000)
+
+
+def test_a_failure_at_the_limit_sets_aside() -> None:
+    group, _ = quarantined_record()
+    assert group.partition().archived_total == 0
+
+
+def test_failures_give_nothing_up_that_a_query_releases() -> None:
+    """Four deployments killed the query in mid-batch; then its sink has no time: released as often as the limit."""
+    group, plan = started_plan(1)
+    for _ in range(4):
+        group.restart(plan)
+    for release in range(1, 6):
+        assert group.partition().archived_total == 0, f"before release {release}"
+        group.stage(said(0, 0, RELEASE, run_at(group, 0).delivery_count))
+        following = group.next(plan).plan.plan_id
+        if following:
+            group.use(following)
+            plan = following
+    assert release == 5
+    assert group.partition().archived_total == 1
+
+
+def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() -> None:
+    """An outage set it aside; alone, it is answered for: later. On trial or not, it waits for its delay, however long,
+    and comes alone. If it fails again it is set aside again."""
+    for trial in (False, True):
+        group, plan = quarantined_record(records=10 if trial else 1)
+        if trial:
+            plan = started_trial(group, plan)
+        else:
+            group.pass_time(31_000)
+            plan = group.next(plan).plan.plan_id
+            group.use(plan)
+        count = run_at(group, 0).delivery_count
+        group.stage(said(0, 0, RELEASE, count, delay_ms=120_000))
+        group.ends[0] = 10
+        for waited_ms in (0, 60_000):
+            group.pass_time(waited_ms)
+            group.join()
+            following = group.next(plan)
+            assert (0, 0, count + 1) not in ranges(following), f"{waited_ms} ms are not the delay"
+            if following.plan.plan_id:
+                plan = following.plan.plan_id
+                group.use(plan)
+        group.complete(plan)
+        group.ends[0] = 12
+        group.pass_time(60_000)
+        group.join()
+        alone = group.acquire(plan)
+        assert (ranges(alone), alone.plan.trial) == ([(0, 0, count + 1)], False)
+        group.use(alone.plan.plan_id)
+        group.restart(alone.plan.plan_id)
+        assert run_at(group, 0).failed_alone_ms == group.now_ms
+        assert group.partition().archived_total == 0
+
+
+def test_no_count_of_failures_archives_a_querys_record() -> None:
+    """KIP-932, In-flight records: ours differs for Spark's queries. At the limit their record is set aside, to be
+    delivered alone, since a batch that fails says nothing of each record in it; only a failed trial archives it."""
+    group = ShareConsumers(end=1, share_delivery_count_limit=2)
+    group.join("q")
+    number = group.acquire(member="q").plan.plan_id
+    group.use(number, "q")
+    for _ in range(2):
+        group.restart(number, "q")
+    assert group.states() == ["0 AVAILABLE 2"]
+    assert group.describe().partitions[0].runs[0]["quarantined"]

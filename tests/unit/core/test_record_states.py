@@ -1,0 +1,84 @@
+"""The states of a record: every move that an event may make, and the protocol's numbers."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from coordinator.core.record_state import TERMINAL, TRANSITIONS, Event, RecordState, move
+from coordinator.protocol.errors import InvalidRecordState
+from coordinator.protocol.values import AcknowledgeType
+
+S, E = RecordState, Event
+MOVES = {
+    (S.AVAILABLE, E.ACQUIRE): S.ACQUIRED,
+    (S.ACQUIRED, E.ACCEPT): S.ACKNOWLEDGED,
+    (S.ACQUIRED, E.RELEASE): S.AVAILABLE,
+    (S.ACQUIRED, E.REJECT): S.ARCHIVING,
+    (S.ACQUIRED, E.GAP): S.ARCHIVED,
+    (S.ACQUIRED, E.LOSE_LOCK): S.AVAILABLE,
+    (S.ACQUIRED, E.LIMIT): S.ARCHIVING,
+    (S.ACQUIRED, E.RENEW): S.ACQUIRED,
+    (S.ARCHIVING, E.FILE): S.ARCHIVED,
+    (S.AVAILABLE, E.LOG_START): S.ARCHIVED,
+    (S.ACQUIRED, E.LOG_START): S.ARCHIVED,
+    # of queries
+    (S.AVAILABLE, E.RELEASE): S.AVAILABLE,
+    (S.AVAILABLE, E.REJECT): S.ARCHIVING,
+    (S.ACQUIRED, E.COMPLETE): S.ACKNOWLEDGED,
+    (S.AVAILABLE, E.COMPLETE): S.ACKNOWLEDGED,
+    (S.ACQUIRED, E.RECLAIM): S.ACQUIRED,
+    (S.AVAILABLE, E.RECLAIM): S.ACQUIRED,
+    (S.ACQUIRED, E.CUT): S.AVAILABLE,
+    (S.AVAILABLE, E.CUT): S.AVAILABLE,
+    (S.ACQUIRED, E.SET_ASIDE): S.AVAILABLE,
+    (S.AVAILABLE, E.SET_ASIDE): S.AVAILABLE,
+    (S.ACQUIRED, E.FAIL_TRIAL): S.ARCHIVING,
+    (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVING,
+    (S.AVAILABLE, E.MISSING): S.ARCHIVED,
+}
+"""Archived is reached by way of ARCHIVING, in one step where no dead letter is wanted (KIP-1191). Moves of queries are
+ours: a query whose lock ran out, and whose records no member took, completes or reclaims its batch all the same."""
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(RecordState, Event)), ids=lambda value: value.name)
+def test_a_record_moves_only_as_the_states_let_it(state: RecordState, event: Event) -> None:
+    """KIP-932, In-flight records: from Available a ShareConsumer can only acquire a record; from Acquired it is
+    acknowledged, available again, or archived; nothing leaves the last two. Every other move is refused by name."""
+    if (state, event) in MOVES:
+        assert move(state, event) == MOVES[state, event]
+    else:
+        with pytest.raises(InvalidRecordState, match=f"{state.name} can't {event.value}"):
+            move(state, event)
+
+
+def test_states_and_acknowledge_types_have_the_protocols_numbers() -> None:
+    """KIP-932, Share-group state records and ShareAcknowledge API: the bytes by which states and types are known."""
+    assert {state.name: int(state) for state in RecordState} == {
+        "AVAILABLE": 0,
+        "ACQUIRED": 1,
+        "ACKNOWLEDGED": 2,
+        "ARCHIVING": 3,
+        "ARCHIVED": 4,
+        "IN_PROGRESS": 5,
+    }
+    assert [(t.name, int(t)) for t in AcknowledgeType][:4] == [("GAP", 0), ("ACCEPT", 1), ("RELEASE", 2), ("REJECT", 3)]
+
+
+def test_archiving_has_the_protocols_number() -> None:
+    """KIP-1191, Proposed Changes: the state lies between Acknowledged (2) and Archived (4)."""
+    assert int(RecordState.ARCHIVING) == 3
+    assert RecordState.ARCHIVING not in TERMINAL
+
+
+@pytest.mark.parametrize("event", list(Event), ids=lambda event: event.name)
+def test_from_archiving_a_record_can_only_be_archived(event: Event) -> None:
+    """KIP-1191, Proposed Changes: it was given up, and nothing takes that back; when its dead letter is dealt with, it
+    is Archived."""
+    if event == Event.FILE:
+        assert move(RecordState.ARCHIVING, event) == RecordState.ARCHIVED
+    else:
+        with pytest.raises(InvalidRecordState):
+            move(RecordState.ARCHIVING, event)
+    assert [before for (before, what) in TRANSITIONS if what == Event.FILE] == [RecordState.ARCHIVING]

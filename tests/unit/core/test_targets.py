@@ -1,0 +1,114 @@
+"""◆ Targets that replace their output: there the last attempt alone counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.protocol.receipt_errors import NoneHeld
+from tests.support.group_driver import GroupDriver, from_snapshot, ranges
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, said, states
+
+
+def test_what_isolation_cut_away_from_a_replay_comes_again_though_an_attempt_before_accepted_it() -> None:
+    """It was in the output that the smaller replay's takes the place of."""
+    group, plan = batch(4_000)
+    group.stage(said(0, 3_999, ACCEPT), replaces=True)
+    group.restart(plan)
+    group.stage(said(0, 3_999, ACCEPT, 2), replaces=True)
+    kept = ranges(group.restart(plan))
+    assert kept == [(0, 2_153, 3)]
+    group.stage(said(0, 2_153, ACCEPT, 3), replaces=True)
+    assert ranges(group.next(plan)) == [(2_154, 3_999, 3)]
+    assert group.partition().start_offset == 2_154
+
+
+def test_an_attempt_whose_driver_died_before_its_sinks_commit_says_nothing_of_its_target() -> None:
+    """Neither of the one before, which is gone, nor of the next."""
+    group, plan = batch(1, **DLQ)
+    group.stage(said(0, 0, REJECT), replaces=True)
+    group.restart(plan)
+    group.restart(plan)
+    group.crash()
+    group.join()
+    group.stage(said(0, 0, ACCEPT, 3), replaces=True)
+    group.complete(plan)
+    assert group.partition().start_offset == 1
+
+
+def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[GroupDriver, str]:
+    """m1 has completed a batch of the first records, and is in the next one."""
+    group, plan = batch(first, **configs)
+    group.ends[0] = first + second
+    plan = group.next(plan, limit=second).plan.plan_id
+    group.use(plan)
+    return group, plan
+
+
+def test_stale_rows_say_nothing_of_a_target() -> None:
+    group, plan = second_batch(1, 2, **DLQ)
+    group.stage(said(1, 1, REJECT))
+    group.restart(plan)
+    with pytest.raises(NoneHeld):
+        group.stage(said(0, 0, ACCEPT), replaces=True)
+    group.complete(plan)
+    assert states(group) == ["[1..1] AVAILABLE 2", "[2..2] ACKNOWLEDGED 2"]
+
+
+def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() -> None:
+    """Of an earlier attempt nothing is left, neither what it said nor what it passed over; after a load, too."""
+    for configs, first, last, after in (
+        ({}, ACCEPT, REJECT, ["[0..0] ARCHIVING 3"]),
+        ({}, REJECT, ACCEPT, []),
+        ({}, RELEASE, ACCEPT, []),
+        ({}, ACCEPT, RELEASE, ["[0..0] AVAILABLE 3"]),
+        ({}, REJECT, None, []),
+        (EXPLICIT, None, ACCEPT, []),
+        (EXPLICIT, ACCEPT, None, ["[0..0] AVAILABLE 3"]),
+    ):
+        group, plan = batch(2, **DLQ, **configs)
+        for count, outcome in ((1, first), (2, first), (3, last)):
+            if count > 1:
+                group.restart(plan)
+            rows = [] if outcome is None else [said(0, 0, outcome, count)]
+            group.stage(*rows, said(1, 1, ACCEPT, count), replaces=True)
+        from_snapshot(group)
+        group.join()
+        group.complete(plan)
+        assert [state for state in states(group) if not state.startswith("[1")] == after, (first, last)
+
+
+def test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto() -> None:
+    """A target that skips may hold what an earlier attempt wrote, whatever was said of the target then."""
+    for last in ([True, False], [False, True], [False], []):
+        for configs in ({}, EXPLICIT):
+            group, plan = batch(3, **DLQ, **configs)
+            group.stage(said(0, 0, RELEASE), said(2, 2, RELEASE), replaces=True)
+            group.restart(plan)
+            for replaces in last:
+                group.stage(said(0, 1, ACCEPT, 2), said(2, 2, ACCEPT, 2), replaces=replaces)
+            group.complete(plan)
+            assert states(group)[:1] == ["[0..2] AVAILABLE 2" if configs else "[0..0] AVAILABLE 2"], last
+
+
+def test_sinks_of_one_attempt_that_disagree_release_the_record_whatever_the_target_does() -> None:
+    """One of its outputs has the record, the other has not. Of an attempt before, that is nothing."""
+    group, plan = batch(2, **DLQ)
+    group.stage(said(0, 1, ACCEPT), replaces=True)
+    group.stage(said(0, 0, REJECT), replaces=True)
+    group.restart(plan)
+    group.stage(said(0, 1, ACCEPT, 2), replaces=True)
+    group.stage(said(1, 1, REJECT, 2), replaces=True)
+    group.stage(said(1, 1, REJECT, 2), replaces=True)
+    group.complete(plan)
+    assert states(group) == ["[1..1] AVAILABLE 2"]
+
+
+def test_a_commit_without_rows_speaks_for_the_target_of_its_own_query_alone() -> None:
+    """0 was rejected; in the last attempt it is accepted by silence, and whose commit that is has to be known."""
+    for query_id, after in (("q", []), ("another", ["[0..0] AVAILABLE 2"]), ("", ["[0..0] AVAILABLE 2"])):
+        group, plan = batch(1, **DLQ)
+        group.stage(said(0, 0, REJECT), query_id="q" if query_id else "", replaces=True)
+        group.restart(plan)
+        group.stage(query_id=query_id, replaces=True)
+        group.complete(plan)
+        assert states(group) == after

@@ -1,0 +1,200 @@
+"""◆ Trials and evidence: a quarantined record is archived only by a failed trial, and an outage is no evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import Expire
+from coordinator.protocol.messages import LeaveGroup
+from tests.support.group_driver import SESSION_MS, GroupDriver, offsets, ranges, started_plan
+from tests.support.quarantine import quarantined_record, started_trial
+
+DEAD_LETTERS: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "share_poison_solo_timeout_ms": 600_000}
+
+
+def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
+    """A plan of as many records failed until all of them were set aside."""
+    group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
+    for _ in range(limit):
+        group.restart(plan)
+    assert not offsets(group.use(plan))
+    return group, plan
+
+
+@pytest.mark.parametrize(("waited_ms", "trial"), [(599_999, False), (600_000, True)])
+def test_where_a_dead_letter_queue_keeps_it_a_record_goes_on_trial_without_evidence_after_a_while(
+    waited_ms: int, trial: bool
+) -> None:
+    group, plan = aside()
+    group.group.config = replace(group.group.config, **DEAD_LETTERS)
+    assert group.partition().runs.first().run.failed_alone_ms == group.now_ms  # type: ignore[union-attr]
+    group.now_ms += waited_ms
+    assert not group.group.members["m1"].evidence
+    group.join()
+    assert group.next(plan).plan.trial == trial
+
+
+def test_a_later_process_is_told_that_the_plan_it_comes_back_to_is_a_trial() -> None:
+    group, plan = aside()
+    group.ends[0] = 10
+    other = group.next(plan)
+    group.use(other.plan.plan_id)
+    trial = group.next(other.plan.plan_id)
+    assert trial.plan.trial
+    group.join()
+    again = group.acquire(other.plan.plan_id)
+    assert (again.plan.plan_id, again.plan.trial) == (trial.plan.plan_id, True)
+    assert group.use(trial.plan.plan_id).plan.trial
+
+
+def test_a_query_that_leaves_in_a_trial_is_no_judgement() -> None:
+    group, plan = quarantined_record(records=10)
+    started_trial(group, plan)
+    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
+    assert group.partition().archived_total == 0
+    assert group.partition().runs.first().run.trials_lost == 1  # type: ignore[union-attr]
+
+
+def test_a_trial_that_nobody_began_to_read_is_none() -> None:
+    group, plan = quarantined_record(records=10)
+    other = group.next(plan)
+    group.use(other.plan.plan_id)
+    trial = group.next(other.plan.plan_id)
+    assert trial.plan.trial
+    group.pass_time(SESSION_MS + 1)
+    first = group.partition().runs.first()
+    assert first is not None
+    assert (first.run.failures, first.run.trials_lost) == (5, 0)
+    assert group.restart(trial.plan.plan_id).left_out == ()
+    assert group.partition().archived_total == 0
+
+
+@pytest.mark.parametrize("ends", ["session", "replay"])
+def test_one_record_of_many_that_is_set_aside_makes_all_evidence_old(ends: str) -> None:
+    group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
+    group.join("m3")
+    good = group.acquire(member="m3").plan.plan_id
+    group.use(good, "m3")
+    group.complete(good, "m3")
+    assert group.group.members["m3"].evidence
+    group.join()
+    group.ends[0] = 2
+    group.use(group.next().plan.plan_id)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.ends[0] = 10
+    mixed = group.acquire(member="m2")
+    assert ranges(mixed) == [(1, 1, 2), (2, 9, 1)], "one that failed once, and fresh ones"
+    group.use(mixed.plan.plan_id, "m2")
+    if ends == "session":
+        group.pass_time(SESSION_MS + 1)
+    else:
+        group.restart(mixed.plan.plan_id, "m2")
+    assert len(group.partition().runs.quarantined) == 1
+    assert not group.group.members["m3"].evidence
+
+
+def test_a_batch_of_no_record_is_no_evidence() -> None:
+    group = GroupDriver(records=5)
+    group.join()
+    plan = group.next().plan.plan_id
+    group.use(plan)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    taken = group.acquire(member="m2")
+    assert offsets(taken) == 5
+    group.join()
+    group.use(plan)
+    group.complete(plan)
+    assert not group.group.members["m1"].evidence
+    group.complete(taken.plan.plan_id, "m2")
+    assert not group.group.members["m2"].evidence, "nobody read it"
+
+
+def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
+    group, plan = quarantined_record(records=10)
+    group.join("m2")
+    group.ends[0] = 20
+    good = group.acquire(member="m2", limit=10).plan.plan_id
+    group.use(good, "m2")
+    other = group.next(plan).plan.plan_id
+    group.use(other)
+    group.complete(good, "m2")
+    trial = group.next(other)
+    assert trial.plan.trial
+    group.use(trial.plan.plan_id)
+    assert [o.reason for o in group.restart(trial.plan.plan_id).left_out] == ["archived"]
+    assert group.partition().archived_total == 1
+    assert (group.group.members["m1"].evidence, group.group.members["m2"].evidence) == (False, True)
+
+
+def test_no_trial_without_evidence() -> None:
+    group, plan = quarantined_record()
+    for _ in range(12):
+        taken = group.next(plan)
+        assert not taken.plan.trial
+        assert taken.plan.plan_id, "nothing else is there: alone"
+        plan = taken.plan.plan_id
+        group.use(plan)
+        group.restart(plan)
+        group.pass_time(31_000)
+    assert group.partition().archived_total == 0
+
+
+def test_a_trial_is_judged_when_its_query_comes_back() -> None:
+    group, plan = quarantined_record(records=10)
+    trial = started_trial(group, plan)
+    group.pass_time(SESSION_MS + 1)
+    assert group.partition().archived_total == 0, "Spark may have committed it"
+    group.restart(trial)
+    assert group.partition().archived_total == 1
+
+
+def test_a_second_trial_lost_is_a_failed_one() -> None:
+    group, plan = quarantined_record(records=10)
+    started_trial(group, plan)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.ends[0] = 12
+    other = group.acquire(member="m2")
+    group.use(other.plan.plan_id, "m2")
+    second = group.next(other.plan.plan_id, "m2")
+    assert second.plan.trial
+    group.use(second.plan.plan_id, "m2")
+    group.run(Expire())
+    assert group.group.members["m1"].evidence
+    group.pass_time(SESSION_MS + 1)
+    assert group.partition().archived_total == 1
+    evidence = (group.group.members["m1"].evidence, group.group.members["m2"].evidence)
+    assert evidence == (True, False), "the trial used up its own query's evidence alone"
+
+
+def test_setting_aside_makes_all_evidence_old() -> None:
+    group, plan = started_plan(2, **{"share.acquire.mode": "record_limit"})
+    group.ends[0] = 3
+    group.join("m2")
+    late = group.acquire(member="m2").plan.plan_id
+    group.use(late, "m2")
+    for _ in range(5):
+        group.restart(plan)
+    group.complete(late, "m2")
+    assert not group.group.members["m2"].evidence, "its batch began before the record was set aside"
+
+
+def test_what_failed_among_others_fails_alone_before_its_trial() -> None:
+    group, plan = started_plan(3, **{"share.delivery.count.limit": "2"})
+    group.restart(plan)
+    assert ranges(group.restart(plan)) == []
+    first = group.next(plan)
+    group.use(first.plan.plan_id)
+    second = group.next(first.plan.plan_id)
+    assert group.group.members["m1"].evidence
+    assert ranges(second) == [(1, 1, 3)]
+    assert not second.plan.trial
+    group.use(second.plan.plan_id)
+    group.restart(second.plan.plan_id)
+    assert group.partition().archived_total == 0
+    assert not group.group.members["m1"].evidence, "an outage may have begun"
