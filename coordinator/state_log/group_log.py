@@ -101,7 +101,7 @@ class GroupLog:
             self.owner = decode_owner(value or b"", self.group_id)
         return None
 
-    def look(self, key: bytes | None, value: bytes | None) -> bool:
+    def read_owner(self, key: bytes | None, value: bytes | None) -> bool:
         """Whether the record is of this group; of its content only who owns the group is looked at."""
         if group_of(key) != self.group_id:
             return False

@@ -313,12 +313,12 @@ def test_the_newest_owner_is_known_also_to_who_only_looks() -> None:
     key = encode_key(GroupOwnerKey(GROUP))
     for at, value in enumerate((OWNER, newer)):
         assert log.read(key, value, at) is None
-        assert looking.look(key, value)
+        assert looking.read_owner(key, value)
     assert log.owner == looking.owner and log.owner is not None and log.owner.installation_id == "there"
     assert str(ME) == "the coordinator on host at c1:9394 (process 1)"
-    assert looking.look(encode_key(GroupRecordKey(GROUP, 5)), b"x")
-    assert not looking.look(encode_key(GroupOwnerKey(OTHERS)), OWNER)
-    assert not looking.look(None, b"x")
+    assert looking.read_owner(encode_key(GroupRecordKey(GROUP, 5)), b"x")
+    assert not looking.read_owner(encode_key(GroupOwnerKey(OTHERS)), OWNER)
+    assert not looking.read_owner(None, b"x")
     assert looking.owner == log.owner
 
 
@@ -361,10 +361,10 @@ def test_a_record_of_a_newer_format_version_is_refused_by_name(key: bytes, value
     newer = (STATE_RECORDS + 1).to_bytes(2, "big") + b"what only a newer version knows"
     log = GroupLog(GROUP, updates_per_snapshot=500)
     if by == "look" and key != encode_key(GroupOwnerKey(GROUP)):
-        assert log.look(key, newer), "the owner's record alone is looked at"
+        assert log.read_owner(key, newer), "the owner's record alone is looked at"
         return
     with pytest.raises(GroupStateTooNew, match=r"group billing .*has format version 2.*reads format version 1.*newer"):
-        log.read(key, newer, 0) if by == "read" else log.look(key, newer)
+        log.read(key, newer, 0) if by == "read" else log.read_owner(key, newer)
 
 
 @pytest.mark.parametrize(("key", "value"), OF_EACH_TYPE)

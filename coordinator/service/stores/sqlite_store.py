@@ -1,8 +1,8 @@
 """The state in an SQLite file: WAL, synchronous=FULL, one transaction an append, one owner at a time by a file lock.
 
-Each record is a row with a checksum, by group and sequence number. A file that this version can't read is left alone.
-The lock may fail to keep a second owner out (somebody deleted its file; a network file system): what that one wrote to
-a group is seen at the next append to it, which is refused, so that the group is loaded again.
+Each record is a row with a checksum, by group and sequence number. A file that this version can't read is not changed.
+The lock may fail to keep a second owner out (its file was deleted; a network file system). The next append to a group
+finds the second owner's records and is refused, so that the group is loaded again.
 """
 
 from __future__ import annotations
@@ -38,17 +38,23 @@ CREATE TABLE record (
 
 
 class SqliteStore(SoleOwner):
-    """See :class:`~coordinator.service.stores.store.Store`."""
+    """A :class:`~coordinator.service.stores.store.Store` in one SQLite file."""
 
     def __init__(self, path: Path, *, lock_timeout_s: float = 0.0) -> None:
-        """Own the file; it is created if it is not there. StateStoreInUse, StateStoreTooNew, StateStoreUnreadable."""
+        """Takes ownership of the file, and creates the file if it is missing.
+
+        Raises:
+            StateStoreInUse: another process owns the file.
+            StateStoreTooNew, StateStoreTooOld: another version of sharegroup wrote the file.
+            StateStoreUnreadable: it is damaged, or not a file of sharegroup.
+        """
         self.path = Path(os.path.realpath(path))
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Not singleton, not thread-local: two owners in one process are two owners, and any thread may close it.
+        # Not singleton, not thread-local: one process may have two owners, and any thread may close a store.
         self._lock = FileLock(f"{self.path}.lock", thread_local=False)
-        self._own(lock_timeout_s)
+        self._acquire(lock_timeout_s)
         try:
-            self._connection = self._open(is_new=self._look())
+            self._connection = self._open(is_new=self._check_file())
         except BaseException:
             self._lock.release()
             raise
@@ -61,18 +67,18 @@ class SqliteStore(SoleOwner):
     def name(self) -> str:
         return str(self.path)
 
-    # --- becoming its owner
+    # --- taking ownership
 
     @property
     def _owner_path(self) -> Path:
         return Path(f"{self.path}.owner")
 
-    def _own(self, timeout_s: float) -> None:
+    def _acquire(self, timeout_s: float) -> None:
         try:
             self._lock.acquire(timeout=timeout_s, poll_interval=0.05)
         except Timeout:
             raise StateStoreInUse(path=self.path, owner=self._owner()) from None
-        # Beside the lock file, since whoever opens that one empties it.
+        # Beside the lock file, since opening the lock file empties it.
         self._owner_path.write_text(str(os.getpid()), encoding="ascii")
 
     def _owner(self) -> str:
@@ -80,15 +86,19 @@ class SqliteStore(SoleOwner):
             return self._owner_path.read_text(encoding="ascii").strip() or "unknown"
         return "unknown"
 
-    def _look(self) -> bool:
-        """Whether the file is new. Looks before anything is changed, and refuses what is not ours to change."""
+    def _check_file(self) -> bool:
+        """Whether the file is new. Checks the file before anything is changed.
+
+        Raises:
+            StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: the file is not this version's to change.
+        """
         if not self.path.exists():
             self.path.touch(mode=0o600)
         try:
-            with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as look:
-                (application_id,) = look.execute("PRAGMA application_id").fetchone()
-                (version,) = look.execute("PRAGMA user_version").fetchone()
-                (tables,) = look.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reading:
+                (application_id,) = reading.execute("PRAGMA application_id").fetchone()
+                (version,) = reading.execute("PRAGMA user_version").fetchone()
+                (tables,) = reading.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
             raise StateStoreUnreadable(path=self.path, reason=error) from error
         if (application_id, version, tables) == (0, 0, 0):
@@ -114,7 +124,7 @@ class SqliteStore(SoleOwner):
             raise StateStoreUnreadable(path=self.path, reason=error) from error
         return connection
 
-    # --- the Persister
+    # --- reading and appending
 
     def load(self, group_id: str) -> Iterator[StoredRecord]:
         self._next_sequence.pop(group_id, None)
@@ -141,7 +151,7 @@ class SqliteStore(SoleOwner):
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         with self._transaction([group_id]):
-            first = self._next_after(group_id)  # known before the rows go: sequence numbers never repeat
+            first = self._next_after(group_id)  # read before the rows are deleted: sequence numbers never repeat
             self._connection.execute("DELETE FROM record WHERE group_id = ?", (group_id,))
             self._insert(group_id, first, records)
 
@@ -184,7 +194,11 @@ class SqliteStore(SoleOwner):
         self._next_sequence[group_id] = first + len(rows)
 
     def _next_after(self, group_id: str) -> int:
-        """The group's next sequence number. StoreRefused if somebody else has written to it since we last did."""
+        """The group's next sequence number.
+
+        Raises:
+            StoreRefused: another process has written to the group.
+        """
         query = "SELECT max(sequence) FROM record WHERE group_id = ?"
         (last,) = self._connection.execute(query, (group_id,)).fetchone()
         known = self._next_sequence.get(group_id)

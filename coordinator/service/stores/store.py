@@ -1,4 +1,4 @@
-"""The Persister: where groups' records become durable. Every store keeps the promises that are written here.
+"""The state store: makes groups' records durable. Every store keeps the promises of this module.
 
 ``tests/support/store_contract.py`` runs them against each store. A store neither reads nor makes records: records are
 bytes to it.
@@ -16,16 +16,16 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.state_log.partition_log import KeyValue
 
 Shown: TypeAlias = Mapping[str, Sequence[KeyValue]]
-"""By group, records of the state log that are not ours, as Kafka's tools read them."""
+"""By group, the records of share state in Kafka's own format, which Kafka's tools read."""
 NOTHING: Shown = MappingProxyType({})
 
 
 class StoreRefused(Exception):
-    """The append surely was not written, and never will be."""
+    """The append was not written, and never will be."""
 
 
 class StoreFenced(StoreRefused):
-    """Another owner has the group. ``error`` is what its members are told."""
+    """Another owner has fenced this one. ``error`` is the error for the group's members."""
 
     def __init__(self, error: ShareGroupError) -> None:
         super().__init__(str(error))
@@ -33,11 +33,12 @@ class StoreFenced(StoreRefused):
 
 
 class StoreOutcomeUnknown(Exception):
-    """The append may have been written, or may still be. The next ``load`` settles it."""
+    """The append may have been written, or may still be written. The next ``load`` finds out."""
 
 
 class StorePartlyFailed(Exception):
-    """The append of these groups failed, each with one of the errors above; the others' is durable."""
+    """The append failed for some groups: ``failed`` has one of the errors above for each. For the others it is
+    durable."""
 
     def __init__(self, failed: Mapping[str, Exception]) -> None:
         super().__init__("; ".join(f"{group_id}: {error}" for group_id, error in failed.items()))
@@ -45,77 +46,93 @@ class StorePartlyFailed(Exception):
 
 
 class StoredRecord(NamedTuple):
-    """A record with its place in the store, for errors that name it. ``data`` None: a snapshot begins here, and what
-    came before it is not the group any more."""
+    """A record, and its sequence number in the store for error texts. ``data`` None: a snapshot begins here, and
+    replaces everything before it."""
 
     sequence: int
     data: bytes | None
 
 
 class Store(Protocol):
-    """One owner of a group at a time; used by one thread at a time."""
+    """Keeps groups' records. A group has one owner at a time. One thread at a time uses a store, except where a method
+    says otherwise."""
 
     @property
     def holding_back(self) -> Collection[str]:
-        """Groups that ought to have a new snapshot, since their old one keeps other groups' records from going."""
+        """Groups that should get a new snapshot: their old one keeps other groups' records from being pruned."""
 
     @property
     def name(self) -> str:
-        """Which store this is, for people."""
+        """The store's name for logs and error texts."""
 
     @property
     def is_current(self) -> bool:
-        """Whether its owner may end sessions by itself: false while others may have taken its groups."""
+        """Whether the owner may end sessions by itself: false while other processes may have taken its groups."""
 
     def load(self, group_id: str) -> Iterable[StoredRecord]:
-        """The group's records in append order; none for an unknown group. After it nothing that was in doubt before
-        can still arrive, and whoever owned the group before can append nothing. StateRecordUnreadable names a damaged
-        one; StoreRefused if the store can't answer; a ShareGroupError if the group is somebody else's."""
+        """Yields the group's records in append order; none for an unknown group. After it no append with an unknown
+        outcome can still become durable, and no former owner can append.
+
+        Raises:
+            StateRecordUnreadable: a record is damaged; the error names it.
+            StoreRefused: the store can't answer.
+            ShareGroupError: another process owns the group, or another version of sharegroup wrote it.
+        """
 
     def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
-        """As ``load``, to look at a group that stays whose it is; None: only its owner can look at it."""
+        """Yields the records as ``load`` does, and leaves the group to its owner. None: only its owner can read it."""
 
     def claim(self, group_id: str) -> None:
-        """A new member asks for the group here: the next load may take it from whoever has it."""
+        """Notes that a new member asks for the group here: the next load may take the group from its owner."""
 
     def release(self, group_id: str) -> None:
-        """Nobody asks for it any more: what is kept open for it can go."""
+        """Closes the group: this process does not serve it any more."""
 
     def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> Sequence[KeyValue]:
-        """What the group's replayed ``records`` (None: all that is known of it) come to for Kafka's tools; nothing in a
-        store that they don't read."""
+        """The records in Kafka's format for ``records``, which the group has replayed; with None, for the whole group.
+        Empty in a store that Kafka's tools don't read."""
 
     def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
-        """Durable when this returns: of each group all of it or nothing, ``shown`` (its state records) with it. An
-        append of nothing proves that the group is still ours. Raises StoreRefused or StoreOutcomeUnknown, which then
-        hold for all groups, or StorePartlyFailed."""
+        """Appends records of several groups, with ``shown``, their records in Kafka's format. They are durable when
+        this returns: for each group all of them or none. An append of no records proves that this process still owns
+        the group.
+
+        Raises:
+            StoreRefused, StoreOutcomeUnknown: for all groups.
+            StorePartlyFailed: for some of the groups.
+        """
 
     def must_prove(self, group_id: str) -> bool:
-        """Whether an answer about the group may be given only after an append: it may be somebody else's by now."""
+        """Whether an answer about the group needs an append first, since another process may own the group by now."""
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
-        """The group's log is these records from now on, and what is shown of it ``shown``; when it fails, the old log
-        or the new one, never a mixture. Raises StoreRefused or StoreOutcomeUnknown."""
+        """Replaces the group's log by these records, and its records in Kafka's format by ``shown``. After a failure
+        the log is the old one or the new one, never a mixture.
+
+        Raises:
+            StoreRefused: the log is the old one.
+            StoreOutcomeUnknown: the log is the old one or the new one.
+        """
 
     def close(self) -> None:
-        """Let the next owner in."""
+        """Closes the store, so that the next owner can open it."""
 
 
 class SoleOwner:
-    """The part of a store that has one owner for all its groups: nobody else's are in it, and Kafka's tools don't read
-    it. Each answer is proven, which costs it little."""
+    """The part of a store that has one owner for all its groups, and that Kafka's tools don't read. Each answer needs
+    an append first, which is cheap here."""
 
     holding_back: Collection[str] = ()
     is_current = True
 
     def peek(self, group_id: str) -> None:
-        """Its owner has all groups."""
+        """Returns None: the store's owner owns all groups."""
 
     def claim(self, group_id: str) -> None:
-        """Nobody else has the group."""
+        """Does nothing: the store's owner owns every group."""
 
     def release(self, group_id: str) -> None:
-        """Nothing is kept open for a group."""
+        """Does nothing: no group has anything open."""
 
     def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
         return ()

@@ -1,8 +1,8 @@
-"""Among how many partitions of the state topic groups are placed: all coordinators must agree, or a group would be
-looked for where it is not, and begun anew.
+"""Among how many partitions of the state topic groups are placed. All coordinators must agree on the number: one with
+another number would look for a group in the wrong partition, and create it again.
 
-Rule: the first coordinator that uses a topic writes down how many partitions it has then, into partition 0; that number
-holds for good, whatever is configured, and whatever is added to the topic later.
+Rule: the first coordinator that uses a topic writes the topic's number of partitions into partition 0. That number
+holds for good, whatever is configured, and whatever partitions are added to the topic later.
 """
 
 from __future__ import annotations
@@ -25,30 +25,42 @@ _log = logging.getLogger(__name__)
 
 
 def prepared(topic: StateTopic) -> StateTopic:
-    """The topic as it is to be used: made if it is missing, with its id, and with the number of partitions that groups
-    are placed among, which is written down now if it is not yet. The errors of ``ensure``; StateTopicUnfit also if
-    there are fewer partitions than that, or if nobody can say where its groups are."""
-    found = topic.ensure()
+    """The topic with its id, and with the number of partitions that groups are placed among. The topic is created if it
+    is missing, and the number is written if it is not there yet.
+
+    Raises:
+        StateTopicUnfit: the topic has fewer partitions than that; the number is lost, and the groups do not lie where
+            the configured one places them; or another version of sharegroup wrote the number.
+        StateTopicNotAuthorized, StateTopicMissing, BrokerNotReachable, BrokerRefused: as for :meth:`StateTopic.ensure`.
+    """
+    partitions = topic.ensure()
     info = topic.cluster.topics([topic.name]).get(topic.name)
     if info is None:
         raise topic.missing("was deleted")
     topic = replace(topic, topic_id=info.topic_id)
     recorded = _recorded(topic)
     if recorded is None:
-        record(topic, found if _is_empty(topic, found) else _by_its_groups(topic, found))
-        recorded = _recorded(topic)  # of two that begin at once the first one decides
-    if recorded is None or recorded > found:
+        record(topic, partitions if _is_empty(topic, partitions) else _number_by_groups(topic, partitions))
+        recorded = _recorded(topic)  # of two coordinators that start at the same time, the first record decides
+    if recorded is None or recorded > partitions:
         raise StateTopicUnfit(
             topic=topic.name,
-            reason=f"it has {found} partitions, and its groups are placed among {recorded or 'more'}",
+            reason=f"it has {partitions} partitions, and its groups are placed among {recorded or 'more'}",
         )
-    if recorded != found:
-        _log.info("%s has %d partitions; groups are placed among %d of them, as ever", topic.name, found, recorded)
+    if recorded != partitions:
+        _log.info(
+            "%s has %d partitions; groups are placed among %d of them, as before", topic.name, partitions, recorded
+        )
     return replace(topic, partitions=recorded)
 
 
 def record(topic: StateTopic, partitions: int) -> None:
-    """Write the number down at the end of partition 0; durable when this returns."""
+    """Writes the number at the end of partition 0; the record is durable when this returns.
+
+    Raises:
+        StateTopicNotAuthorized: the principal may not write to the topic.
+        BrokerNotReachable: the broker did not confirm the write.
+    """
     failed: list[Any] = []
     timeout_ms = topic.broker_timeout_ms
     producer = Producer(topic.client_config(enable_idempotence=True, message_timeout_ms=timeout_ms, linger_ms=0))
@@ -66,13 +78,13 @@ def record(topic: StateTopic, partitions: int) -> None:
 
 def _recorded(topic: StateTopic) -> int | None:
     while True:
-        # Nothing of it is in a transaction: somebody else's that is open need not be waited for.
+        # The record is in no transaction: an open transaction of another producer is no reason to wait.
         with LogReader(topic, 0, committed=False) as reader:
             for messages in reader.read_to(reader.end()):
                 for message in messages:
                     if (partitions := _placement_in(topic, message)) is not None:
                         return partitions
-            if not reader.was_pruned:  # else it was written again behind the end, before what lay before was deleted
+            if not reader.was_pruned:  # else pruning wrote it again behind the end before it deleted the old one
                 return None
 
 
@@ -89,15 +101,19 @@ def _placement_in(topic: StateTopic, message: Any) -> int | None:
         ) from None
 
 
-def _is_empty(topic: StateTopic, found: int) -> bool:
-    """Nothing was ever written to it."""
-    return not any(topic.offset(partition, LATEST) for partition in range(found))
+def _is_empty(topic: StateTopic, partitions: int) -> bool:
+    """Whether nothing was ever written to the topic."""
+    return not any(topic.offset(partition, LATEST) for partition in range(partitions))
 
 
-def _by_its_groups(topic: StateTopic, found: int) -> int:
-    """The record is gone: the number that is configured, if all groups lie where it places them."""
-    number = min(topic.partitions, found)
-    for partition in range(found):
+def _number_by_groups(topic: StateTopic, partitions: int) -> int:
+    """The configured number, for a topic whose placement record is lost.
+
+    Raises:
+        StateTopicUnfit: a group lies in another partition than the configured number places it in.
+    """
+    number = min(topic.partitions, partitions)
+    for partition in range(partitions):
         for group_id in groups_of(topic, partition):
             placed = state_partition_of(group_id, number)
             if placed != partition:

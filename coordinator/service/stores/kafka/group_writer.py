@@ -1,7 +1,7 @@
 """A group's transactional producer: the newest one fences those before it, and a write is one transaction.
 
-Rule: what is said of a write is what Kafka said of it. Refused: the transaction was aborted. Fenced: a newer producer
-has its place. All else is in doubt until the next fence, which ends whatever was under way.
+Rule: the outcome of a write is Kafka's own answer. StoreRefused: the transaction was aborted. Fenced: a newer producer
+has the transactional id. Every other outcome is unknown until the next fence, which ends every open transaction.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
 TRANSACTION_TIMEOUT_FACTOR = 2
+"""The broker's transaction timeout, as a multiple of share.coordinator.write.timeout.ms: this process gives up
+first."""
 NO_OFFSET = -1
-LEAST_S = 0.5
-"""For the end of a transaction whose records took all the time."""
+MIN_COMMIT_S = 0.5
+"""Seconds for the commit of a transaction whose records used up all the time."""
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 _log = logging.getLogger(__name__)
 
-# A producer that was fenced, or whose write is in doubt, is closed in the middle of its transaction: that was said.
+# A producer that was fenced, or whose write has an unknown outcome, is closed inside its transaction. That was
+# reported.
 warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
 
 
 class Fenced(Exception):
-    """The transactional id has a newer producer, or the broker has ended a transaction that took too long."""
+    """The transactional id has a newer producer, or the broker ended a transaction that took too long."""
 
 
 class LogShrunk(Exception):
-    """The partition is shorter than it was: the end of its log is lost (an unclean leader election), or its topic was
-    made anew."""
+    """The partition is shorter than before: the end of its log is lost (an unclean leader election), or its topic was
+    deleted and created again."""
 
 
 class GroupWriter:
-    """Used by one thread at a time."""
+    """The transactional producer of one group. One thread at a time may use it."""
 
     def __init__(self, topic: StateTopic, partition: int, group_id: str) -> None:
         self._topic, self._partition = topic, partition
@@ -65,13 +68,17 @@ class GroupWriter:
         return f"<GroupWriter {self.transactional_id}>"
 
     def fence(self) -> None:
-        """From now on nobody before us can write, and what they had begun is settled. StoreRefused; the named error
-        for a principal that may not."""
+        """Fences every older producer of the group: none of them can write any more, and their open transactions end.
+
+        Raises:
+            StoreRefused: Kafka did not confirm it.
+            StateTopicNotAuthorized, BrokerSecurityFailed: the principal may not, or the brokers refuse it.
+        """
         try:
             self._producer.init_transactions(self._topic.timeout_s)
         except KafkaException as raised:
             error = raised.args[0]
-            self._unless_denied(error)
+            self._raise_if_denied(error)
             self._producer.poll(0)
             if self._complaints.refused:
                 addresses = self._topic.bootstrap_servers
@@ -79,8 +86,15 @@ class GroupWriter:
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
 
     def write(self, records: Sequence[KeyValue], *, end: int = 0) -> int:
-        """All of them are durable, or none is; the offset of the first. ``end``: how far the partition reached before;
-        LogShrunk if it does not any more, and nothing is written then. StoreRefused, StoreOutcomeUnknown, Fenced."""
+        """Writes the records in one transaction, and returns the offset of the first one. ``end`` is the length that
+        the partition had before.
+
+        Raises:
+            StoreRefused: nothing was written.
+            StoreOutcomeUnknown: the transaction may be committed, now or later.
+            Fenced: a newer producer has the group.
+            LogShrunk: the partition is shorter than ``end``; nothing was written.
+        """
         deadline_s = time.monotonic() + self._timeout_s
         self._first_offset = NO_OFFSET
         try:
@@ -90,16 +104,16 @@ class GroupWriter:
             self._wait_delivered(deadline_s)
             if NO_OFFSET < self._first_offset < end:
                 self._producer.abort_transaction(self._timeout_s)
-                raise LogShrunk(f"it reached to {end}, and the next record came to lie at {self._first_offset}")
-            self._producer.commit_transaction(max(deadline_s - time.monotonic(), LEAST_S))
+                raise LogShrunk(f"it ended at {end}, and the next record got offset {self._first_offset}")
+            self._producer.commit_transaction(max(deadline_s - time.monotonic(), MIN_COMMIT_S))
         except KafkaException as raised:
-            self._failed(raised.args[0])
+            self._raise_outcome(raised.args[0])
         return self._first_offset
 
     def close(self) -> None:
-        """Let go of it; a thread of its own does it, since librdkafka may take its time."""
+        """Closes the producer, in a thread of its own, since librdkafka may take seconds for it."""
         producer, name = self._producer, self.transactional_id
-        with contextlib.suppress(RuntimeError):  # no thread to be had: it goes when nobody refers to it
+        with contextlib.suppress(RuntimeError):  # no thread can be started: garbage collection closes the producer
             threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
 
     # --- inside
@@ -116,7 +130,7 @@ class GroupWriter:
                 self._producer.poll(0.05)
 
     def _wait_delivered(self, deadline_s: float) -> None:
-        # Not flush(): it raises beside the exceptions of what was not delivered.
+        # Not flush(): in a transaction it raises, beside the errors of the records.
         while len(self._producer):
             if time.monotonic() > deadline_s:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
@@ -126,7 +140,7 @@ class GroupWriter:
         if error is None and self._first_offset == NO_OFFSET:
             self._first_offset = message.offset()
 
-    def _failed(self, error: KafkaError) -> None:
+    def _raise_outcome(self, error: KafkaError) -> None:
         what = f"{error.name()} {error.str()}"
         if error.code() in _FENCED:
             raise Fenced(what) from None
@@ -136,13 +150,13 @@ class GroupWriter:
             except KafkaException as raised:
                 if raised.args[0].code() in _FENCED:
                     raise Fenced(what) from None
-                self._unless_denied(error)  # nothing was written that somebody could commit
+                self._raise_if_denied(error)  # without the permission no record was written
                 raise StoreOutcomeUnknown(f"{what}; its end: {raised.args[0].name()}") from None
-            self._unless_denied(error)
+            self._raise_if_denied(error)
             raise StoreRefused(what) from None
         raise StoreOutcomeUnknown(what) from None
 
-    def _unless_denied(self, error: KafkaError) -> None:
+    def _raise_if_denied(self, error: KafkaError) -> None:
         if is_denied(error):
             denied: ShareGroupError = self._topic.denied(f"write to it as {self.transactional_id}")
             raise denied from None
@@ -152,7 +166,7 @@ def _close(producer: Producer, name: str) -> None:
     try:
         producer.purge()
         producer.close()
-    except KafkaException as error:  # it was fenced, or its last write had failed: that was said when it did
+    except KafkaException as error:  # it was fenced, or its last write failed: that was reported then
         _log.debug("closing %s: %s", name, error)
-    except Exception:  # noqa: BLE001 - nobody waits for it, and nothing depends on it
+    except Exception:  # noqa: BLE001 - no caller waits for it, and nothing depends on it
         _log.exception("closing %s", name)

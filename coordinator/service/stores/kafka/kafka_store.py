@@ -1,7 +1,8 @@
-"""One partition of the state topic as a store: fence, say who it is, load, append.
+"""One partition of the state topic as a store: it fences a group's former owner, writes its own owner record, loads the
+group, and appends.
 
-Rule: a group is written only through the producer that fenced all before it, opened by the load; whatever becomes of an
-append that is not surely written or surely not, the group is let go of, and the next load settles it.
+Rule: a group is written only through the producer that its load opened, and that fenced every producer before. After an
+append whose outcome is unknown the group is closed, and the next load finds out.
 """
 
 from __future__ import annotations
@@ -44,37 +45,39 @@ from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
 
 PROOF_S = 5.0
-"""How old the last append may be for an answer from memory: shorter than Kafka takes to give a partition to another."""
+"""Seconds that the last append may be old for an answer from memory. Kafka takes longer than that to give a partition
+to another process."""
 NEW_OWNER_S = 3.0
-"""How long a new owner takes at most, after it fenced us, to say who it is."""
-AT_ONCE = 8
+"""Seconds that a new owner has, after it fenced this process, to write its owner record."""
+PARALLEL_APPENDS = 8
+"""Groups whose transactions run at the same time; each group has a producer of its own."""
 TRANSACTION_BYTES = 1024 * 1024
-"""Of a snapshot in one transaction, about: all of it would take longer than share.coordinator.write.timeout.ms where a
-quota, or the network, is slow."""
+"""Bytes of a snapshot in one transaction, about. All of a large snapshot in one would take longer than
+share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Open:
-    """A group that this process serves."""
+class _OpenGroup:
+    """A group that this process has loaded and may append to."""
 
     __slots__ = ("end", "loaded_to", "log", "proved_s", "writer")
 
     def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, proved_s: float) -> None:
         self.log, self.writer, self.loaded_to, self.proved_s = log, writer, loaded_to, proved_s
         self.end = loaded_to
-        """The partition reaches so far at least."""
+        """The partition is at least this long: the offset behind the last record that this process knows of."""
 
 
-class _Seen(NamedTuple):
-    """A look at a group's log: whether there was nothing, and how far it went."""
+class _Inspection(NamedTuple):
+    """What an inspection of a group's log found: whether the log is empty, and the offset up to which it was read."""
 
     is_empty: bool
     position: int
 
 
 class KafkaStore:
-    """See :class:`~coordinator.service.stores.store.Store`."""
+    """A :class:`~coordinator.service.stores.store.Store` over one partition of the state topic."""
 
     def __init__(
         self,
@@ -85,20 +88,20 @@ class KafkaStore:
         updates_per_snapshot: int,
         on_missing: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_missing`` is called when the topic is found to be gone, or made anew."""
+        """``on_missing`` is called when the topic turns out to be deleted, or deleted and created again."""
         self.partition = partition
         self.topic = topic
         self._topic, self._ownership, self._on_missing = topic, ownership, on_missing
-        self._gone: ShareGroupError | None = None
+        self._topic_error: ShareGroupError | None = None
         self._held_back: tuple[frozenset[str], int] = frozenset(), 0
         self._updates_per_snapshot = updates_per_snapshot
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenGroup] = {}
         self._claimed: set[str] = set()
         self._needed: dict[str, int] = {}
-        self._had: set[str] = set()
+        self._served_before: set[str] = set()
         self._strays_to = -1
         self._open_at: int | None = None
-        self._at_once: ThreadPoolExecutor | None = None
+        self._append_threads: ThreadPoolExecutor | None = None
 
     def __repr__(self) -> str:
         return f"<KafkaStore {self.name} groups={len(self._open)}>"
@@ -109,28 +112,29 @@ class KafkaStore:
 
     @property
     def served(self) -> frozenset[str]:
-        """Groups that are open now; asked from any thread."""
+        """Groups that are open now. Any thread may ask."""
         return frozenset(self._open)
 
     @property
     def is_current(self) -> bool:
         return self._ownership.is_current
 
-    # --- asked, and told, from other threads
+    # --- called from other threads
 
     @property
     def holding_back(self) -> frozenset[str]:
-        """Of the groups that :meth:`hold_back` named last, those that have had no new snapshot since."""
+        """The groups that :meth:`hold_back` named last, as far as they have had no new snapshot since."""
         groups, below = self._held_back
         return frozenset(group_id for group_id in groups if self._needed.get(group_id, below - 1) < below)
 
     def hold_back(self, groups: frozenset[str], below: int) -> None:
-        """The snapshots of these groups lie below this offset, and keep other groups' records from going."""
+        """Notes that the snapshots of these groups lie below this offset, so that older records of other groups can't
+        be pruned."""
         self._held_back = groups, below
 
     def topic_is_gone(self, error: ShareGroupError) -> None:
-        """This topic is served no more; whoever asks is told this."""
-        self._gone = error
+        """Stops serving: the topic is deleted, and every request from now on fails with ``error``."""
+        self._topic_error = error
 
     # --- taking a group
 
@@ -152,26 +156,28 @@ class KafkaStore:
         self._ownership.confirm(self.partition)
         self._refuse_while_open(group_id)
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
-        seen = self._look(group_id, may_take=claimed)
+        seen = self._inspect(group_id, may_take=claimed)
         if seen.is_empty and not claimed:
-            return  # nobody has made it
+            return  # the group does not exist
         log = self._new_log(group_id)
         writer = GroupWriter(self._topic, self.partition, group_id)
         try:
             writer.fence()
-            self._ownership.confirm(self.partition)  # stopped before the fence, it would have taken another's group
+            self._ownership.confirm(
+                self.partition
+            )  # a process that was stopped before the fence may have lost the partition
             if not claimed:
-                self._look(group_id, seen)  # somebody may have claimed it meanwhile
+                self._inspect(group_id, seen)  # another coordinator may have claimed it since
             begun_s = now_s()
-            self._write(writer, [self._said_by(self._ownership.me, group_id)])
+            self._write_first(writer, [self._owner_record(group_id)])
             loaded_to = yield from self._read(log)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
-                raise self._ownership.lost(group_id, log.owner)  # taken while it was being read
+                raise self._ownership.lost(group_id, log.owner)  # another coordinator took the group during the read
         except BaseException:
             writer.close()
             raise
-        self._open[group_id] = _Open(log, writer, loaded_to, begun_s)
-        self._had.add(group_id)
+        self._open[group_id] = _OpenGroup(log, writer, loaded_to, begun_s)
+        self._served_before.add(group_id)
         if log.needed_offset is not None:
             self._needed[group_id] = log.needed_offset
         _log.info("loaded: group=%s %s to %d", group_id, self.name, loaded_to)
@@ -187,8 +193,8 @@ class KafkaStore:
     def close(self) -> None:
         for group_id in list(self._open):
             self.release(group_id)
-        if self._at_once is not None:
-            self._at_once.shutdown()
+        if self._append_threads is not None:
+            self._append_threads.shutdown()
 
     # --- writing
 
@@ -205,9 +211,11 @@ class KafkaStore:
         if len(todo) == 1:
             self._append(*todo[0])
             return
-        if self._at_once is None:
-            self._at_once = ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"share-append-{self.partition}")
-        begun = {each[0]: self._at_once.submit(self._append, *each) for each in todo}
+        if self._append_threads is None:
+            self._append_threads = ThreadPoolExecutor(
+                PARALLEL_APPENDS, thread_name_prefix=f"share-append-{self.partition}"
+            )
+        begun = {each[0]: self._append_threads.submit(self._append, *each) for each in todo}
         failed = {group_id: error for group_id, done in begun.items() if (error := done.exception()) is not None}
         if failed:
             raise StorePartlyFailed(
@@ -216,7 +224,7 @@ class KafkaStore:
 
     def must_prove(self, group_id: str) -> bool:
         open_ = self._open.get(group_id)
-        if open_ is None or self._gone is not None:
+        if open_ is None or self._topic_error is not None:
             return True
         return now_s() - open_.proved_s > PROOF_S or not self._ownership.is_current
 
@@ -224,28 +232,30 @@ class KafkaStore:
         open_ = self._opened(group_id)
         log, first = open_.log, open_.log.next_sequence or 0
         begun_s = now_s()
-        # Whose the group is goes into it, too: what lies before the mark is pruned.
-        mine = self._said_by(self._ownership.me, group_id)
-        transactions = list(_cut([*log.snapshot_parts(records), *shown]))
+        # The owner record goes into the snapshot: the one before the mark is pruned.
+        owner = self._owner_record(group_id)
+        transactions = list(_transactions([*log.snapshot_parts(records), *shown]))
         if len(transactions) == 1:
-            offset = self._wrote(group_id, open_, [log.snapshot_mark(), mine, *log.keyed(records, first), *shown])
+            offset = self._write_transaction(
+                group_id, open_, [log.snapshot_mark(), owner, *log.keyed(records, first), *shown]
+            )
             log.next_sequence = first + len(records)
         else:
-            offsets = [self._wrote(group_id, open_, each) for each in transactions]
+            offsets = [self._write_transaction(group_id, open_, each) for each in transactions]
             begun_s = now_s()
-            self._wrote(group_id, open_, [log.snapshot_mark(len(records)), mine])
+            self._write_transaction(group_id, open_, [log.snapshot_mark(len(records)), owner])
             log.next_sequence, offset = first, offsets[0]
         log.needed_offset = self._needed[group_id] = offset
         log.written(shown)
         open_.proved_s = begun_s
 
     def passed_over(self, strays: ForeignRecords) -> None:
-        """Log once that the partition holds records that are no group's; from any thread."""
+        """Logs once that the partition holds records of no group. Any thread may call it."""
         if strays.last > self._strays_to:
             self._strays_to = strays.last
             _log.warning(
-                "passed over: %s has %d record(s) that are no share group's, at offsets %d to %d: somebody else writes "
-                "to the state topic",
+                "passed over: %s has %d record(s) that are no share group's, at offsets %d to %d: another program "
+                "writes to the state topic",
                 *(self.name, strays.count, strays.first, strays.last),
             )
 
@@ -255,7 +265,7 @@ class KafkaStore:
         return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
 
     def _read(self, log: GroupLog) -> Generator[StoredRecord, None, int]:
-        """The group's committed records up to the partition's end, which is returned."""
+        """Yields the group's committed records, and returns the partition's end up to which it read."""
         with LogReader(self._topic, self.partition, start=self._needed.get(log.group_id)) as reader:
             try:
                 yield from self._read_to(log, reader, reader.end())
@@ -283,7 +293,12 @@ class KafkaStore:
                         yield from (StoredRecord(message.offset(), part) for part in log.parts)
 
     def _refuse_while_open(self, group_id: str) -> None:
-        """Nobody waits twice for a transaction that stays open: meanwhile the other groups would not be served."""
+        """Fails at once while the transaction that blocked an earlier read is still open: waiting for it again would
+        stop the service of the other groups.
+
+        Raises:
+            StateTransactionOpen: the transaction is still open.
+        """
         if self._open_at is not None:
             if self._topic.offset(self.partition, LATEST, read_committed=True) == self._open_at:
                 raise self._transaction_open(group_id, self._open_at)
@@ -298,10 +313,15 @@ class KafkaStore:
             addresses=self._topic.bootstrap_servers,
         )
 
-    def _look(self, group_id: str, seen: _Seen | None = None, *, may_take: bool = False) -> _Seen:
-        """Whether there is a log that this process may take: GroupTakenOver, NotCoordinator; with ``seen``, whether
-        that is so still. What is not committed yet counts, too: who wrote it has fenced everybody before. With
-        ``may_take`` the owner is not asked about: a new member has asked for the group here."""
+    def _inspect(self, group_id: str, seen: _Inspection | None = None, *, may_take: bool = False) -> _Inspection:
+        """Reads the group's log, as far as it says whether the group exists and who owns it. It reads uncommitted
+        records too, because their producer has already fenced every other one. ``seen`` is an earlier inspection, from
+        whose position on it reads. With ``may_take`` the owner does not matter: a new member asks for the group here.
+
+        Raises:
+            GroupTakenOver, NotCoordinator: another coordinator owns the group.
+            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
+        """
         log = self._new_log(group_id)
         is_empty = seen is None or seen.is_empty
         start = self._needed.get(group_id) if seen is None else seen.position
@@ -309,46 +329,46 @@ class KafkaStore:
             for messages in reader.read_to(reader.end()):
                 for message in messages:
                     try:
-                        is_empty = not log.look(message.key(), message.value()) and is_empty
+                        is_empty = not log.read_owner(message.key(), message.value()) and is_empty
                     except UnreadableRecord as error:
                         raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
             if not may_take and (log.owner is not None or (seen is None and not is_empty)):
-                self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._had)
-            return _Seen(is_empty, reader.position)
+                self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._served_before)
+            return _Inspection(is_empty, reader.position)
 
     def _unreadable(
-        self, log: GroupLog, where: str, error: UnreadableRecord, reader: LogReader
+        self, log: GroupLog, position: str, error: UnreadableRecord, reader: LogReader
     ) -> StateRecordUnreadable | StoreRefused:
         if reader.was_pruned:
             return StoreRefused(f"{self.name} was pruned while it was read")
         return StateRecordUnreadable(
-            sequence=where, group_id=log.group_id, path=self.name, reason=error.fields.get("reason")
+            sequence=position, group_id=log.group_id, path=self.name, reason=error.fields.get("reason")
         )
 
-    def _newest_owner(self, group_id: str, open_: _Open) -> Owner | None:
-        """Who has fenced us; None if nobody says so in time."""
+    def _newest_owner(self, group_id: str, open_: _OpenGroup) -> Owner | None:
+        """The owner that has fenced this process; None if no new owner record comes within NEW_OWNER_S."""
         log = self._new_log(group_id)
         deadline = time.monotonic() + NEW_OWNER_S
         with LogReader(self._topic, self.partition, start=open_.loaded_to, committed=False) as reader:
             while time.monotonic() < deadline:
                 for messages in reader.read_to(reader.end()):
                     for message in messages:
-                        log.look(message.key(), message.value())
+                        log.read_owner(message.key(), message.value())
                 if log.owner is not None and log.owner.process != self._ownership.me.process:
                     return log.owner
                 time.sleep(0.05)
         return None
 
     def _verify(self) -> None:
-        if self._gone is not None:
-            raise self._gone
+        if self._topic_error is not None:
+            raise self._topic_error
         self._topic.verify()
 
     # --- inside: writing
 
-    def _opened(self, group_id: str) -> _Open:
-        if self._gone is not None:
-            raise StoreRefused(str(self._gone))
+    def _opened(self, group_id: str) -> _OpenGroup:
+        if self._topic_error is not None:
+            raise StoreRefused(str(self._topic_error))
         open_ = self._open.get(group_id)
         if open_ is None:
             raise StoreRefused(f"{group_id} is not loaded from {self.name}")
@@ -357,16 +377,16 @@ class KafkaStore:
     def _append(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue]) -> None:
         open_ = self._opened(group_id)
         first = open_.log.next_sequence or 0
-        entries = [*open_.log.keyed(records, first), *shown] or [self._said_by(self._ownership.me, group_id)]
+        entries = [*open_.log.keyed(records, first), *shown] or [self._owner_record(group_id)]
         begun_s = now_s()
-        offset = self._wrote(group_id, open_, entries)
+        offset = self._write_transaction(group_id, open_, entries)
         if records and open_.log.needed_offset is None:
             open_.log.needed_offset = self._needed[group_id] = offset
         open_.log.next_sequence = first + len(records)
         open_.log.written(shown)
         open_.proved_s = begun_s
 
-    def _wrote(self, group_id: str, open_: _Open, entries: Sequence[KeyValue]) -> int:
+    def _write_transaction(self, group_id: str, open_: _OpenGroup, entries: Sequence[KeyValue]) -> int:
         try:
             offset = open_.writer.write(entries, end=open_.end)
             open_.end = max(open_.end, offset + len(entries))
@@ -381,22 +401,22 @@ class KafkaStore:
                 _log.warning("fenced: group=%s by another version of sharegroup (%s)", group_id, fenced)
                 raise StoreFenced(error) from None
             _log.warning("fenced: group=%s by %s (%s)", group_id, owner, fenced)
-            if owner is None:  # the broker ended a transaction that took too long
+            if owner is None:  # no other process: the broker ended a transaction that took too long
                 raise StoreOutcomeUnknown(str(fenced)) from None
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None
 
-    def _write(self, writer: GroupWriter, entries: Sequence[KeyValue]) -> None:
+    def _write_first(self, writer: GroupWriter, entries: Sequence[KeyValue]) -> None:
         try:
             writer.write(entries)
         except Fenced as fenced:
             raise StoreRefused(f"another process took the group just now: {fenced}") from None
 
-    def _said_by(self, owner: Owner, group_id: str) -> KeyValue:
-        return encode_key(GroupOwnerKey(group_id)), encode_owner(owner)
+    def _owner_record(self, group_id: str) -> KeyValue:
+        return encode_key(GroupOwnerKey(group_id)), encode_owner(self._ownership.me)
 
 
-def _cut(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
-    """In order, so many at once that a transaction of them takes no longer than an append may."""
+def _transactions(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
+    """The entries in order, in parts of about TRANSACTION_BYTES, each for one transaction."""
     part: list[KeyValue] = []
     size_bytes = 0
     for entry in entries:

@@ -1,7 +1,8 @@
-"""Reads a partition of the state topic from its beginning, or a known offset, on.
+"""Reads a partition of the state topic, from its beginning or from a known offset.
 
-Rule: a read ends only where it was asked to end: behind the last record that had been written by then. One of committed
-records waits until each transaction before that is decided; another group's open one holds it up until Kafka ends it.
+Rule: a read ends only at the end that it was given: behind the last record written by then. A read of committed records
+waits until every transaction before that end is committed or aborted; another group's open one blocks the read until
+Kafka ends it.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
 from coordinator.service.stores.store import StoreRefused
 
-AT_ONCE = 1_000
+BATCH_RECORDS = 1_000
 POLL_S = 0.5
 STALLED_S = 60.0
+"""Seconds without a record after which a read fails."""
 OPEN_S = 20.0
-"""A transaction of a coordinator that died is over by then, with the default write timeout; and callers still wait."""
+"""Seconds that a read waits for an open transaction. With the default write timeout a dead coordinator's transaction
+has ended by then, and callers still wait for the answer."""
 PROGRESS_S = 5.0
+"""Seconds between two log lines of a long load."""
 FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
-"""What lies ready: many partitions may be loaded at once."""
+"""Kilobytes that one reader fetches ahead; small, since many partitions may be loaded at the same time."""
 
 _PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TIMED_OUT,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,  # nothing is asked of the group: it needs no ACL
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the reader joins no group, so it needs no ACL for one
     }
 )
 
@@ -42,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReadBlocked(Exception):
-    """A transaction is open from ``offset`` on, and for longer than any of ours."""
+    """A transaction is open since ``offset``, and for longer than any transaction of a coordinator lasts."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -50,15 +54,15 @@ class ReadBlocked(Exception):
 
 
 class LogReader:
-    """One reader of one partition; goes on where it stopped."""
+    """Reads one partition; each read continues where the last one stopped."""
 
     def __init__(self, topic: StateTopic, partition: int, *, start: int | None = None, committed: bool = True) -> None:
         self._topic, self.partition, self._committed = topic, partition, committed
         self._began = self._earliest()
-        if start is not None and start <= self.end():  # else the topic is not the one that it was
+        if start is not None and start <= self.end():  # else the topic was deleted and created again
             self._began = max(self._began, start)
         self.position = self._began
-        """Everything below it was read."""
+        """The offset of the next record to read."""
         self._consumer = Consumer(
             topic.client_config(
                 group_id="sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
@@ -69,7 +73,7 @@ class LogReader:
                 fetch_message_max_bytes=FETCH_BYTES,
                 queued_max_messages_kbytes=QUEUE_KBYTES,
                 fetch_queue_backoff_ms=2,
-                fetch_wait_max_ms=20,  # the end is known: a long poll there only waits
+                fetch_wait_max_ms=20,  # the end is known: a long poll at it would only wait
                 check_crcs=True,
             )
         )
@@ -89,24 +93,28 @@ class LogReader:
 
     @property
     def was_pruned(self) -> bool:
-        """Records that this reader was to read have been deleted meanwhile."""
+        """Whether records that this reader was to read have been deleted since it began."""
         return self._earliest() > self._began
 
     def _earliest(self) -> int:
         return self._topic.offset(self.partition, EARLIEST)
 
     def end(self) -> int:
-        """Where the partition ends now, open transactions included."""
+        """The offset behind the partition's last record, open transactions included."""
         return self._topic.offset(self.partition, LATEST)
 
     def last_stable(self) -> int:
-        """Where the first open transaction begins, or the partition ends."""
+        """The last stable offset: the first record of an open transaction, or the partition's end."""
         return self._topic.offset(self.partition, LATEST, read_committed=True)
 
     def read_to(self, end: int) -> Iterator[list[Any]]:
-        """Messages up to ``end`` (exclusive) in batches, and perhaps some more. ReadBlocked if a transaction stays
-        open, and StoreRefused if no message comes for long for another reason."""
-        began = said = moved = time.monotonic()
+        """Yields batches of messages up to ``end`` (exclusive), and perhaps some more.
+
+        Raises:
+            ReadBlocked: a transaction before ``end`` stays open.
+            StoreRefused: no message came for STALLED_S, for another reason.
+        """
+        began = logged = moved = time.monotonic()
         first = self.position
         while self.position < end:
             messages = self._consume()
@@ -117,8 +125,8 @@ class LogReader:
                 raise ReadBlocked(open_at)
             elif now - moved > STALLED_S:
                 raise StoreRefused(f"{self!r} stands still before {end}")
-            if now - said > PROGRESS_S:
-                said = now
+            if now - logged > PROGRESS_S:
+                logged = now
                 what = (self._topic.name, self.partition, self.position, first, end, now - began)
                 _log.info("loading: %s-%d at %d of %d to %d, %.0f s", *what)
             if messages:
@@ -126,7 +134,7 @@ class LogReader:
 
     def _consume(self) -> list[Any]:
         message = self._consumer.poll(POLL_S)
-        waiting = [] if message is None else [message, *self._consumer.consume(AT_ONCE, 0)]
+        waiting = [] if message is None else [message, *self._consumer.consume(BATCH_RECORDS, 0)]
         records = []
         for message in waiting:
             error, offset = message.error(), message.offset()

@@ -1,7 +1,7 @@
-"""Whose a group is: may this process take it, and what are its members told when another has it.
+"""Who owns a group: whether this process may take it, and which error its members get when another process has it.
 
-Coordinators on demand: the newest claimant wins, since a job that was started again on another host must go on at once;
-who was fenced never takes the group back by itself, only for a new member. A fleet: Kafka's group says whose it is.
+Coordinators on demand: the newest claimant wins, since a job that was restarted on another host must go on at once. A
+fenced coordinator takes the group back only for a new member. A fleet: Kafka's group assigns the partitions.
 """
 
 from __future__ import annotations
@@ -14,31 +14,40 @@ from coordinator.state_log.owner import Owner
 
 
 class Ownership(Protocol):
-    """One of the two rules."""
+    """The policy by which a process takes and keeps groups. ``me`` is the process itself."""
 
     me: Owner
 
     @property
     def may_peek(self) -> bool:
-        """Whether a group may be looked at that is another's."""
+        """Whether this process may read a group that another process owns."""
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
-        """This process may take the group, which ``owner`` had last; GroupTakenOver or NotCoordinator if not. ``had``:
-        it was this process's before."""
+        """Returns if this process may take the group, whose last owner was ``owner``. ``had``: this process owned the
+        group before.
+
+        Raises:
+            GroupTakenOver, NotCoordinator: another process owns the group.
+        """
 
     def confirm(self, partition: int) -> None:
-        """The partition is still this process's to take groups of: NotCoordinator."""
+        """Returns if this process may still take groups of the partition.
+
+        Raises:
+            NotCoordinator: the partition belongs to another process.
+            CoordinatorNotAvailable: Kafka did not confirm it in time.
+        """
 
     @property
     def is_current(self) -> bool:
-        """Nothing speaks against answering from memory."""
+        """Whether this process may answer from memory."""
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
-        """What members are told after ``owner`` (None: not known yet) has fenced this process."""
+        """The error for members after ``owner`` (None: not known yet) has fenced this process."""
 
 
 class NewestClaimant:
-    """Coordinators on demand."""
+    """The policy of coordinators on demand: the newest claimant owns a group."""
 
     may_peek = True
 
@@ -55,18 +64,21 @@ class NewestClaimant:
             raise self.lost(group_id, owner)
 
     def confirm(self, partition: int) -> None:
-        """The newest claimant wins."""
+        """Does nothing: a coordinator on demand may take any group that it is asked for."""
 
     is_current = True
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
         if owner is not None and owner.installation_id == self.me.installation_id:
-            return NotCoordinator(what=f"share group {group_id}")  # it was taken for dead: the newer one is found
+            return NotCoordinator(
+                what=f"share group {group_id}"
+            )  # this one was taken for dead: its clients find the newer one
         return GroupTakenOver(group_id=group_id, owner="another coordinator" if owner is None else str(owner))
 
 
 class FleetMember:
-    """A coordinator of a fleet: it takes what Kafka's group gives it, as often as that is confirmed."""
+    """The policy of a fleet: a coordinator owns the groups of the partitions that Kafka's group assigns to it, and asks
+    Kafka's group before it takes one."""
 
     may_peek = False
 
@@ -77,14 +89,14 @@ class FleetMember:
         return f"<FleetMember {self.me}>"
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
-        """Kafka's group has said so already."""
+        """Does nothing: the assignment by Kafka's group has decided."""
 
     def confirm(self, partition: int) -> None:
         self._fleet.verify(partition)
 
     @property
     def is_current(self) -> bool:
-        """Touch with Kafka's group was not lost for a session timeout."""
+        """Whether Kafka's group confirmed this process's membership within the session timeout."""
         return self._fleet.is_current()
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:

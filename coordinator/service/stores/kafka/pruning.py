@@ -1,7 +1,8 @@
-"""Deletes what no group needs any more from the front of the state partitions that this process serves groups of.
+"""Pruning: deletes records that no group needs from the front of the state partitions whose groups this process serves.
 
-A group needs its log from its newest snapshot on. Rule: what is deleted lies below what every group of the partition
-needs, also those of other processes, as far as their records are committed; nothing else ever deletes from the topic.
+A group needs its log from its newest snapshot on. Rule: only records below everything that any group of the partition
+needs are deleted. That counts the groups of other processes, as far as their records are committed. No other part of
+sharegroup deletes from the topic.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.retention import Retention
 
 FAR_BACK = 1_000
-"""Records behind a group's old snapshot that make it worth a new one."""
+"""A group whose snapshot lies more than this many records behind the partition's end gets a new snapshot."""
 
 _log = logging.getLogger(__name__)
 
 
 class Pruning:
-    """A thread of its own; :meth:`prune` is one look at all partitions. ``wake`` loads a group that nobody has asked
-    for since the partition came here, so that it gets a new snapshot: a fleet's owner has all groups of its partitions,
-    a coordinator on demand only those that it was asked for."""
+    """A thread that prunes every ``interval_ms``. ``wake`` loads a group that got no request since its partition came
+    to this process, so that it gets a new snapshot: a fleet's coordinator owns all groups of its partitions, a
+    coordinator on demand only those that it was asked for."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Pruning:
     ) -> None:
         self._topic, self._stores, self._wake = topic, stores, wake
         self._interval_s = interval_ms / 1000
-        self._seen: dict[tuple[str, int], Retention] = {}
+        self._retentions: dict[tuple[str, int], Retention] = {}
         self._admin: AdminClient | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
@@ -55,11 +56,12 @@ class Pruning:
         self._thread.join(self._topic.timeout_s)
 
     def prune(self) -> None:
-        """Look at what was added, delete what is not needed, and say which groups hold it up."""
+        """Reads the new records of each partition, deletes those that no group needs, and tells each store which groups
+        hold the deletion back."""
         for store in self._stores():
             try:
                 self._prune(store)
-            except Exception as error:  # noqa: BLE001 - the others, and the next time, have nothing to do with it
+            except Exception as error:  # noqa: BLE001 - the other partitions, and the next pass, do not depend on it
                 _log.warning("not pruned: %s %r", store.name, error)
 
     # --- inside
@@ -71,24 +73,24 @@ class Pruning:
     def _prune(self, store: KafkaStore) -> None:
         topic = store.topic
         topic.verify()
-        needed = self._seen.setdefault((topic.topic_id, store.partition), Retention())
+        retention = self._retentions.setdefault((topic.topic_id, store.partition), Retention())
         committed = topic.offset(store.partition, LATEST, read_committed=True)
-        if committed < needed.read_to:  # the topic is not the one that it was
-            needed = self._seen[topic.topic_id, store.partition] = Retention()
-        with LogReader(topic, store.partition, start=needed.read_to) as reader:
+        if committed < retention.read_to:  # the topic was deleted and created again
+            retention = self._retentions[topic.topic_id, store.partition] = Retention()
+        with LogReader(topic, store.partition, start=retention.read_to) as reader:
             for messages in reader.read_to(committed):
                 for message in messages:
-                    needed.add(message.key(), message.value(), message.offset())
-        needed.read_to = max(needed.read_to, reader.position)
-        store.passed_over(needed.strays)
-        lowest = needed.lowest()
+                    retention.add(message.key(), message.value(), message.offset())
+        retention.read_to = max(retention.read_to, reader.position)
+        store.passed_over(retention.strays)
+        lowest = retention.lowest()
         if lowest > topic.offset(store.partition, EARLIEST):
-            topic.verify()  # the reading took its time
-            if needed.placement is not None and needed.placement < lowest:
+            topic.verify()  # the read took time: the topic may have been deleted since
+            if retention.placement is not None and retention.placement < lowest:
                 record_placement(topic, topic.partitions)
             self._delete_below(store.partition, lowest)
-        if needed.read_to - lowest > FAR_BACK:
-            store.hold_back(needed.first_groups(lowest + FAR_BACK), lowest + FAR_BACK)
+        if retention.read_to - lowest > FAR_BACK:
+            store.hold_back(retention.first_groups(lowest + FAR_BACK), lowest + FAR_BACK)
             for group_id in store.holding_back - store.served:
                 if self._wake is not None:
                     self._wake(group_id)
@@ -96,6 +98,8 @@ class Pruning:
     def _delete_below(self, partition: int, offset: int) -> None:
         if self._admin is None:
             self._admin = AdminClient(self._topic.client_config())
-        asked = TopicPartition(self._topic.name, partition, offset)
-        self._admin.delete_records([asked], request_timeout=self._topic.timeout_s)[asked].result(self._topic.timeout_s)
+        partition_offset = TopicPartition(self._topic.name, partition, offset)
+        self._admin.delete_records([partition_offset], request_timeout=self._topic.timeout_s)[partition_offset].result(
+            self._topic.timeout_s
+        )
         _log.info("pruned: %s-%d below %d", self._topic.name, partition, offset)

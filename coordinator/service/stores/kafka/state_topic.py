@@ -1,7 +1,7 @@
-"""The state topic: made when it is missing, looked at when it is there, and how its clients are configured.
+"""The state topic: its creation, its checks, and the configuration of its clients.
 
-Rule: a topic that would lose state, or in which groups would be looked for in the wrong place, is refused before
-anything is read or written; what the principal may not do is named with the ACL that it needs.
+Rule: a topic that would lose state is refused before anything is read or written. An operation that the principal may
+not do is an error that names the ACL it needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 STATE_TOPIC = "share-group-state"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-MOST_REPLICAS = 3
+MAX_REPLICAS = 3
 LEADER_POLL_S = 0.1
 
 _DENIED = {
@@ -42,15 +42,16 @@ _log = logging.getLogger(__name__)
 
 
 def is_denied(error: KafkaError) -> bool:
-    """Whether the principal may not do it."""
+    """Whether the error says that the principal lacks a permission."""
     return error.code() in _DENIED
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateTopic:
-    """Where it is and how it is written. ``partitions``: among how many of its partitions groups are placed; before it
-    is prepared, how many it is made with. ``topic_id``: empty before it is prepared; from then on it is this very
-    topic. ``write_timeout_ms``: share.coordinator.write.timeout.ms."""
+    """The state topic of a cluster, and the settings for reading and writing it. ``partitions``: among how many
+    partitions groups are placed; before the topic is prepared, the number to create it with. ``topic_id``: empty before
+    the topic is prepared; afterwards a topic with another id is another topic. ``write_timeout_ms``:
+    share.coordinator.write.timeout.ms."""
 
     cluster: KafkaCluster
     bootstrap_servers: str
@@ -66,43 +67,56 @@ class StateTopic:
         return self.broker_timeout_ms / 1000
 
     def client_config(self, **config: Any) -> dict[str, Any]:
-        """librdkafka's configuration of a client of it."""
+        """librdkafka's configuration for a client of the topic; ``config`` has underscores for dots."""
         named = {key.replace("_", "."): value for key, value in config.items()}
-        # log_level: librdkafka would write to stderr; what goes wrong is raised.
+        # log_level: librdkafka would write to stderr; errors are raised.
         common = {"log_level": "0", "client.id": "sharegroup", **self.kafka_config}
         return {**common, "bootstrap.servers": self.bootstrap_servers, **named}
 
     def denied(self, what: str) -> StateTopicNotAuthorized:
-        """The error for what the principal may not do."""
+        """The error for an operation, ``what``, that the principal may not do."""
         return StateTopicNotAuthorized(what=what, topic=self.name)
 
     def missing(self, what: str) -> StateTopicMissing:
-        """The error for a topic that is not the one that it was."""
+        """The error for a topic that was deleted, or deleted and created again."""
         return StateTopicMissing(topic=self.name, what=what)
 
     def verify(self) -> None:
-        """It is there, and still the same: StateTopicMissing."""
-        found = self.cluster.topics([self.name]).get(self.name)
-        if found is None:
+        """Returns if the topic exists and has the same id as before.
+
+        Raises:
+            StateTopicMissing: it was deleted, or deleted and created again.
+        """
+        topic = self.cluster.topics([self.name]).get(self.name)
+        if topic is None:
             raise self.missing("was deleted")
-        if self.topic_id and found.topic_id != self.topic_id:
-            raise self.missing("was deleted and made anew")
+        if self.topic_id and topic.topic_id != self.topic_id:
+            raise self.missing("was deleted and created again")
 
     def offset(self, partition: int, at: int, *, read_committed: bool = False) -> int:
-        """Of a partition: see :meth:`Cluster.offsets`. StateTopicMissing."""
-        where = (self.name, partition)
-        found = self.cluster.offsets([where], at, read_committed=read_committed)
-        if where not in found:
+        """An offset of a partition, as of :meth:`Cluster.offsets`.
+
+        Raises:
+            StateTopicMissing: the topic was deleted.
+        """
+        topic_partition = (self.name, partition)
+        offsets = self.cluster.offsets([topic_partition], at, read_committed=read_committed)
+        if topic_partition not in offsets:
             raise self.missing("was deleted")
-        return found[where]
+        return offsets[topic_partition]
 
     def ensure(self) -> int:
-        """It is there, and fit; how many partitions it has. StateTopicUnfit, StateTopicNotAuthorized,
-        BrokerNotReachable, BrokerRefused."""
+        """Creates the topic if it is missing, checks it, and returns its number of partitions.
+
+        Raises:
+            StateTopicUnfit: the topic's configuration would lose state, or the cluster gives no topic ids.
+            StateTopicNotAuthorized: the principal lacks a permission.
+            BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
+        """
         if not self.cluster.gives_topic_ids():
             raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller that could create it")
         admin = AdminClient(self.client_config())
-        found = self._asked("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
+        found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
         if self.name not in found.topics or not found.topics[self.name].partitions:
             self._create(admin, len(found.brokers))
         partitions = self._wait_for_leaders(admin)
@@ -118,10 +132,10 @@ class StateTopic:
             "retention.bytes": _UNLIMITED,
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
         }
-        replicas = max(1, min(MOST_REPLICAS, brokers))
+        replicas = max(1, min(MAX_REPLICAS, brokers))
         topic = NewTopic(self.name, num_partitions=self.partitions, replication_factor=replicas, config=config)
         try:
-            self._asked("create it", lambda: admin.create_topics([topic])[self.name].result(self.timeout_s))
+            self._call("create it", lambda: admin.create_topics([topic])[self.name].result(self.timeout_s))
         except _Exists:
             return
         _log.info("state topic created: %s partitions=%d replicas=%d", self.name, self.partitions, replicas)
@@ -129,7 +143,7 @@ class StateTopic:
     def _wait_for_leaders(self, admin: AdminClient) -> int:
         deadline = time.monotonic() + self.timeout_s
         while True:
-            found = self._asked("look for it", lambda: admin.list_topics(timeout=self.timeout_s)).topics.get(self.name)
+            found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s)).topics.get(self.name)
             partitions = found.partitions if found is not None else {}
             leaderless = [number for number, p in partitions.items() if p.leader < 0]
             if partitions and not leaderless:
@@ -146,24 +160,28 @@ class StateTopic:
         asked = ConfigResource(ConfigResource.Type.TOPIC, self.name)
         try:
             answers = admin.describe_configs([asked])
-            found = self._asked("read its configuration", lambda: answers[asked].result(self.timeout_s))
+            found = self._call("read its configuration", lambda: answers[asked].result(self.timeout_s))
         except StateTopicNotAuthorized:
             _log.warning("state topic's configuration can't be checked: DescribeConfigs on it is not allowed")
             return
         configs = {name: entry.value for name, entry in found.items()}
         if "compact" in configs["cleanup.policy"]:
-            self._unfit(configs, "cleanup.policy", "delete", "compaction removes records that a group still needs")
+            self._raise_unfit(
+                configs, "cleanup.policy", "delete", "compaction removes records that a group still needs"
+            )
         for name in ("retention.ms", "retention.bytes"):
             if configs[name] != _UNLIMITED:
-                self._unfit(configs, name, _UNLIMITED, "retention removes records that a group still needs")
+                self._raise_unfit(configs, name, _UNLIMITED, "retention removes records that a group still needs")
         if int(configs["max.message.bytes"]) < MAX_MESSAGE_BYTES:
-            self._unfit(configs, "max.message.bytes", str(MAX_MESSAGE_BYTES), "large snapshots do not fit into it")
+            self._raise_unfit(
+                configs, "max.message.bytes", str(MAX_MESSAGE_BYTES), "large snapshots do not fit into it"
+            )
 
-    def _unfit(self, configs: Mapping[str, str], name: str, value: str, why: str) -> None:
+    def _raise_unfit(self, configs: Mapping[str, str], name: str, value: str, why: str) -> None:
         reason = f"its {name} is {configs[name]}, and {why}: it has to be {value}"
         raise StateTopicUnfit(topic=self.name, reason=reason)
 
-    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+    def _call(self, what: str, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except KafkaException as raised:
@@ -182,4 +200,4 @@ class StateTopic:
 
 
 class _Exists(Exception):
-    """Another process has created it just now."""
+    """Another process has created the topic in the meantime."""

@@ -1,7 +1,7 @@
-"""Looks whether the state topic is still the one that it was: groups of a topic that is gone must not be served from
-memory, which nobody else will ever have.
+"""Checks whether the state topic still exists under its id. Groups of a deleted topic must not be served from memory:
+no other coordinator could ever load them.
 
-Rule: what follows from it happens in this thread alone.
+Rule: the check, and everything that follows from it, runs in this thread alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class StateTopicWatch:
-    """Calls ``look`` every so often, and soon after :meth:`look_soon`, until it is closed."""
+    """Calls ``look`` every ``interval_ms``, and at once after :meth:`look_soon`, until it is closed."""
 
     def __init__(self, look: Callable[[], None], *, interval_ms: int) -> None:
         self._look, self._interval_s = look, interval_ms / 1000
@@ -27,11 +27,11 @@ class StateTopicWatch:
         return f"<StateTopicWatch every {self._interval_s:g} s>"
 
     def look_soon(self) -> None:
-        """A store has missed the topic; from any thread."""
+        """Asks for a check at once, since a store did not find the topic. Any thread may call it."""
         self._asked.set()
 
     def close(self, timeout_s: float) -> None:
-        """Wait so long for a look that is under way."""
+        """Ends the thread, and waits up to ``timeout_s`` for a check that is running."""
         self._closed = True
         self._asked.set()
         self._thread.join(timeout_s)
@@ -44,5 +44,5 @@ class StateTopicWatch:
                 return
             try:
                 self._look()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next look has nothing to do with it
-                _log.warning("the state topic can't be looked at: %s", error)
+            except Exception as error:  # noqa: BLE001 - the next check does not depend on it
+                _log.warning("the state topic can't be checked: %s", error)
