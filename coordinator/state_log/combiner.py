@@ -1,8 +1,9 @@
-"""How an update comes upon the state before it: for each offset what is further on wins.
+"""Combines an update with the state before it: for each offset the more advanced state wins.
 
-Further on is the larger delivery count, then the larger delivery state (KIP-932, "Share coordinator"; Kafka's
-PersisterStateBatchCombiner, docs/facts.md, K34). It is not the newer one: an update that comes late takes
-nothing back, and no order of the same updates makes a difference. So an update can't lower a record; a snapshot can.
+More advanced is the larger delivery count, then the larger delivery state (KIP-932, "Share coordinator"; Kafka's
+PersisterStateBatchCombiner, docs/facts.md, K34). The newer state does not win: a late update
+reverts nothing, and the order of the same updates makes no difference. So an update can't lower a record; a snapshot
+can.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from coordinator.state_log.record_values import StateBatch
 def combine(
     batches: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int | None
 ) -> tuple[StateBatch, ...]:
-    """The batches of both, by the rule above: ascending, disjoint, equal neighbours merged, nothing below
-    ``start_offset``. Either may overlap itself and come in any order."""
+    """Both lists combined by the rule above: ascending, disjoint, equal neighbours merged, nothing below
+    ``start_offset``. The batches of either list may overlap, and may come in any order."""
     runs = RunMap()
     for batch in (*batches, *newer):
         advance(runs, batch)
@@ -27,14 +28,14 @@ def combine(
 
 
 def advance(runs: RunMap, batch: StateBatch) -> None:
-    """Put the batch's state and count where the map has nothing, or something that is less far on."""
+    """Merges the batch into the map. Where they overlap, the larger (delivery count, state) wins."""
     new = Run(batch.delivery_state, batch.delivery_count)
     pieces = []
     at = batch.first_offset
     for first, last, run in runs.between(batch.first_offset, batch.last_offset):
         if at < first:
             pieces.append((at, first - 1, new))
-        pieces.append((first, last, max(run, new, key=_how_far)))
+        pieces.append((first, last, max(run, new, key=_progress)))
         at = last + 1
     if at <= batch.last_offset:
         pieces.append((at, batch.last_offset, new))
@@ -42,7 +43,7 @@ def advance(runs: RunMap, batch: StateBatch) -> None:
 
 
 def drop_below(runs: RunMap, start_offset: int) -> None:
-    """Forget the records below ``start_offset``."""
+    """Removes the records below ``start_offset``."""
     while (lowest := runs.first()) is not None and lowest.first < start_offset:
         runs.drop(lowest.first)
         if lowest.last >= start_offset:
@@ -54,5 +55,5 @@ def state_batches(runs: RunMap) -> tuple[StateBatch, ...]:
     return tuple([StateBatch(first, last, run.state, run.delivery_count) for first, last, run in runs])
 
 
-def _how_far(run: Run) -> tuple[int, int]:
+def _progress(run: Run) -> tuple[int, int]:
     return run.delivery_count, run.state

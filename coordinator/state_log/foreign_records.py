@@ -1,10 +1,10 @@
-"""Records in a state partition that are no share group's: a console producer, a canary or a mirror has written them."""
+"""Records in a state partition that belong to no share group: a console producer, a canary or a mirror wrote them."""
 
 from __future__ import annotations
 
 
 class ForeignRecords:
-    """How many there were, and where. ``last``: -1 while there is none."""
+    """The count of such records, and the offsets of the first and the last one. ``last`` is -1 while there is none."""
 
     __slots__ = ("count", "first", "last")
 
@@ -15,7 +15,7 @@ class ForeignRecords:
         return f"<ForeignRecords {self.count} in {self.first} to {self.last}>"
 
     def add(self, offset: int) -> None:
-        """One more, behind those before."""
+        """Counts one more record, at a higher offset than those before."""
         if not self.count:
             self.first = offset
         self.count, self.last = self.count + 1, offset

@@ -1,8 +1,8 @@
-"""A group's part of the state log: what its records say when they are read, and the next ones to write.
+"""A group's part of the state log: reads the group's records, and makes the next ones to write.
 
 A group's log is its own records (type 100), numbered without gaps, beside Kafka's records of its share partitions. A
-snapshot is a mark (type 101) and the records that rebuild the group, in one transaction: what lies before the mark is
-not needed. Our own records are what the group is loaded from; Kafka's are for Kafka's tools, and say the same.
+snapshot is a mark (type 101) and the records that rebuild the group, in one transaction: nothing before the mark is
+needed. A group is loaded from our own records; Kafka's are for Kafka's tools, and describe the same state.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from coordinator.state_log.record_values import StateBatch
 from coordinator.state_log.value_version import group_content_of, versioned
 
 MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
-"""A longer snapshot goes on in updates."""
+"""Bytes of one of Kafka's records; a longer snapshot continues in updates. Below the state topic's
+max.message.bytes."""
 
 
 class Entry(NamedTuple):
-    """A record of ours. ``data`` None: a snapshot begins, forget what came before."""
+    """A record of our own. ``data`` None: a snapshot begins and replaces everything before it."""
 
     sequence: int
     data: bytes | None
 
 
 class GroupLog:
-    """What is remembered of one group's log. ``next_sequence``: None while nothing of ours was read. ``needed_offset``:
-    where in the state partition what is needed of the group begins."""
+    """The state of one group's log. ``next_sequence``: the number of our next record; None before one was read.
+    ``needed_offset``: the lowest offset in the state partition that the group's load needs."""
 
     def __init__(self, group_id: str, *, updates_per_snapshot: int) -> None:
         self.group_id = group_id
@@ -61,24 +62,28 @@ class GroupLog:
         self.owner: Owner | None = None
         self.strays = ForeignRecords()
         self.parts: Sequence[bytes] = ()
-        """Of the snapshot whose mark was read last: its first records, which came before the mark."""
+        """The records of the last snapshot that came before its mark, in transactions of their own."""
         self._parts: list[bytes] = []
         self._parts_of: int | None = None
         self._parts_from = 0
-        self._left_out: int | None = None
+        self._unread_before: int | None = None
         self._record_head = key_head(GROUP_RECORD, group_id)
         self._owner_key = encode_key(GroupOwnerKey(group_id))
         self._state_keys: dict[bytes, ShareSnapshotKey | ShareUpdateKey] = {}
-        """As they were decoded: there are two a share partition, and they come again and again."""
+        """A cache of decoded keys: each share partition has two, and they recur."""
 
     def __repr__(self) -> str:
         return f"<GroupLog {self.group_id} next={self.next_sequence} needed={self.needed_offset} owner={self.owner}>"
 
-    # --- read
+    # --- reading
 
     def read(self, key: bytes | None, value: bytes | None, offset: int) -> Entry | None:
-        """The record at this offset of the state partition, as it comes; None if it is not one of the group's own.
-        UnreadableRecord for one of the group's that can't be read, and where one is missing before it."""
+        """Takes in the next record of the state partition, and returns it if it is one of the group's own.
+
+        Raises:
+            UnreadableRecord: the record is damaged, or one of the group's records before it is missing.
+            GroupStateTooNew, GroupStateTooOld: another version of sharegroup wrote the record.
+        """
         if key is not None and key.startswith(self._record_head):
             if len(key) != len(self._record_head) + INT64.size:
                 raise self._unreadable("the key of a record has another length")
@@ -89,20 +94,25 @@ class GroupLog:
             self.strays.add(offset)
         if key is None or group_id != self.group_id:
             return None
-        known = self._state_keys.get(key) or decode_key(key)
-        if isinstance(known, (ShareSnapshotKey, ShareUpdateKey)):
-            self._state_keys[key] = known
-            self._partition(SharePartitionKey(known.topic_id, known.partition)).replay(known, value)
-        elif isinstance(known, GroupSnapshotPartKey):
-            self._part(known, value, offset)
-        elif isinstance(known, GroupSnapshotKey):
-            return self._mark(known.sequence, value, offset)
-        elif isinstance(known, GroupOwnerKey):
+        decoded = self._state_keys.get(key) or decode_key(key)
+        if isinstance(decoded, (ShareSnapshotKey, ShareUpdateKey)):
+            self._state_keys[key] = decoded
+            self._partition(SharePartitionKey(decoded.topic_id, decoded.partition)).replay(decoded, value)
+        elif isinstance(decoded, GroupSnapshotPartKey):
+            self._part(decoded, value, offset)
+        elif isinstance(decoded, GroupSnapshotKey):
+            return self._mark(decoded.sequence, value, offset)
+        elif isinstance(decoded, GroupOwnerKey):
             self.owner = decode_owner(value or b"", self.group_id)
         return None
 
     def read_owner(self, key: bytes | None, value: bytes | None) -> bool:
-        """Whether the record is of this group; of its content only who owns the group is looked at."""
+        """Whether the record belongs to this group. Of its content only the owner is read.
+
+        Raises:
+            UnreadableRecord: the owner record is damaged.
+            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
+        """
         if group_of(key) != self.group_id:
             return False
         if key == self._owner_key:
@@ -110,9 +120,15 @@ class GroupLog:
         return True
 
     def end(self) -> None:
-        """All was read. UnreadableRecord if what the group needs is not there any more."""
-        if self._left_out is not None:
-            raise self._unreadable(f"what came before record {self._left_out} is gone, and no snapshot takes its place")
+        """Checks the log after its last record was read.
+
+        Raises:
+            UnreadableRecord: records that the group needs are missing at the log's beginning.
+        """
+        if self._unread_before is not None:
+            raise self._unreadable(
+                f"what came before record {self._unread_before} is gone, and no snapshot takes its place"
+            )
 
     def _part(self, key: GroupSnapshotPartKey, value: bytes | None, offset: int) -> None:
         if not key.part:
@@ -120,18 +136,21 @@ class GroupLog:
         if value is not None and (key.sequence, key.part) == (self._parts_of, len(self._parts)):
             self._parts.append(group_content_of(value, self.group_id))
         else:
-            self._parts_of = None  # of an attempt whose beginning is gone
+            self._parts_of = None  # a part of a snapshot whose beginning was pruned
 
     def _mark(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
         count = group_content_of(value or b"", self.group_id)
         self.parts, self._parts = [], self._parts if count else []
         if count:
             if self._parts_of != sequence or count != number(INT32, len(self._parts)):
-                self._left_out, self.next_sequence = sequence, None  # pruned in the midst of it: a newer one follows
+                self._unread_before, self.next_sequence = (
+                    sequence,
+                    None,
+                )  # pruned inside this snapshot: a newer one follows
                 return None
             self.parts, offset = self._parts, self._parts_from
         self._parts, self._parts_of = [], None
-        self.next_sequence, self.needed_offset, self._left_out = sequence, offset, None
+        self.next_sequence, self.needed_offset, self._unread_before = sequence, offset, None
         return Entry(sequence, None)
 
     def _own(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
@@ -139,8 +158,8 @@ class GroupLog:
             raise self._unreadable(f"record {sequence} has no value")
         data = group_content_of(value, self.group_id)
         if self.next_sequence is None:
-            if sequence:  # pruned before it: a snapshot follows
-                self._left_out = sequence if self._left_out is None else self._left_out
+            if sequence:  # the records before it were pruned: a snapshot follows
+                self._unread_before = sequence if self._unread_before is None else self._unread_before
                 return None
             self.needed_offset = offset
         elif sequence != self.next_sequence:
@@ -148,61 +167,61 @@ class GroupLog:
         self.next_sequence = sequence + 1
         return Entry(sequence, data)
 
-    # --- written
+    # --- writing
 
     def keyed(self, records: Iterable[bytes], first: int) -> list[KeyValue]:
-        """The group's own records, numbered from ``first``."""
+        """The group's own records with their keys, numbered from ``first``."""
         return [
             (encode_key(GroupRecordKey(self.group_id, at)), versioned(data)) for at, data in enumerate(records, first)
         ]
 
     def snapshot_mark(self, parts: int = 0) -> KeyValue:
-        """What a snapshot begins with; one that was written in parts ends with it."""
+        """The mark of a snapshot: its first record, or the last one of a snapshot written in ``parts``."""
         key = encode_key(GroupSnapshotKey(self.group_id, self.next_sequence or 0))
         return key, versioned(number(INT32, parts) if parts else b"")
 
     def snapshot_parts(self, records: Sequence[bytes]) -> list[KeyValue]:
-        """The records of a snapshot that is too large for one transaction; its mark comes after them."""
+        """The records of a snapshot that is too large for one transaction. Its mark is written after them."""
         sequence = self.next_sequence or 0
         keys = (GroupSnapshotPartKey(self.group_id, sequence, part) for part in range(len(records)))
         return list(zip(map(encode_key, keys), map(versioned, records), strict=True))
 
     def state_records(self, group: ShareGroup, records: Sequence[Record], now_ms: int) -> list[KeyValue]:
-        """Kafka's records of what ``records``, which the group has replayed, changed."""
+        """The records in Kafka's format for the changes by ``records``, which the group has replayed."""
         batches: dict[SharePartitionKey, list[StateBatch]] = {}
         moved: set[SharePartitionKey] = set()
         for record in records:
             if isinstance(record, RunsChanged):
                 key = SharePartitionKey(record.topic_id, record.partition)
-                said = changed(group.partitions[key], record.runs).state_batches
-                batches[key] = _with(batches.get(key, []), said)
+                added = changed(group.partitions[key], record.runs).state_batches
+                batches[key] = _with(batches.get(key, []), added)
             elif isinstance(record, (PartitionInitialized, LogStartMoved)):
                 moved.add(SharePartitionKey(record.topic_id, record.partition))
-        found: list[KeyValue] = []
+        entries: list[KeyValue] = []
         for key in dict.fromkeys([*moved, *batches]):
             if key in moved or batches[key]:
-                found += self._written(key, group.partitions[key], tuple(batches.get(key, ())), now_ms)
-        return found
+                entries += self._kafka_records(key, group.partitions[key], tuple(batches.get(key, ())), now_ms)
+        return entries
 
     def snapshot_records(self, group: ShareGroup, now_ms: int) -> list[KeyValue]:
-        """Kafka's records of all share partitions as they are."""
-        found: list[KeyValue] = []
+        """Snapshots in Kafka's format of all share partitions."""
+        entries: list[KeyValue] = []
         for key, partition in group.partitions.items():
             log = self._partition(key)
             if log.snapshot_epoch is None:
                 record = log.initialize(project(partition), state_epoch=0, now_ms=now_ms)
             else:
                 record = log.snapshot(project(partition), now_ms=now_ms)
-            found += pieces(record, MAX_STATE_RECORD_BYTES)
-        return found
+            entries += pieces(record, MAX_STATE_RECORD_BYTES)
+        return entries
 
     def written(self, shown: Iterable[KeyValue]) -> None:
-        """Kafka's records are durable."""
+        """Takes in that these records, in Kafka's format, are durable."""
         for key, value in shown:
-            known = _state_key(key)
-            self._partition(SharePartitionKey(known.topic_id, known.partition)).replay(known, value)
+            decoded = _state_key(key)
+            self._partition(SharePartitionKey(decoded.topic_id, decoded.partition)).replay(decoded, value)
 
-    def _written(
+    def _kafka_records(
         self, key: SharePartitionKey, partition: SharePartition, batches: tuple[StateBatch, ...], now_ms: int
     ) -> list[KeyValue]:
         log = self._partition(key)
@@ -226,15 +245,16 @@ class GroupLog:
         return UnreadableRecord(group_id=self.group_id, reason=reason)
 
 
-def _with(batches: list[StateBatch], said: tuple[StateBatch, ...]) -> list[StateBatch]:
-    """As the combiner has it, which looks at each batch: mostly, what is completed and what is acquired next are apart,
-    and of the one there are as many batches as a sink made."""
-    if not said or not batches or batches[-1].last_offset < said[0].first_offset - 1:
-        return batches + list(said)
-    return list(combine(batches, said, None))
+def _with(batches: list[StateBatch], added: tuple[StateBatch, ...]) -> list[StateBatch]:
+    """Both lists, combined. The combiner reads each batch; where the added ones lie behind the others it is not needed.
+    That is the common case: the ranges that a plan completes and that the next one acquires are apart, and a sink may
+    have made very many batches of the first."""
+    if not added or not batches or batches[-1].last_offset < added[0].first_offset - 1:
+        return batches + list(added)
+    return list(combine(batches, added, None))
 
 
 def _state_key(key: bytes) -> ShareSnapshotKey | ShareUpdateKey:
-    known = decode_key(key)
-    assert isinstance(known, (ShareSnapshotKey, ShareUpdateKey))
-    return known
+    decoded = decode_key(key)
+    assert isinstance(decoded, (ShareSnapshotKey, ShareUpdateKey))
+    return decoded

@@ -1,4 +1,5 @@
-"""Who serves a group: written into its log by each new owner, for people and for the one that was fenced."""
+"""The owner of a group: the process that serves it. Each new owner writes itself into the group's log, so that people,
+and the owner that it fenced, can see who it is."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from coordinator.state_log.value_version import group_content_of, versioned
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A coordinator process. ``place``: which of the coordinators that replace each other it is (one on demand: the
-    host and the user's runtime directory; a fleet: all of them are one place). ``process``: this one process's mark."""
+    """A coordinator process. ``installation_id``: the same for all coordinators that replace each other (on demand:
+    those of one host and one runtime directory; a fleet: all of them). ``process``: a random id of this one process."""
 
     installation_id: str
     process: str

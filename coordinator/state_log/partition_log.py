@@ -1,16 +1,16 @@
-"""The Kafka records of one share partition: what has to be remembered of those before to write its next one.
+"""The Kafka records of one share partition: keeps the numbers from which the next record is made.
 
-Kafka's ShareCoordinatorShard, for one key and without a second copy of the state: that is the core's, and comes as an
-argument. A write returns a record and changes nothing; :meth:`PartitionLog.replay` of the record changes what is
-remembered, live and on load alike (docs/facts.md, K35 to K38). Where a record names a group, it is always this
-one's: who passes another's key is wrong, and it is not checked.
+This is Kafka's ShareCoordinatorShard for one key, without a second copy of the state: the core has the state, and
+passes it as an argument. A write returns a record and changes nothing; :meth:`PartitionLog.replay` of the record
+changes the numbers, live and on load alike (docs/facts.md, K35 to K38). A record is always this share partition's:
+callers must not pass another key, and it is not checked.
 
-The records are for Kafka's tools and for the trail; which of them is next depends on these numbers alone:
+The records are for Kafka's tools and for the trail; the next one depends on these numbers alone:
 
 - snapshot 0 begins it; each later one counts one up, updates carry the number of the snapshot that they follow;
 - ``updates_per_snapshot`` updates behind a snapshot, the next write is a snapshot of everything instead;
-- a partition whose last snapshot is older than an interval is cold: it gets one though nothing changed, so that the log
-  below can be pruned. Kafka tells it by its times: that of its creation stays, and differs from that of its writing.
+- :meth:`PartitionLog.snapshot` is a snapshot without a change, as Kafka writes of cold partitions so that the log below
+  can be pruned: the time of its creation stays, and differs from the time of its writing.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from coordinator.state_log.record_values import (
 )
 
 KeyValue: TypeAlias = tuple[bytes, bytes]
-"""A record, as it is appended."""
+"""A record's key and value, as they are appended."""
 Whole: TypeAlias = Projection | Change
-"""All that there is to say of a share partition: a projection of ours, or a change upon nothing."""
+"""The whole state of a share partition: a projection, or a change upon nothing."""
 
 INITIAL_LEADER_EPOCH = 0
-"""What Kafka writes with the first snapshot, before any leader has read it."""
+"""The leader epoch of the first snapshot in Kafka, before any leader has read the share partition."""
 
 
 class PartitionLog:
-    """Of the share partition's records so far: the numbers of the last snapshot, and the updates since.
+    """The numbers of a share partition's records so far: those of the last snapshot, and the updates since.
 
     snapshot_epoch: None while there is no snapshot. leader_epoch: None if no leader has read it. Timestamps: wall time
-    in ms, of the last snapshot. updates: records since then; Kafka lets a cold snapshot leave that number as it is.
+    in ms, of the last snapshot. updates: the number of updates since then; Kafka leaves it as it is at the
+    snapshot of a cold partition.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class PartitionLog:
     # --- the next record
 
     def initialize(self, whole: Whole, *, state_epoch: int, now_ms: int) -> KeyValue:
-        """The snapshot that a share partition begins with, or begins anew with after a reset (a new state epoch)."""
+        """The first snapshot of a share partition, or its first one after a reset (a new state epoch)."""
         return self._snapshot(
             whole,
             epoch=0 if self.snapshot_epoch is None else self.snapshot_epoch + 1,
@@ -92,12 +93,20 @@ class PartitionLog:
         )
 
     def write(self, change: Change, whole: Callable[[], Whole], *, updates_per_snapshot: int, now_ms: int) -> KeyValue:
-        """An update with ``change``; or, after enough of them, a snapshot of ``whole()``: the state with the change.
-        ValueError if there is no snapshot yet."""
+        """An update with ``change``; or, after ``updates_per_snapshot`` updates, a snapshot of ``whole()``: the state
+        with the change.
+
+        Raises:
+            ValueError: there is no snapshot yet.
+        """
         return self._next(change, whole, self.leader_epoch, updates_per_snapshot, now_ms)
 
     def snapshot(self, whole: Whole, *, now_ms: int) -> KeyValue:
-        """A snapshot though nothing changed, as of a cold partition. ValueError if there is none yet."""
+        """A snapshot without a change, as Kafka writes of a cold partition.
+
+        Raises:
+            ValueError: there is no snapshot yet.
+        """
         return self._snapshot(
             whole,
             epoch=self._last_epoch() + 1,
@@ -107,12 +116,15 @@ class PartitionLog:
             now_ms=now_ms,
         )
 
-    # --- what is remembered
+    # --- the numbers
 
     def replay(self, key: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
-        """One of its records was appended, or loaded. Its batches are not looked at. UnreadableRecord for a value that
-        is torn before them, or of another version. An update that comes before any snapshot is of a log whose
-        beginning was pruned; the snapshot after it starts anew."""
+        """Takes in one of its records, which was appended or loaded. The record's batches are not read. An update
+        before any snapshot is of a log whose beginning was pruned; the snapshot after it sets the numbers.
+
+        Raises:
+            UnreadableRecord: the value is damaged before its batches, or of another version.
+        """
         if isinstance(key, ShareUpdateKey):
             leader_epoch = update_leader_epoch(value or b"", self.group_id)
             if leader_epoch is not None:
@@ -178,9 +190,9 @@ class PartitionLog:
 
 
 def pieces(record: KeyValue, max_bytes: int) -> list[KeyValue]:
-    """A share partition's record, or, where its value is longer than ``max_bytes``, several that come to the same, to
-    be appended in one transaction: a snapshot with its first batches, and updates with the others. Each has at least
-    one batch, so ``max_bytes`` is no promise below some 100."""
+    """A share partition's record, or, where its value is longer than ``max_bytes``, several records with the same
+    effect, for one transaction: a snapshot with the first batches, and updates with the others. Each has at least one
+    batch, so ``max_bytes`` does not hold below about 100."""
     key, data = record
     if len(data) <= max_bytes:
         return [record]
@@ -199,7 +211,7 @@ def pieces(record: KeyValue, max_bytes: int) -> list[KeyValue]:
 
 
 def _updates(key: bytes, update: ShareUpdateValue, count: int) -> Iterator[KeyValue]:
-    """The update as several, with so many batches each."""
+    """Cuts the update into several with ``count`` batches each."""
     batches = update.state_batches
     for at in range(0, len(batches), count):
         yield key, encode_update(update._replace(state_batches=batches[at : at + count]))

@@ -1,7 +1,7 @@
-"""Which partition of the state topic a share group's state lies in, and the record that says among how many.
+"""Places share groups in partitions of the state topic, and the record that holds the number of these partitions.
 
-Kafka's own rule for group ids (``GroupCoordinatorService.partitionFor``), so that a group lies where Kafka would look
-for it. All of a group is in one partition: its own records and its share partitions'.
+The rule is Kafka's own for group ids (``GroupCoordinatorService.partitionFor``), so that a group lies where Kafka would
+look for it. All of a group lies in one partition: its own records and its share partitions' records.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SIGN = 0x80000000
 
 
 def state_partition_of(group_id: str, partitions: int) -> int:
-    """The group's partition of a state topic with so many: ``Utils.abs(groupId.hashCode()) % partitions``.
+    """The group's partition, of so many ``partitions``: ``Utils.abs(groupId.hashCode()) % partitions``.
 
     ``Utils.abs`` is the absolute value, and 0 for the smallest int; it is not Kafka's ``toPositive``, which masks the
-    sign away and is for message keys.
+    sign away and is used for message keys.
     """
     code = java_hash_code(group_id)
     return 0 if code == -_SIGN else abs(code) % partitions
@@ -41,8 +41,7 @@ class _Placement(msgspec.Struct, frozen=True):
 
 
 PLACEMENT_KEY = key_head(PLACEMENT, "")
-"""Of the record in the state topic's partition 0 that says among how many partitions groups are placed. It names no
-group."""
+"""The key of the placement record in partition 0 of the state topic. It names no group."""
 
 
 def encode_placement(partitions: int) -> bytes:

@@ -1,7 +1,7 @@
 """Kafka's primitive types as bytes: integers, strings, uuids, and the compact forms of KIP-482.
 
-Integers are big-endian. A topic id is Kafka's 16 bytes, here its text of 22 characters. What can't be read is an
-UnreadableRecord that says at which byte; what can't be written is a ValueError, since then the caller is wrong.
+Integers are big-endian. A topic id has 16 bytes in Kafka, and is a text of 22 characters here. Bytes that can't be read
+are an UnreadableRecord that names the byte. A value that can't be written is a ValueError: the caller is wrong.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from coordinator.core.records import UnreadableRecord
 
 INT16, INT32, INT64 = (struct.Struct(f">{code}") for code in "hiq")
 _VARINT_BYTES = 5
-"""An unsigned varint says 32 bits, seven in each byte."""
+"""The most bytes of an unsigned varint: 32 bits, seven in each byte."""
 
 
 class Reader:
-    """Reads the bytes of one key or value from the front. ``group_id`` is for the errors: "?" while it isn't known."""
+    """Reads the bytes of one key or value from the front. ``group_id`` is for the errors: "?" while it isn't known.
+
+    Raises:
+        UnreadableRecord: from any method, where the bytes are not what it reads.
+    """
 
     __slots__ = ("_at", "_data", "group_id")
 
@@ -32,27 +36,27 @@ class Reader:
         return f"<Reader {self.group_id} byte {self._at} of {len(self._data)}>"
 
     def unreadable(self, reason: str) -> UnreadableRecord:
-        """The error to raise: ``reason``, and where in the record."""
+        """The error to raise, with the reason and the position in the record."""
         return UnreadableRecord(group_id=self.group_id, reason=f"{reason}, at byte {self._at} of {len(self._data)}")
 
     def number(self, layout: struct.Struct) -> int:
-        """A single integer."""
+        """Reads a single integer."""
         (value,) = self.fields(layout)
         return int(value)
 
     def optional(self, layout: struct.Struct) -> int | None:
-        """An integer of which Kafka writes -1 for "none"."""
+        """Reads an integer that Kafka writes as -1 for "none"."""
         value = self.number(layout)
         if value < -1:
             raise self.unreadable(f"{value} is below -1")
         return None if value == -1 else value
 
     def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Several integers in a row."""
+        """Reads several integers in a row."""
         return layout.unpack(self.take(layout.size))
 
     def take(self, count: int) -> bytes:
-        """So many bytes as they are."""
+        """Reads ``count`` bytes as they are."""
         end = self._at + count
         if count < 0 or end > len(self._data):
             raise self.unreadable(f"{count} more bytes are needed and {len(self._data) - self._at} are there")
@@ -61,7 +65,7 @@ class Reader:
         return taken
 
     def string(self) -> str:
-        """A string with a length of two bytes, not null."""
+        """Reads a string behind a length of two bytes; it may not be null."""
         data = self.take(self.number(INT16))
         try:
             return data.decode("utf-8")
@@ -69,15 +73,15 @@ class Reader:
             raise self.unreadable("a text is not UTF-8") from error
 
     def uuid(self) -> str:
-        """A uuid as the 22 characters that Kafka shows."""
+        """Reads a uuid, as the 22 characters that Kafka shows."""
         return base64.urlsafe_b64encode(self.take(16)).decode("ascii").rstrip("=")
 
     def unsigned_varint(self) -> int:
-        """Seven bits a byte, the lowest first."""
+        """Reads an unsigned varint: seven bits a byte, the lowest first."""
         value = 0
-        for place in range(_VARINT_BYTES):
+        for index in range(_VARINT_BYTES):
             (byte,) = self.take(1)
-            value |= (byte & 0x7F) << (7 * place)
+            value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 break
         else:
@@ -87,13 +91,13 @@ class Reader:
         return value
 
     def compact_length(self) -> int:
-        """How many elements of a compact array follow; it may not be null."""
+        """Reads the number of elements of a compact array; it may not be null."""
         if not (length := self.unsigned_varint()):
             raise self.unreadable("an array is null")
         return length - 1
 
     def tagged_fields(self) -> dict[int, bytes]:
-        """By tag, the bytes of each field that was written; tags rise."""
+        """Reads tagged fields, as bytes by tag; tags rise."""
         found: dict[int, bytes] = {}
         last = -1
         for _ in range(self.unsigned_varint()):
@@ -104,13 +108,17 @@ class Reader:
         return found
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Checks that no byte is left."""
         if self._at != len(self._data):
             raise self.unreadable(f"{len(self._data) - self._at} bytes too many")
 
 
 def number(layout: struct.Struct, *values: int) -> bytes:
-    """Integers in a row; ValueError for one that does not fit."""
+    """Integers in a row, as bytes.
+
+    Raises:
+        ValueError: a number does not fit.
+    """
     try:
         return layout.pack(*values)
     except struct.error as error:
@@ -118,7 +126,7 @@ def number(layout: struct.Struct, *values: int) -> bytes:
 
 
 def optional(value: int | None) -> int:
-    """``None`` is -1 on the wire."""
+    """The number that Kafka writes: -1 for ``None``."""
     return -1 if value is None else value
 
 
@@ -129,7 +137,11 @@ def string(text: str) -> bytes:
 
 
 def uuid(text: str) -> bytes:
-    """The 16 bytes of a topic id's text; ValueError for a text that no uuid has."""
+    """The 16 bytes of a topic id's text.
+
+    Raises:
+        ValueError: the text is no uuid.
+    """
     try:
         data = base64.b64decode(f"{text}==", altchars=b"-_", validate=True)
     except ValueError as error:
@@ -140,7 +152,7 @@ def uuid(text: str) -> bytes:
 
 
 def unsigned_varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; 32 bits at most."""
+    """An unsigned varint: seven bits a byte, the lowest first; 32 bits at most."""
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{value} can't be written as an unsigned varint")
     encoded = bytearray()
@@ -152,7 +164,7 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def compact_length(count: int) -> bytes:
-    """In front of the elements of a compact array."""
+    """The length in front of the elements of a compact array."""
     return unsigned_varint(count + 1)
 
 

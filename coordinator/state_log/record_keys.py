@@ -1,8 +1,9 @@
-"""Keys of the state log: a record type of two bytes, the group, and which of the group's records it is.
+"""Keys of the state log: a record type of two bytes, the group id, and the fields that identify the record in the
+group.
 
 Types 0 and 1 are Kafka's (KIP-932, "Share coordinator": ShareSnapshotKey, ShareUpdateKey); types from 100 up are ours,
-and Kafka's ShareGroupStateMessageFormatter skips what it does not know. Every type, also a later one, goes on with the
-group id, so that a reader of one group can pass over another group's records whatever they are.
+and Kafka's ShareGroupStateMessageFormatter skips types that it does not know. Every type, also a later one, continues
+with the group id, so that a reader of one group can skip another group's records of any type.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ GROUP_SNAPSHOT = 101
 GROUP_OWNER = 102
 GROUP_SNAPSHOT_PART = 104
 PLACEMENT = 110
-"""Of the state topic itself, and no group's: see :mod:`coordinator.state_log.placement`."""
+"""A record of the state topic itself and of no group: see :mod:`coordinator.state_log.placement`."""
 _TYPES_END = 1_000
-"""Types from here on are neither Kafka's nor ours, in any version."""
+"""Types from this one on belong neither to Kafka nor to sharegroup, in any version."""
 
 
 class ShareSnapshotKey(NamedTuple):
-    """All that is durable of one share partition. A record without a value (a tombstone) says that it is deleted."""
+    """The key of a snapshot: the whole durable state of one share partition. A record without a value (a tombstone)
+    deletes the share partition."""
 
     group_id: str
     topic_id: str
@@ -34,7 +36,7 @@ class ShareSnapshotKey(NamedTuple):
 
 
 class ShareUpdateKey(NamedTuple):
-    """What changed of one share partition since its last snapshot, or since the last update after it."""
+    """The key of an update: the change of one share partition since its last snapshot, or since the update before."""
 
     group_id: str
     topic_id: str
@@ -42,24 +44,24 @@ class ShareUpdateKey(NamedTuple):
 
 
 class GroupRecordKey(NamedTuple):
-    """A record of our own; ``sequence`` is its place among the group's, rising, never used twice."""
+    """The key of a record of our own. ``sequence`` numbers the group's records; it rises, and is never used twice."""
 
     group_id: str
     sequence: int
 
 
 class GroupSnapshotKey(NamedTuple):
-    """A snapshot of the group begins: what lies before it of this group is not needed. Its value is empty, and the
-    records that follow in its transaction, from ``sequence`` on, are the snapshot; or its value is the number of parts
-    that came before it, in transactions of their own, and are the snapshot then."""
+    """The key of a snapshot's mark: none of the group's records before the snapshot is needed. With an empty content,
+    the snapshot is the records that follow in the mark's transaction, from ``sequence`` on. Else the content is the
+    number of parts, and the snapshot is these parts, which came before the mark in transactions of their own."""
 
     group_id: str
     sequence: int
 
 
 class GroupSnapshotPartKey(NamedTuple):
-    """A record of a snapshot that is too large for one transaction; ``part`` counts from 0. Nothing is read from parts
-    before the snapshot's mark, which has the same ``sequence``."""
+    """The key of a record of a snapshot that is too large for one transaction; ``part`` counts from 0. Parts have no
+    effect before the snapshot's mark, which has the same ``sequence``."""
 
     group_id: str
     sequence: int
@@ -67,7 +69,8 @@ class GroupSnapshotPartKey(NamedTuple):
 
 
 class GroupOwnerKey(NamedTuple):
-    """Who serves the group from here on; the value is an :class:`~coordinator.state_log.owner.Owner`."""
+    """The key of an owner record: its value, an :class:`~coordinator.state_log.owner.Owner`, serves the group from here
+    on."""
 
     group_id: str
 
@@ -90,7 +93,11 @@ _TYPES: dict[type[Key], int] = {
 
 
 def encode_key(key: Key) -> bytes:
-    """The key's bytes; ValueError for fields that Kafka's format has no room for."""
+    """The encoded key, as bytes.
+
+    Raises:
+        ValueError: a field does not fit into Kafka's format.
+    """
     head = key_head(_TYPES[type(key)], key.group_id)
     if isinstance(key, (ShareSnapshotKey, ShareUpdateKey)):
         return head + uuid(key.topic_id) + number(INT32, key.partition)
@@ -102,12 +109,16 @@ def encode_key(key: Key) -> bytes:
 
 
 def key_head(record_type: int, group_id: str) -> bytes:
-    """What the keys of this type and group begin with."""
+    """The bytes with which the keys of this type and group begin."""
     return number(INT16, record_type) + string(group_id)
 
 
 def decode_key(data: bytes) -> Key:
-    """The key that was encoded; UnreadableRecord for other bytes, and for a type that this version does not know."""
+    """The key that :func:`encode_key` wrote.
+
+    Raises:
+        UnreadableRecord: the bytes are no key, or of a type that this version does not know.
+    """
     reader = Reader(data)
     record_type, group_id = _head(reader)
     key: Key
@@ -128,7 +139,7 @@ def decode_key(data: bytes) -> Key:
 
 
 def group_of(key: bytes | None) -> str | None:
-    """Whose record it is, by its key, of whatever type. None: no group's; somebody else has written it."""
+    """The group id in a key of any type; None if the record belongs to no group, since another program wrote it."""
     if not key or len(key) <= _GROUP_AT:
         return None
     record_type, length = _HEAD.unpack_from(key)

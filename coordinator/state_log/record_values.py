@@ -1,8 +1,8 @@
 """Values of Kafka's share-coordinator records (KIP-932, "Share coordinator"; KIP-1226 for the delivery complete count).
 
 Each begins with its schema version, 0, of two bytes; both schemas are flexible (KIP-482: compact arrays and tagged
-fields). A field that Kafka writes as -1 for "none" is ``None`` here. Tagged fields that are not known are passed over,
-as KIP-482 has it: what may not be ignored comes with a new version, and that is an UnreadableRecord.
+fields). A field that Kafka writes as -1 for "none" is ``None`` here. Unknown tagged fields are skipped, as KIP-482
+requires: a change that may not be ignored comes with a new version, and that is an UnreadableRecord.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coordinator.state_log.primitives import (
 VERSION = 0
 DELIVERY_COMPLETE_COUNT_TAG = 0
 MAX_DELIVERY_COUNT = 2**15 - 1
-"""The largest delivery count that a state batch can carry."""
+"""The largest delivery count that a state batch can hold."""
 MAX_DELIVERY_COMPLETE_COUNT = 2**31 - 1
 
 _STATE_BATCH = struct.Struct(">qqbh")
@@ -36,9 +36,9 @@ _SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
 _UPDATE_HEAD = struct.Struct(">hii")
 
 STATE_BATCH_BYTES = _STATE_BATCH.size + 1
-"""Of each batch, its empty tagged fields included."""
+"""Bytes of one batch, its empty tagged fields included."""
 MAX_BYTES_BESIDE_BATCHES = INT16.size + _SNAPSHOT.size + 5 + 7
-"""Of a value without its batches: the fixed fields, how many batches there are, and the delivery complete count."""
+"""Bytes of a value without its batches: the fixed fields, the number of batches, and the delivery complete count."""
 
 
 class StateBatch(NamedTuple):
@@ -51,12 +51,12 @@ class StateBatch(NamedTuple):
 
 
 class ShareSnapshotValue(NamedTuple):
-    """All that is durable of a share partition. ``state_batches`` are ascending, disjoint and merged; an offset from
-    ``start_offset`` (SPSO) on that is in none of them was never delivered.
+    """The whole durable state of a share partition. ``state_batches`` are ascending, disjoint and merged; an offset
+    from ``start_offset`` (SPSO) on that is in no batch was never delivered.
 
     start_offset: None if it is not initialised. leader_epoch: None if no leader has read it. delivery_complete_count:
-    None before KIP-1226. Timestamps: wall time in ms; when this snapshot was written, and when the last
-    one was that came with a change: the snapshot of a cold partition is known by the difference.
+    None before KIP-1226. Timestamps: wall time in ms, of the last snapshot that came with a change, and of
+    this snapshot. They differ in the snapshot of a cold partition.
     """
 
     snapshot_epoch: int
@@ -70,8 +70,8 @@ class ShareSnapshotValue(NamedTuple):
 
 
 class ShareUpdateValue(NamedTuple):
-    """What changed since snapshot ``snapshot_epoch``: offsets in no batch stay as they are. ``start_offset`` and
-    ``leader_epoch``: None for unchanged; the delivery complete count goes with the start offset."""
+    """The change since snapshot ``snapshot_epoch``: offsets in no batch stay as they are. ``start_offset`` and
+    ``leader_epoch``: None for unchanged; the delivery complete count belongs to the start offset."""
 
     snapshot_epoch: int
     leader_epoch: int | None
@@ -81,7 +81,11 @@ class ShareUpdateValue(NamedTuple):
 
 
 def encode_snapshot(value: ShareSnapshotValue) -> bytes:
-    """The value's bytes as Kafka writes them; ValueError for a number that its format has no room for."""
+    """The value's bytes as Kafka writes them.
+
+    Raises:
+        ValueError: a number does not fit into Kafka's format.
+    """
     fixed = number(
         _SNAPSHOT,
         value.snapshot_epoch,
@@ -95,13 +99,17 @@ def encode_snapshot(value: ShareSnapshotValue) -> bytes:
 
 
 def encode_update(value: ShareUpdateValue) -> bytes:
-    """As :func:`encode_snapshot`, for an update."""
+    """The bytes of an update, as :func:`encode_snapshot` makes those of a snapshot."""
     fixed = number(_UPDATE, value.snapshot_epoch, optional(value.leader_epoch), optional(value.start_offset))
     return _encoded(fixed, value.state_batches, value.delivery_complete_count)
 
 
 def decode_snapshot(data: bytes, group_id: str = "?") -> ShareSnapshotValue:
-    """The value that was encoded; UnreadableRecord for other bytes and for another version."""
+    """The value that :func:`encode_snapshot` wrote.
+
+    Raises:
+        UnreadableRecord: the bytes are no such value, or of another version.
+    """
     reader = _opened(data, group_id)
     snapshot_epoch, state_epoch = reader.number(INT32), reader.number(INT32)
     leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
@@ -113,7 +121,7 @@ def decode_snapshot(data: bytes, group_id: str = "?") -> ShareSnapshotValue:
 
 
 def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
-    """As :func:`decode_snapshot`, for an update."""
+    """The value that :func:`encode_update` wrote; it raises as :func:`decode_snapshot`."""
     reader = _opened(data, group_id)
     snapshot_epoch = reader.number(INT32)
     leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
@@ -121,8 +129,11 @@ def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
 
 
 def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | None, int, int]:
-    """Of a snapshot: its epoch, state epoch, leader epoch, and when it was created and written. Nothing behind these
-    is read. UnreadableRecord as :func:`decode_snapshot`, as far as it is read."""
+    """Of a snapshot: its epoch, state epoch, leader epoch, create and write timestamps. Nothing behind these is read.
+
+    Raises:
+        UnreadableRecord: these fields can't be read, or are of another version.
+    """
     reader = Reader(data, group_id)
     version, snapshot_epoch, state_epoch, leader_epoch, _, created_ms, written_ms = reader.fields(_SNAPSHOT_HEAD)
     _check_version(reader, version)
@@ -130,7 +141,7 @@ def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | Non
 
 
 def update_leader_epoch(data: bytes, group_id: str = "?") -> int | None:
-    """Of an update: its leader epoch. As :func:`snapshot_head`."""
+    """The leader epoch of an update; it raises as :func:`snapshot_head`."""
     reader = Reader(data, group_id)
     version, _, leader_epoch = reader.fields(_UPDATE_HEAD)
     _check_version(reader, version)
@@ -160,7 +171,7 @@ def _check_version(reader: Reader, version: int) -> None:
 
 
 def _decoded(reader: Reader) -> tuple[tuple[StateBatch, ...], int | None]:
-    """What both values end with: the batches, and the delivery complete count."""
+    """The end of both values: the batches, and the delivery complete count."""
     batches = tuple([_state_batch(reader) for _ in range(reader.compact_length())])
     tagged = reader.tagged_fields()
     reader.end()

@@ -1,4 +1,4 @@
-"""From where on each group's log in a state partition is needed: its newest snapshot, or its first record."""
+"""The part of a state partition that its groups need: each from its newest snapshot on, or from its first record."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from coordinator.state_log.record_keys import (
 from coordinator.state_log.value_version import is_ours, versioned
 
 JUST_TAKEN = 1_000
-"""So many records later nothing comes of a group that has an owner and nothing else: its first join was refused."""
+"""A group that has an owner record and nothing else is needed for this many records. After that nothing will follow:
+its first join was refused."""
 
 _SNAPSHOT = key_head(GROUP_SNAPSHOT, "")[:2]
 _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
 _INDEX_0 = bytes(4)
 _OWNER = key_head(GROUP_OWNER, "")[:2]
 _KAFKA_S = (key_head(SHARE_SNAPSHOT, "")[:2], key_head(SHARE_UPDATE, "")[:2])
-"""Groups are not loaded from these: they come with records of ours, or are somebody else's."""
+"""Groups are not loaded from Kafka's records: these come with records of ours, or another program wrote them."""
 
 
 class Retention:
-    """Of the committed records below ``read_to``, as they come. ``placement``: where the newest record lies that says
-    among how many partitions groups are placed; None: there is none."""
+    """Tracks which records must be kept, of the committed records below ``read_to``. ``placement``: the offset of the
+    newest placement record; None if there is none."""
 
     def __init__(self) -> None:
         self.read_to = 0
         self.placement: int | None = None
         self.strays = ForeignRecords()
         self._first: dict[str, int] = {}
-        self._taken: dict[str, int] = {}
+        self._owner_only: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<Retention read_to={self.read_to} groups={len(self._first)}>"
 
     def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Takes in the next record. A record of no group, and a tombstone, are not needed. A record whose format
-        version this version does not read ends nothing's need: the group stays needed from where it was."""
+        """Takes in the next record. A record of no group, and a tombstone, are not needed. A record of another format
+        version ends no need: only its writer knows which records it still needs."""
         self.read_to = offset + 1
         group_id = group_of(key)
         if key == PLACEMENT_KEY:
@@ -53,7 +54,7 @@ class Retention:
         elif value is None or key.startswith(_KAFKA_S):
             return
         elif not is_ours(value):
-            self._first.setdefault(group_id, self._taken.pop(group_id, offset))
+            self._first.setdefault(group_id, self._owner_only.pop(group_id, offset))
         elif key.startswith(_PART) and key.endswith(_INDEX_0):
             self._parts_from[group_id] = offset
         elif key.startswith(_PART):
@@ -62,15 +63,15 @@ class Retention:
             has_parts = value != versioned(b"")
             self._first[group_id] = self._parts_from.get(group_id, offset) if has_parts else offset
         elif key.startswith(_OWNER) and group_id not in self._first:
-            self._taken[group_id] = offset
+            self._owner_only[group_id] = offset
         else:
-            self._first.setdefault(group_id, self._taken.pop(group_id, offset))
+            self._first.setdefault(group_id, self._owner_only.pop(group_id, offset))
 
     def lowest(self) -> int:
-        """Nothing below it is needed of any group."""
-        taken = [offset for offset in self._taken.values() if offset >= self.read_to - JUST_TAKEN]
-        return min([*self._first.values(), *taken], default=self.read_to)
+        """The lowest offset that a group needs: every record below it may be deleted."""
+        owner_only = [offset for offset in self._owner_only.values() if offset >= self.read_to - JUST_TAKEN]
+        return min([*self._first.values(), *owner_only], default=self.read_to)
 
     def first_groups(self, below: int) -> frozenset[str]:
-        """Groups whose logs begin below this offset."""
+        """The groups whose needed records begin below this offset."""
         return frozenset(group_id for group_id, first in self._first.items() if first < below)

@@ -70,7 +70,8 @@ class _OpenGroup:
 
 
 class _Inspection(NamedTuple):
-    """What an inspection of a group's log found: whether the log is empty, and the offset up to which it was read."""
+    """The result of an inspection of a group's log: whether the log is empty, and the offset up to which it was
+    read."""
 
     is_empty: bool
     position: int

@@ -1,4 +1,4 @@
-"""Who owns a group: whether this process may take it, and which error its members get when another process has it.
+"""The ownership of groups: whether this process may take a group, and which error members get when another owns it.
 
 Coordinators on demand: the newest claimant wins, since a job that was restarted on another host must go on at once. A
 fenced coordinator takes the group back only for a new member. A fleet: Kafka's group assigns the partitions.
