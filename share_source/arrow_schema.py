@@ -1,6 +1,6 @@
 """The columns of a record, as Spark and as Arrow name them: those of Spark's Kafka source, and ``deliveryCount`` last.
 
-Rule: the Spark schema and the Arrow schema agree to the letter, since Spark refuses Arrow batches whose schema is not
+Rule: the Spark schema and the Arrow schema are identical, since Spark refuses Arrow batches whose schema is not
 exactly its own.
 """
 

@@ -1,4 +1,4 @@
-"""The house's style, as far as a test can hold it: sizes, leftovers, docstrings, paths of somebody's machine."""
+"""The style of the project, as far as a test can check it: sizes, leftovers, docstrings, machine paths, words."""
 
 import ast
 import re
@@ -14,9 +14,30 @@ FUNCTION_LINES = 70
 LEFTOVER = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
 MACHINE_PATH = re.compile(r"""["'(=\s](/(?:work|root|home|tmp)(?:/|["'\s]|$))""")
 SLEEP = re.compile(r"\btime\.sleep\b|\bfrom time import .*\bsleep\b")
+# A docstring that begins so has no subject, and one of fewer than four words adds nothing to the name.
+NO_SUBJECT = re.compile(r"(?:What|Whose|Whoever|Whatever|Who|That|Its|Away|Also|From|Once|For people)\b")
+DOCSTRING_WORDS = 4
+# Words that this project used before, by the word that took their place (docs/glossary.md).
+RETIRED = {
+    "quarantine": r"\bset(?:s|ting)?(?: (?:it|them|records?|a record))? aside\b",
+    "start or reclaim": r"\b(?:tak(?:e|es|en|ing)|took)(?: (?:it|them|plans?|the \w+))? up\b(?! to\b)",
+    "unreported loss": r"\buntold\b",
+    "counts as evidence": r"\bvouch\w*",
+    "dispatcher": r"\boffices?\b",
+    "group worker": r"\bdesks?\b",
+    "unauthenticated connections": r"\bdoorkeepers?\b",
+    "rate limited": r"\bseldom\b",
+    "runtime": r"\bshards?\b",
+    "dead letter": r"(?:\bdead[\s#-]+)?\bletters?\b(?!, digits)",
+    "deleted topic": r"\bgone topics?\b",
+    "newest claimant": r"\btakers?\b",
+}
+# "Script" is a word of its own outside of the service, where a transaction was called so.
+RETIRED_IN_THE_COORDINATOR = {"transaction": r"\bscripts?\b"}
 # These name what they forbid.
 THIS_FILE = Path(__file__)
 OURS = (*PACKAGES, "benchmarks", "tools")
+PLAIN = ("coordinator/config", "share_source", "pyspark_sharegroup", "tools")
 
 
 def long_files(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -51,6 +72,26 @@ def leftovers(path: Path, text: str) -> Iterator[tuple[int, str]]:
 def machine_paths(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """No path of one machine: not of a person's home, not of a temporary folder."""
     yield from matches(MACHINE_PATH, text, "path of one machine {!r}: use tempfile, pathlib or an option")
+
+
+def docstrings_without_subject(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """A docstring has a subject and a verb."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            words = (ast.get_docstring(node) or "").split("\n\n")[0].split()
+            if words and (len(words) < DOCSTRING_WORDS or NO_SUBJECT.match(words[0])):
+                yield getattr(node, "lineno", 1), f"docstring without subject or verb: {' '.join(words)[:60]!r}"
+
+
+def retired_words(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """No word that the glossary has retired, in code, docstrings, comments, messages and docs."""
+    in_coordinator = path.is_relative_to(ROOT / "coordinator")
+    for instead, pattern in (RETIRED | (RETIRED_IN_THE_COORDINATOR if in_coordinator else {})).items():
+        # A phrase may be cut by the end of a line, and go on behind the sign of a comment.
+        wrapped = pattern.replace(" ", r"(?:\s|#)+")
+        for found in re.finditer(wrapped, text, re.IGNORECASE):
+            if not found.group().lower().startswith(instead.split()[0]):
+                yield text.count("\n", 0, found.start()) + 1, f"{found.group()!r}: the word is {instead!r} now"
 
 
 def sleeps(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -90,6 +131,26 @@ def test_everywhere(check):
     assert not found, "\n" + "\n".join(found)
 
 
+def test_no_docstring_is_without_a_subject():
+    found = findings(docstrings_without_subject, *PLAIN)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_no_retired_word_in_the_code():
+    found = findings(retired_words, *PLAIN)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_no_retired_word_in_the_docs():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    found = [
+        f"{page.relative_to(ROOT)}:{line}: {message}"
+        for page in pages
+        for line, message in retired_words(page, page.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
 def test_no_test_sleeps():
     found = findings(sleeps, "tests")
     assert not found, "\n" + "\n".join(found)
@@ -104,6 +165,10 @@ def test_no_test_sleeps():
         (leftovers, "x = 1  # TODO later\n"),
         (machine_paths, 'open("/tmp/x")\n'),
         (machine_paths, "cd /work/main\n"),
+        (docstrings_without_subject, '"""Its default\'s."""\n'),
+        (docstrings_without_subject, '"""What becomes of a run when its lock ends."""\n'),
+        (retired_words, "# It is set\n# aside.\n"),
+        (retired_words, "a letter of the record\n"),
         (sleeps, "time.sleep(1)\n"),
         (sleeps, "from time import monotonic, sleep\n"),
     ],
@@ -119,6 +184,8 @@ def test_each_check_finds_what_it_is_for(check, text):
         (missing_docstring, ""),
         (machine_paths, 'url = "http://host/work/x"\nx = tmp_path / "work"\n'),
         (leftovers, "todo = []\n"),
+        (docstrings_without_subject, '"""Return the lock of a record."""\n'),
+        (retired_words, "dead letters; a dead_letter; a dead-letter topic; takes up to 2\n"),
     ],
 )
 def test_a_check_leaves_the_rest_alone(check, text):

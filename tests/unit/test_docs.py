@@ -151,6 +151,21 @@ def test_every_variable_of_ours_that_is_named_is_in_the_code(page):
     assert [v for v in set(re.findall(r"\bSHAREGROUP_\w+", text_of(page))) if v not in code] == []
 
 
+OUR_WORDS = re.findall(r"^\| \*\*([a-z ]+)\*\* \|", text_of(ROOT / "docs" / "glossary.md"), re.MULTILINE)
+
+
+def test_the_words_of_ours_are_few_and_each_has_its_reason():
+    rows = [line for line in text_of(ROOT / "docs" / "glossary.md").splitlines() if line.startswith("| **")]
+    assert len(rows) == len(OUR_WORDS) <= 25
+    assert all(all(cell.strip() for cell in row.strip("|").split("|")) for row in rows)
+
+
+@pytest.mark.parametrize("word", OUR_WORDS)
+def test_every_word_of_ours_is_used(word):
+    pattern = re.compile(rf"\b{word.replace(' ', '[ _]')}", re.IGNORECASE)
+    assert any(pattern.search(text_of(path)) for path in python_files(*PACKAGES)), "no code uses it: retire the word"
+
+
 def guarantee(page: Path) -> str:
     (found,) = re.findall(r"^\*\*At least once.*?\n\n", text_of(page), re.DOTALL | re.MULTILINE)
     return " ".join(found.replace("*", "").split())
