@@ -1,7 +1,7 @@
 """``python -m benchmarks`` (or ``make bench``): sharegroup against its peers on a broker of its own, in one run.
 
 --quick            a few minutes: fewer rounds, smaller topics
---only PART …      throughput, zstd, small, idle, sink, letters, rpc, state, core
+--only PART …      throughput, zstd, small, idle, sink, dead-letters, rpc, state, core
 --sources NAME …   beside kafka and sharegroup: ranges (the read path without a coordinator), nothing
 """
 
@@ -30,7 +30,7 @@ BUSY_PERCENT = 15
 
 
 def main() -> int:
-    """Measure, print, write; 1 if a target was missed."""
+    """Run the benchmark, print and write the results; return 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="measure sharegroup against its peers")
     parser.add_argument("--quick", action="store_true", help="a few minutes: fewer rounds")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))

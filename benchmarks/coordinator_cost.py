@@ -1,6 +1,6 @@
-"""What a plan costs by RPC with the state on disk: 1,000,000 records as ranges over 50 partitions.
+"""The cost of a plan by RPC with the state on disk: 1,000,000 records as ranges over 50 partitions.
 
-As a query asks for it: one request completes a plan and acquires the next, one more marks that one used.
+As a query does: one request completes a plan and acquires the next, one more starts that plan.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ TARGET_MS = 20
 
 
 def coordinator_rows(broker: KafkaBroker, groups: int) -> list[Row]:
-    """Medians over the plans of so many groups, the first plan of each left out."""
+    """Return medians over the plans of so many groups, without the first plan of each."""
     topic = broker.create_topic(f"wide-{uuid.uuid4().hex[:8]}", PARTITIONS)
     _fill(broker, topic)
     client = CoordinatorClient.connect(broker.bootstrap)
     nexts: list[float] = []
-    uses: list[float] = []
+    starts: list[float] = []
     for _ in range(groups):
         session = MemberSession(
             client, f"rpc-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex, topics=(topic,), starting_offsets="earliest"
         )
-        _plans(session, nexts, uses)
+        _plans(session, nexts, starts)
         session.close(leave=True)
     client.close()
-    both = [a + b for a, b in zip(nexts, uses, strict=True)]
+    both = [a + b for a, b in zip(nexts, starts, strict=True)]
     how = f"RPC and fsync, {len(both)} plans, 95th percentile {statistics.quantiles(both, n=20)[-1]:.1f}"
     return [
         Row(
@@ -49,28 +49,28 @@ def coordinator_rows(broker: KafkaBroker, groups: int) -> list[Row]:
             how=f"one request; RPC and fsync, {len(nexts)} plans, 95th percentile "
             f"{statistics.quantiles(nexts, n=20)[-1]:.1f}",
         ),
-        Row(name="… with marking the plan used", value=statistics.median(both), unit="ms", how=how),
+        Row(name="… with starting the plan", value=statistics.median(both), unit="ms", how=how),
     ]
 
 
-def _plans(session: MemberSession, nexts: list[float], uses: list[float]) -> None:
+def _plans(session: MemberSession, nexts: list[float], starts: list[float]) -> None:
     number = ""
     for plan in range(PLANS):
         began_s = time.perf_counter()
         acquired = session.call(NextPlan, start=number, max_records=PLAN_RECORDS, wait_ms=0).plan
         acquired_s = time.perf_counter()
         session.call(StartPlan, plan_id=acquired.plan_id)
-        used_s = time.perf_counter()
+        started_s = time.perf_counter()
         number = acquired.plan_id
         held = sum(last - first + 1 for part in acquired.partitions for first, last, _ in part.ranges)
         assert (held, len(acquired.partitions)) == (PLAN_RECORDS, PARTITIONS), (held, len(acquired.partitions))
         if plan:
             nexts.append((acquired_s - began_s) * 1000)
-            uses.append((used_s - acquired_s) * 1000)
+            starts.append((started_s - acquired_s) * 1000)
 
 
 def _fill(broker: KafkaBroker, topic: str) -> None:
-    """Empty values: only their number matters."""
+    """Produce records with empty values: only their number matters."""
     config: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 0}
     producer = Producer({**config, "queue.buffering.max.messages": 1_000_000})
     for partition in range(PARTITIONS):

@@ -1,4 +1,4 @@
-"""What the core costs, without a store or a network: CPU time of a contiguous range, from acquisition to its end."""
+"""The cost of the core, without a store or a network: CPU time of a contiguous range, from acquisition to its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Core:
 
 
 def core_rows(ranges: int) -> list[Row]:
-    """Medians over so many ranges, of the length that costs most."""
+    """Return medians over so many ranges, of the length that costs most."""
     timed = [{**_query(ranges, length), **_share_consumer(ranges, length)} for length in LENGTHS]
     rows = []
     for name in timed[0]:
@@ -105,7 +105,7 @@ def _share_consumer(ranges: int, length: int) -> dict[str, list[float]]:
 
 
 def timed(us: list[float], act: Callable[[], Any]) -> Any:
-    """What ``act`` answers; its CPU time joins ``us``."""
+    """Run ``act`` and return its result; append its CPU time to ``us``."""
     began_ns = time.thread_time_ns()
     answer = act()
     us.append((time.thread_time_ns() - began_ns) / 1000)

@@ -31,7 +31,7 @@ LATER_MS = 10_000_000
 
 
 def growth_rows(largest: int) -> list[Row]:
-    """Measured at a hundredth, a tenth and the whole of ``largest`` runs."""
+    """Return the costs at a hundredth, a tenth and the whole of ``largest`` runs."""
     sizes = (largest // 100, largest // 10, largest)
     measured = [_at(size) for size in sizes]
     how = f"{largest:,} runs in one partition; CPU"
@@ -87,7 +87,7 @@ def _at(runs: int) -> dict[str, float]:
 
 
 def _alternating(runs: int) -> RunsChanged:
-    """Records that came back, no two neighbours alike."""
+    """Make records that came back, no two neighbours alike."""
     kinds = (Run(RecordState.AVAILABLE, 1), Run(RecordState.AVAILABLE, 2))
     return RunsChanged(topic_id=TOPIC_ID, partition=0, runs=tuple((n, n, kinds[n % 2]) for n in range(runs)))
 

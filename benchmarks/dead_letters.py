@@ -1,4 +1,4 @@
-"""The coordinator's own dead letters: how many a second it reads, writes and files, and what each costs it of CPU."""
+"""The coordinator's own dead letters: how many it reads and writes a second, and the CPU time of each."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.rejecting import Rejecting
 from tests.support.waiting import wait_until
 
 SCATTERED = 10
-"""Of so many records one is rejected: as many runs as letters."""
+"""One of this many records is rejected, so that each dead letter has a run of its own."""
 PARTITIONS = 4
 WITHIN_S = 300
 
 
-def letter_rows(broker: KafkaBroker, topic: Topic) -> list[Row]:
-    """All records of the topic at once, then one of SCATTERED; the coordinator has a process with the measuring."""
+def dead_letter_rows(broker: KafkaBroker, topic: Topic) -> list[Row]:
+    """Reject all records of the topic, then one of SCATTERED; the coordinator runs in the measuring process."""
     return [_rate(broker, topic, "all of them", 1), _rate(broker, topic, f"one of {SCATTERED}", SCATTERED)]
 
 
@@ -38,16 +38,16 @@ def _rate(broker: KafkaBroker, topic: Topic, which: str, step: int) -> Row:
                 acquired += group.acquire()
             began_s, began_cpu_s = time.monotonic(), _cpu_s()
             group.acknowledge(*_types(step))
-            wait_until(lambda: group.archiving() == 0, timeout_s=WITHIN_S, what="the letters are filed")
+            wait_until(lambda: group.archiving() == 0, timeout_s=WITHIN_S, what="the dead letters are written")
             took_s, cpu_s = time.monotonic() - began_s, _cpu_s() - began_cpu_s
         finally:
             group.stop()
-    letters = topic.records // step
+    dead_letters = topic.records // step
     return Row(
         name=f"coordinator's dead letters, {which} of {topic.records:,} records",
-        value=letters / took_s,
-        unit="letters/s",
-        how=f"{cpu_s / letters * 1e6:.0f} µs CPU a letter",
+        value=dead_letters / took_s,
+        unit="dead letters/s",
+        how=f"{cpu_s / dead_letters * 1e6:.0f} µs CPU a dead letter",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a query costs while there is nothing to read: CPU time of its processes over a while."""
+"""The cost of an idle query: CPU time of its processes while there is nothing to read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.coordinator_process import coordinator_pids
 from tests.support.kafka_broker import KafkaBroker
 
 SETTLE_S = 5.0
-"""The kept consumers' parking, and what starting left to be done."""
+"""Time until idle consumers are paused and work left from the start is done."""
 
 
 def idle_rows(spark: SparkProcess, broker: KafkaBroker, topic: Topic, seconds: float, source: str) -> list[Row]:
-    """A query with the default trigger, at the topic's end."""
+    """Measure a query with the default trigger, at the topic's end."""
     options = from_earliest(topic.name, broker)
     if source == SHAREGROUP:
         options["kafka.group.id"] = f"idle-{uuid.uuid4().hex[:8]}"

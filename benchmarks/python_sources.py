@@ -26,7 +26,7 @@ ARROW_RECORDS = 10_000
 
 
 class NothingSource(DataSource):
-    """``records`` in all, ``valueBytes`` each, ``tasks`` a batch, ``maxOffsetsPerTrigger`` a batch."""
+    """A source of ``records`` records, ``valueBytes`` each, ``tasks`` a batch, ``maxOffsetsPerTrigger`` a batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,7 +40,7 @@ class NothingSource(DataSource):
 
 
 class Count(InputPartition):
-    """So many records."""
+    """The number of records of a task."""
 
     def __init__(self, records: int) -> None:
         super().__init__(None)
@@ -48,7 +48,7 @@ class Count(InputPartition):
 
 
 class _BoundedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Counts up to ``records``; the offset is how many there were."""
+    """A reader that counts up to ``records``; the offset is the number of records so far."""
 
     def __init__(self, options: Any) -> None:
         self.options = {name.lower(): value for name, value in options.items()}
@@ -72,7 +72,7 @@ class _BoundedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class NothingReader(_BoundedReader):
-    """Nothing is read."""
+    """A reader that yields ready-made batches without reading anything."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         count, tasks = end["records"] - start["records"], int(self.options["tasks"])
@@ -103,7 +103,7 @@ def _ready(value_bytes: int) -> pa.RecordBatch:
 
 
 class RangesSource(DataSource):
-    """``topic`` on ``bootstrap``, ``maxOffsetsPerTrigger`` a batch, even over the partitions."""
+    """A source of ``topic`` on ``bootstrap``, ``maxOffsetsPerTrigger`` a batch, even over the partitions."""
 
     @classmethod
     def name(cls) -> str:
@@ -117,7 +117,7 @@ class RangesSource(DataSource):
 
 
 class Ranges(InputPartition):
-    """What one task reads."""
+    """The offset range of one task."""
 
     def __init__(self, task: ReadTask) -> None:
         super().__init__(None)

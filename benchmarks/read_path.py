@@ -41,7 +41,7 @@ class Figures(NamedTuple):
 
 
 def read_in_batches(topic: str, partitions: list[int], records: int, config: Config) -> int:
-    """All of these partitions with ``read_task``, a batch after the other."""
+    """Read these partitions with ``read_task``, one batch after the other."""
     count = 0
     for first in range(0, records, BATCH):
         ranges = (AcquiredRange(first, min(first + BATCH, records) - 1, 1),)
@@ -51,7 +51,7 @@ def read_in_batches(topic: str, partitions: list[int], records: int, config: Con
 
 
 def consume_into_arrow(topic: str, partitions: list[int], records: int, config: Config) -> int:
-    """What docs/facts.md measured (R1, R6): large prefetch settings, ``consume(10000)``, key, value, offset and
+    """The way that docs/facts.md measured (R1, R6): large prefetch settings, ``consume(10000)``, key, value, offset and
     timestamp."""
     consumer = Consumer(
         {
@@ -89,7 +89,7 @@ def _worker(way: Callable[..., int], arguments: tuple[Any, ...], start: Barrier,
 
 
 def measure(way: Callable[..., int], processes: int, topic: str, records: int, config: Config) -> Figures:
-    """Of all processes together, from a fresh start."""
+    """Return the rate of all processes together, from a fresh start."""
     context = multiprocessing.get_context("spawn")
     start, answers = context.Barrier(processes + 1), context.Queue()
     shares = [list(range(PARTITIONS))[n::processes] for n in range(processes)]

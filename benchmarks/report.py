@@ -1,4 +1,4 @@
-"""What was measured: rows with a target and whether it was met; as a table on the screen, as Markdown, as JSON."""
+"""Measurements: rows with a target and whether it was met; as a table on the screen, as Markdown, as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADINGS = ("measured", "value", "target", "", "how")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One number. ``at_least`` and ``at_most`` are its target, if it has one; ``how`` says what else there was."""
+    """One number. ``at_least`` and ``at_most`` are its target, if it has one; ``how`` has further details."""
 
     name: str
     value: float
@@ -29,7 +29,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """Return whether the target is met; None without a target."""
         if self.at_least is not None:
             return self.value >= self.at_least
         return None if self.at_most is None else self.value <= self.at_most
@@ -50,7 +50,7 @@ def _short(value: float) -> str:
 
 
 def print_table(rows: Sequence[Row], console: Console) -> None:
-    """The table, coloured by what met its target."""
+    """Print the table, coloured by whether each target was met."""
     table = Table(title="sharegroup against its peers")
     for heading in HEADINGS:
         table.add_column(heading, justify="right" if heading in ("value", "target") else "left")
@@ -61,13 +61,13 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table for the docs."""
+    """Return the table for the docs."""
     lines = ["| " + " | ".join(HEADINGS) + " |", "|---|---:|---:|---|---|"]
     return "\n".join([*lines, *("| " + " | ".join(row.cells) + " |" for row in rows)]) + "\n"
 
 
 def machine() -> dict[str, Any]:
-    """What kind of machine it was; not which."""
+    """Describe the kind of machine, without its name."""
     return {
         "cores": psutil.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 2**30),
@@ -77,7 +77,7 @@ def machine() -> dict[str, Any]:
 
 
 def write_json(path: Path, rows: Sequence[Row], details: dict[str, Any]) -> None:
-    """Rows, and every run behind them."""
+    """Write the rows, and every run behind them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     found = [{**asdict(row), "met": row.met} for row in rows]
     path.write_text(json.dumps({"machine": machine(), "rows": found, "details": details}, indent=1) + "\n")

@@ -23,14 +23,14 @@ OFFERED = 1_000
 MEMBERS = 50
 PROCESSES = 2
 READY_S = 10.0
-"""All members of all processes have joined and acquired by then."""
+"""Time within which all members of all processes have joined and acquired."""
 CONFIGS = {"share.record.lock.duration.ms": "600000", "share.session.timeout.ms": "120000"}
 _ACCEPT = (1,)
 
 
 class Paced(NamedTuple):
-    """Of one process: how long each acknowledgement took from when it was due, and how many were not begun when all of
-    them were due."""
+    """The result of one process: the latency of each acknowledgement from its due time, and the number that had not
+    begun when all of them were due."""
 
     took_ms: list[float]
     backlog: int
@@ -38,7 +38,7 @@ class Paced(NamedTuple):
 
 
 def small_ack_rows(broker: KafkaBroker, *, one_by_one: int, seconds: int) -> list[Row]:
-    """Round trips of one member alone, then ``OFFERED`` acknowledgements a second from 50 members for so long."""
+    """Measure round trips of one member, then ``OFFERED`` acknowledgements a second from 50 members for so long."""
     topic = broker.create_topic(f"acks-{uuid.uuid4().hex[:8]}", 4)
     needed = one_by_one + (OFFERED * seconds + MEMBERS) * 2
     for partition in range(4):
@@ -115,7 +115,7 @@ class _Member:
         self.held.reverse()
 
     def acknowledge(self) -> None:
-        """The next record, accepted."""
+        """Accept the next record."""
         topic_id, partition, offset, count = self.held.pop()
         batches = (AckBatch(first=offset, last=offset, delivery_count=count, types=_ACCEPT),)
         acks = PartitionAcks(topic_id=topic_id, partition=partition, batches=batches)
@@ -163,7 +163,7 @@ def _paced(bootstrap: str, topic: str, group_id: str, number: int, began_at: flo
 
 
 def _keep_pace(member: _Member, due: list[float], end_s: float, found: Paced) -> None:
-    """Acknowledge when it is due, or at once when that is past, until the end."""
+    """Acknowledge at each due time, or at once when that is past, until the end."""
     for due_s in due:
         time.sleep(max(0.0, due_s - time.perf_counter()))
         if time.perf_counter() >= end_s:

@@ -43,11 +43,11 @@ class QueryFailed(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a query: its batches as Spark's progress tells them."""
+    """One run of a query, with its batches from Spark's progress."""
 
     whole_s: float
     cpu_s: float
-    """Of the session and all that it started, coordinators too; not the broker's."""
+    """CPU time of the session and all processes that it started, coordinators too, without the broker."""
     batches: list[dict[str, Any]]
 
     @property
@@ -55,18 +55,18 @@ class Run:
         return sum(batch["records"] for batch in self.batches)
 
     def steady_rate(self, warm_up: int) -> float:
-        """Records a second in the median batch, the first ones left out."""
+        """Return the records a second in the median batch, without the first batches."""
         steady = self.batches[warm_up:] or self.batches[-1:]
         return statistics.median(batch["records"] * 1000 / batch["triggerExecution"] for batch in steady)
 
     def median_ms(self, what: str, warm_up: int) -> float:
-        """The median of one of Spark's durations over the batches, the first ones left out."""
+        """Return the median of one of Spark's durations over the batches, without the first ones."""
         steady = self.batches[warm_up:] or self.batches[-1:]
         return statistics.median(batch.get(what, 0) for batch in steady)
 
 
 class SparkProcess:
-    """One session. Use it in a ``with``: at its end all its processes are gone, and its folder."""
+    """One session. Use it in a ``with``, whose end ends all its processes and removes its folder."""
 
     def __init__(self, *, unix_sockets: bool) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sgb-"))  # short: sockets' paths lie in it
@@ -104,43 +104,43 @@ class SparkProcess:
         self.close()
 
     def start(self, source: str, options: dict[str, str], **fields: Any) -> None:
-        """Let it run a query; `finish` waits for its end."""
+        """Start a query; `finish` waits for its end."""
         self._cpu_before_s = self.cpu_s()
         checkpoint = self.directory / f"checkpoint-{uuid.uuid4().hex[:8]}"
         self._tell({"source": source, "options": options, "checkpoint": str(checkpoint), **fields})
 
     def wait_idle(self) -> None:
-        """Until the query that was started last has read ``idle_after`` records; QueryFailed."""
+        """Wait until the query that was started last has read ``idle_after`` records; raises QueryFailed."""
         answer = self._listen()
         if "idle" not in answer:
             raise QueryFailed(answer["error"])
 
     def stop(self) -> Run:
-        """Stop the query that idles."""
+        """Stop the idle query."""
         self._tell({})
         return self.finish()
 
     def finish(self) -> Run:
-        """The run of the query that was started last; QueryFailed."""
+        """Return the run of the query that was started last; raises QueryFailed."""
         answer = self._listen()
         if "error" in answer:
             raise QueryFailed(answer["error"])
         return Run(**answer, cpu_s=self.cpu_s() - self._cpu_before_s)
 
     def run(self, source: str, options: dict[str, str]) -> Run:
-        """Run a query over all that there is."""
+        """Run a query over the whole topic."""
         self.start(source, options)
         return self.finish()
 
     def processes(self) -> list[psutil.Process]:
-        """It and all that it started, that live."""
+        """Return the live processes: the session and those that it started."""
         with contextlib.suppress(psutil.NoSuchProcess):
             main = psutil.Process(self._process.pid)
             return [main, *main.children(recursive=True)]
         return []
 
     def cpu_s(self) -> float:
-        """CPU time so far, of those that have ended too: whoever waited for them has it among its children's."""
+        """Return the CPU time so far, with that of ended processes, which their parents have as children's time."""
         total = 0.0
         coordinators = [psutil.Process(pid) for pid in coordinator_pids()]
         for each in {process.pid: process for process in (*self.processes(), *coordinators)}.values():
@@ -149,7 +149,7 @@ class SparkProcess:
         return total
 
     def close(self) -> None:
-        """The end of it."""
+        """End all processes of the session."""
         found = self.processes()
         for each in found:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""A Spark session in a process of its own that runs the queries it is told to, one after the other.
+"""A Spark session in a process of its own that runs the queries of its input, one after the other.
 
 Run as ``python -m benchmarks.spark_session FD``: a JSON line with Spark's configuration on standard input, then one
 for each query; the answers are JSON lines on file descriptor FD. Ends with its standard input, so it outlives nobody.
@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 
 def main() -> None:
-    """Obey until the input ends."""
+    """Run the commands until the input ends."""
     spark = session(json.loads(sys.stdin.readline()))
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answers:
         for line in sys.stdin:
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def session(config: dict[str, str]) -> SparkSession:
-    """The session, with the Python sources that are measured against."""
+    """Return the session, with the Python sources to compare with."""
     from benchmarks.python_sources import NothingSource, RangesSource
 
     builder = SparkSession.builder.appName("sharegroup-benchmarks")
@@ -44,7 +44,7 @@ def session(config: dict[str, str]) -> SparkSession:
 
 
 def say(answers: TextIO, answer: dict[str, Any]) -> None:
-    """One line."""
+    """Print one line of JSON."""
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 

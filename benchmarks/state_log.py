@@ -1,4 +1,4 @@
-"""Loading a state partition: how long it takes, and that its memory goes with the group and not with its log."""
+"""Loading a state partition: the time, and that the memory depends on the group and not on its log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.support.kafka_broker import KafkaBroker
 GROUP, MEMBER = "loaded", "c1"
 TOPIC_ID = "mSvrxBsrSxCKhSluKu37cQ"
 HELD = 1_000
-"""Of each acquisition so many are acknowledged, and one stays held: two live runs."""
+"""Records of each acquisition that are acknowledged; one more stays held: two live runs."""
 LOAD_AT_MOST_S = 30
 NEVER = 10**9
 NOW_MS = 1_000_000
@@ -51,7 +51,7 @@ _ACCEPT = (1,)
 
 
 class Loaded(NamedTuple):
-    """What a load cost a process of its own; ``grown_mb`` is what stayed, ``peak_mb`` the most that there was."""
+    """The cost of a load in a process of its own; ``grown_mb`` is the memory that stayed, ``peak_mb`` the maximum."""
 
     seconds: float
     grown_mb: float
@@ -60,7 +60,7 @@ class Loaded(NamedTuple):
 
 
 def load_rows(broker: KafkaBroker, updates: int) -> list[Row]:
-    """A log of so many acknowledgements of one record each, without a snapshot in it."""
+    """Measure the load of a log of so many acknowledgements of one record each, without a snapshot in it."""
     name = f"state-{uuid.uuid4().hex[:8]}"
     topic = _topic(broker.bootstrap, name)
     topic.ensure()
@@ -83,7 +83,7 @@ def load_rows(broker: KafkaBroker, updates: int) -> list[Row]:
 
 
 def _write(topic: StateTopic, updates: int) -> int:
-    """What a consumer that acknowledges record by record leaves behind; its bytes."""
+    """Write the log of a consumer that acknowledges record by record; return its bytes."""
     store = _store(topic)
     store.claim(GROUP)
     list(store.load(GROUP))

@@ -1,4 +1,4 @@
-"""The measurements in their order, on one broker; what each has for a target."""
+"""The measurements in their order, on one broker, each with its target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.coordinator_cost import coordinator_rows
 from benchmarks.core_cost import core_rows
 from benchmarks.core_growth import growth_rows
-from benchmarks.dead_letters import letter_rows
+from benchmarks.dead_letters import dead_letter_rows
 from benchmarks.idle import idle_rows
 from benchmarks.report import Row
 from benchmarks.sink_cost import sink_rows
@@ -29,13 +29,13 @@ from benchmarks.workloads import (
 from coordinator.service.on_demand import spare_the_collector
 from tests.support.kafka_broker import KafkaBroker
 
-PARTS = ("throughput", "zstd", "small", "idle", "sink", "letters", "rpc", "state", "core")
+PARTS = ("throughput", "zstd", "small", "idle", "sink", "dead-letters", "rpc", "state", "core")
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 20
 
 
 class Suite:
-    """One run of all, or of some parts. ``rows`` has what was measured so far, ``details`` every run's batches."""
+    """One run of all parts, or of some. ``rows`` has the measurements so far, ``details`` the batches of every run."""
 
     def __init__(self, sources: Sequence[str], *, quick: bool, say: Callable[[str], None]) -> None:
         self.rows: list[Row] = []
@@ -46,7 +46,7 @@ class Suite:
         self._say = say
 
     def run(self, parts: Sequence[str]) -> None:
-        """Measure these parts."""
+        """Run the measurements of these parts."""
         with KafkaBroker(log_retention_check_interval_ms="300000") as broker:
             if {"throughput", "zstd", "small", "idle", "sink"} & set(parts):
                 with SparkProcess(unix_sockets=True) as spark:
@@ -54,9 +54,9 @@ class Suite:
             if "small" in parts:
                 with SparkProcess(unix_sockets=False) as spark:
                     self._small(spark, broker, "TCP sockets", None)
-            if "letters" in parts:
+            if "dead-letters" in parts:
                 self._say("the coordinator's dead letters")
-                self.rows += letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
+                self.rows += dead_letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
             if "rpc" in parts:
                 self._say("acquire + complete by RPC")
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)

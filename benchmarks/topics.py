@@ -1,4 +1,4 @@
-"""The topics that are read: order-like JSON records of an exact size, the same number in each partition."""
+"""The topics of the benchmark: order-like JSON records of an exact size, the same number in each partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 5_000
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """A filled topic."""
+    """A topic with its records."""
 
     name: str
     records: int
@@ -58,7 +58,7 @@ def _producer_config(broker: KafkaBroker, config: Mapping[str, object]) -> dict[
 
 
 def _values(value_bytes: int) -> list[bytes]:
-    """Values of exactly this size; they compress as such records do, to a quarter or so."""
+    """Make values of exactly this size; they compress like such records, to about a quarter."""
     chance = random.Random(7)
     values = []
     for order in range(_CHUNK):

@@ -17,7 +17,7 @@ KAFKA, SHAREGROUP, RANGES, NOTHING = SOURCES = ("kafka", "sharegroup", "ranges",
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """All of a topic, ``per_batch`` records a batch; ``warm_up`` batches of a run are not counted as steady."""
+    """A whole topic, ``per_batch`` records a batch; ``warm_up`` batches of a run are not counted as steady."""
 
     name: str
     topic: Topic
@@ -27,7 +27,7 @@ class Workload:
 
 
 def options_of(source: str, workload: Workload, broker: KafkaBroker) -> dict[str, str]:
-    """What makes this source read the workload."""
+    """Return the options with which this source reads the workload."""
     limit = {"maxOffsetsPerTrigger": str(workload.per_batch)}
     made_up = {**limit, "records": str(workload.topic.records), "tasks": str(workload.tasks)}
     if source == NOTHING:
@@ -39,14 +39,14 @@ def options_of(source: str, workload: Workload, broker: KafkaBroker) -> dict[str
 
 
 def from_earliest(topic: str, broker: KafkaBroker) -> dict[str, str]:
-    """The options that Spark's source and ours have in common."""
+    """Return the options that Spark's source and ours share."""
     return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 
 
 def interleaved(
     spark: SparkProcess, broker: KafkaBroker, workload: Workload, sources: Sequence[str], rounds: int
 ) -> dict[str, list[Run]]:
-    """Each source once a round, in an order that turns; the runs by source."""
+    """Run each source once a round, in a rotating order; return the runs by source."""
     runs: dict[str, list[Run]] = {source: [] for source in sources}
     for round_ in range(rounds):
         first = round_ % len(sources)
@@ -58,7 +58,7 @@ def interleaved(
 
 
 def throughput_rows(workload: Workload, runs: dict[str, list[Run]], target: float | None) -> list[Row]:
-    """Ratios to Spark's own source, round by round; the median of them."""
+    """Return the median of the ratios to Spark's own source, round by round."""
     steady = {source: [run.steady_rate(workload.warm_up) for run in of] for source, of in runs.items()}
     whole = {source: [run.records / run.whole_s for run in of] for source, of in runs.items()}
     rows = [
@@ -97,7 +97,7 @@ def _spread(ours: list[float], theirs: list[float]) -> str:
 
 
 def overhead_rows(workload: Workload, runs: dict[str, list[Run]], target_ms: float | None) -> list[Row]:
-    """A small batch: what it takes more than the source that does nothing."""
+    """Return how much longer a small batch takes than with the source that does nothing."""
     times = {source: [run.median_ms("triggerExecution", workload.warm_up) for run in of] for source, of in runs.items()}
     pooled = {source: _pooled_ms(of, workload.warm_up) for source, of in runs.items()}
     rows = [
