@@ -37,15 +37,15 @@ def test_it_combines_as_kafka_does(case: dict[str, Any]) -> None:
 
 
 def what_was_there_wins(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combiner, "_how_far", lambda run: 0)
+    patch.setattr(combiner, "_progress", lambda run: 0)
 
 
 def the_state_before_the_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combiner, "_how_far", lambda run: (run.state, run.delivery_count))
+    patch.setattr(combiner, "_progress", lambda run: (run.state, run.delivery_count))
 
 
 def the_count_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(combiner, "_how_far", lambda run: run.delivery_count)
+    patch.setattr(combiner, "_progress", lambda run: run.delivery_count)
 
 
 def forget_the_start_offset(patch: pytest.MonkeyPatch) -> None:
