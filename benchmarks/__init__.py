@@ -1,1 +1,1 @@
-"""Measurements against what sharegroup is compared with, in one run on one broker: ``python -m benchmarks``."""
+"""Measurements of sharegroup against its peers, in one run on one broker: ``python -m benchmarks``."""

@@ -1,4 +1,4 @@
-"""Lets Spark find ``format("sharegroup")`` by itself: it registers ``DefaultSource`` of every ``pyspark_*`` module."""
+"""Lets Spark find ``format("sharegroup")``: Spark registers ``DefaultSource`` of every module ``pyspark_*`` itself."""
 
 from share_sink.data_source import ShareGroupDataSink
 from share_source.data_source import ShareGroupDataSource
@@ -7,4 +7,4 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(ShareGroupDataSource, ShareGroupDataSink):
-    """One format for both: reading is share_source's, writing share_sink's."""
+    """The format ``sharegroup``: share_source reads, share_sink writes."""

@@ -1,7 +1,7 @@
-"""The sink's room: writers of streams and batches that say for each record what became of it, dead letters, an archive.
+"""The sink: writers of streams and batches whose rows say what became of each record; dead letters; an archive.
 
-The rule: it speaks with the coordinator through `coordinator.client` only, and knows nothing of `share_source`. What a
-row says is staged when its batch is committed, and takes effect when the batch is complete (docs/protocol.md, "Outcomes
+Rule: the sink calls the coordinator through `coordinator.client` only, and imports nothing of `share_source`. An
+outcome is staged when its batch is committed, and takes effect when the batch is complete (docs/protocol.md, "Outcomes
 of a sink").
 """
 

@@ -1,6 +1,6 @@
-"""The columns that a sink takes: found, and checked, when the writer is made.
+"""Finds and checks the columns that a sink takes, when Spark makes the writer.
 
-Rule: what is wrong with the rows' schema is said by name before the first row is looked at.
+Rule: a wrong schema fails by name before the first row is read.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ KEY, VALUE, HEADERS, TIMESTAMP = "key", "value", "headers", "timestamp"
 
 RECEIPT = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT)
 RECORD = (KEY, VALUE, HEADERS)
-"""What a dead letter copies: the row's where it has such a column, else the original's."""
+"""The columns that a dead letter copies: from the row where it has the column, else from the source record."""
 
 _INT = (ByteType, ShortType, IntegerType)
 _BYTES = (BinaryType, StringType)
 _AS_IT_CAME = "Keep it as it came from the source."
-_RENAME = "Rename or drop it: a dead letter takes it for the record's own, and the original's where there is none."
+_RENAME = "Rename or drop it: a dead letter copies this column, and without it the source record's own."
 
 
 @dataclass(frozen=True)
@@ -63,35 +63,41 @@ _OPTIONAL: dict[str, _Wanted] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Our names -> where the rows have them. ``timestamp`` is there only if it can be the record's. ``group_ids``: the
-    groups that the receipt's columns say they are of; none if they were computed anew since the source."""
+    """Names of columns -> their indexes in the rows. ``timestamp`` is in it only if its type can be the record's.
+    ``group_ids``: the groups that the metadata of the receipt's columns name; none if the query computed these columns
+    anew."""
 
     column_indexes: Mapping[str, int] = field(default_factory=dict)
     group_ids: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: StructType) -> Columns:
-        """Names are taken as Spark takes them: in any case, unless two differ in nothing else. Other columns are left
-        alone. MissingColumn, WrongColumn."""
-        found: dict[str, int] = {}
+        """The sink's columns in this schema. Names match as in Spark: in any case, unless two columns differ only in
+        case. Other columns are ignored.
+
+        Raises:
+            MissingColumn: a required column is missing.
+            WrongColumn: a column has a wrong type, or is there twice.
+        """
+        indexes: dict[str, int] = {}
         for name, wanted in {**_REQUIRED, **_OPTIONAL}.items():
-            place = _column_index(schema, name, wanted)
-            if place is not None:
-                _check_type(name, schema[place].dataType, wanted)
-                found[name] = place
-        stamp = _column_indexes(schema, TIMESTAMP)
-        if len(stamp) == 1 and isinstance(schema[stamp[0]].dataType, TimestampType):
-            found[TIMESTAMP] = stamp[0]
-        said = (schema[found[name]].metadata or {} for name in RECEIPT)
-        return cls(found, frozenset(each[GROUP_OF_COLUMN] for each in said if GROUP_OF_COLUMN in each))
+            index = _column_index(schema, name, wanted)
+            if index is not None:
+                _check_type(name, schema[index].dataType, wanted)
+                indexes[name] = index
+        timestamps = _column_indexes(schema, TIMESTAMP)
+        if len(timestamps) == 1 and isinstance(schema[timestamps[0]].dataType, TimestampType):
+            indexes[TIMESTAMP] = timestamps[0]
+        metadata = (schema[indexes[name]].metadata or {} for name in RECEIPT)
+        return cls(indexes, frozenset(named[GROUP_OF_COLUMN] for named in metadata if GROUP_OF_COLUMN in named))
 
     def __contains__(self, name: str) -> bool:
         return name in self.column_indexes
 
 
 def _column_indexes(schema: StructType, name: str) -> list[int]:
-    same = [place for place, each in enumerate(schema.names) if each.lower() == name.lower()]
-    exact = [place for place in same if schema.names[place] == name]
+    same = [index for index, column in enumerate(schema.names) if column.lower() == name.lower()]
+    exact = [index for index in same if schema.names[index] == name]
     return exact or same
 
 
@@ -104,13 +110,13 @@ def _column_index(schema: StructType, name: str, wanted: _Wanted) -> int | None:
     return column_indexes[0] if column_indexes else None
 
 
-def _check_type(name: str, found: DataType, wanted: _Wanted) -> None:
-    if not isinstance(found, wanted.types) or (name == HEADERS and not _are_headers(found)):
-        raise WrongColumn(column=name, found=found.simpleString(), wanted=wanted.text, instead=wanted.instead)
+def _check_type(name: str, actual: DataType, wanted: _Wanted) -> None:
+    if not isinstance(actual, wanted.types) or (name == HEADERS and not _are_headers(actual)):
+        raise WrongColumn(column=name, found=actual.simpleString(), wanted=wanted.text, instead=wanted.instead)
 
 
-def _are_headers(found: DataType) -> bool:
-    if not isinstance(found, ArrayType) or not isinstance(found.elementType, StructType):
+def _are_headers(actual: DataType) -> bool:
+    if not isinstance(actual, ArrayType) or not isinstance(actual.elementType, StructType):
         return False
-    fields = [(each.name, type(each.dataType)) for each in found.elementType]
+    fields = [(field.name, type(field.dataType)) for field in actual.elementType]
     return fields == [("key", StringType), ("value", BinaryType)]

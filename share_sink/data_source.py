@@ -1,6 +1,7 @@
-"""The sink's half of the data source ``sharegroup``: what ``df.writeStream.format("sharegroup")`` makes.
+"""The sink's half of the data source ``sharegroup``: the object behind ``df.writeStream.format("sharegroup")``.
 
-Rule: options are taken where writing begins, since the format has a source too, with options of its own.
+Rule: the options are parsed when Spark asks for a writer, and not before, since the format has a source too, with
+options of its own.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from coordinator.protocol.errors import ShareGroupError
 
 
 class NoSinkOptions(ShareGroupError):
-    """Nothing says which share group is acknowledged: the option {option} is missing. Pass options to acknowledge(), or
-    set them in the session's configuration as spark.sharegroup.{option}."""
+    """The option {option} is missing: acknowledge() needs the brokers and the share group. Pass options to
+    acknowledge(), or set them in the session's configuration as spark.sharegroup.{option}."""
 
     kafka_error = "INVALID_CONFIG"
 
@@ -24,9 +24,9 @@ class OverwriteRefused(ShareGroupError):
 
 
 class RowsOfAnotherGroup(ShareGroupError):
-    """The sink's kafka.group.id is {group_id}, and its rows are of {found}: {group_id} would take what was said of
-    those records for its own. Nothing was written. Let the sink's kafka.group.id be that of its query's source;
-    if the query means to acknowledge records that another query reads, set onOtherGroup=allow."""
+    """The sink's kafka.group.id is {group_id}, and its rows are of {found}: {group_id} would take the outcomes of those
+    records for outcomes of its own. Nothing was written. Set the sink's kafka.group.id to that of its query's source;
+    if the query is to acknowledge records that another query reads, set onOtherGroup=allow."""
 
     kafka_error = "INVALID_CONFIG"
 
@@ -48,22 +48,22 @@ class WrongColumn(ShareGroupError):
 
 
 class UnknownOutcome(ShareGroupError):
-    """The row of {row} has the acknowledgement {value}, and it can be accept, release, reject or null, which is accept.
+    """The row of {row} has the acknowledgement {value}; it has to be accept, release, reject or null (which is accept).
     Nothing of its batch was acknowledged."""
 
     kafka_error = "INVALID_REQUEST"
 
 
 class RenewRefused(ShareGroupError):
-    """The row of {row} has the acknowledgement renew, which is for ShareConsumers: a query's records are renewed by
-    itself for as long as it runs. Use release to have a record delivered again."""
+    """The row of {row} has the acknowledgement renew, which is for ShareConsumers: a query holds its records for as
+    long as it runs. Use release to have a record delivered again."""
 
     kafka_error = "INVALID_REQUEST"
 
 
 class IncompleteReceipt(ShareGroupError):
-    """A row has no {column}, so that nobody knows which record it acknowledges (its receipt is {row}). Drop such rows
-    before the sink; they often come from an outer join or a union."""
+    """A row has no {column}, so it names no record to acknowledge (its receipt is {row}). Drop such rows before the
+    sink; they often come from an outer join or a union."""
 
     kafka_error = "INVALID_REQUEST"
 
@@ -78,17 +78,17 @@ class InvalidReleaseDelay(ShareGroupError):
 
 
 class ArchiveNotWritable(ShareGroupError):
-    """The archive {path} can't be written: {reason}. Let archive.path name a folder that the driver and every executor
-    may create, write and delete files in, as a path or a URI that pyarrow knows (file, s3, gs, abfss, hdfs); its
-    credentials come from the environment of each of them."""
+    """The archive {path} can't be written: {reason}. Set archive.path to a folder in which the driver and every
+    executor may create, write and delete files, as a path or a URI that pyarrow knows (file, s3, gs, abfss, hdfs); each
+    of them takes the credentials from its environment."""
 
     kafka_error = "INVALID_CONFIG"
 
 
 class ArchiveRowsMissing(ShareGroupError):
-    """{count} file(s) that tasks wrote into the archive {path} are not there, {example} for one. A path of a local disk
-    is good only where the driver and all executors are one host: let archive.path name a file system that all see. The
-    batch was not acknowledged, and comes again at the restart."""
+    """{count} file(s) that tasks wrote into the archive {path} are missing, for example {example}. A path of a local
+    disk works only if the driver and all executors run on one host: set archive.path to a file system that all of them
+    reach. The batch was not acknowledged, and is delivered again at the restart."""
 
     kafka_error = "INVALID_CONFIG"
 
@@ -109,8 +109,8 @@ class DeadLettersNotRead(ShareGroupError):
 
 
 class RedriveTargetMissing(ShareGroupError):
-    """Topic {topic}, where dead letters of {dlq_topic} are to be sent, does not exist. Create it, send them to another
-    topic (to), or leave its letters out (where: the header __dlq.errors.topic)."""
+    """Topic {topic}, to which dead letters of {dlq_topic} are to be sent, does not exist. Create it, send them to
+    another topic (to), or leave its dead letters out (where: the header __dlq.errors.topic)."""
 
     kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
@@ -122,9 +122,9 @@ class RedriveIntoItself(ShareGroupError):
 
 
 class RedriveStopped(ShareGroupError):
-    """The redrive of {topic} stopped after {sent} letter(s) were sent; {unsent} more were not, or it is not known
-    ({first}): {reason}. All are in {topic} still: a new redrive sends all that where selects, those that were sent too;
-    their partitions and offsets tell them apart."""
+    """The redrive of {topic} stopped after {sent} dead letter(s) were sent; {unsent} more were not sent, or it is not
+    known whether they were ({first}): {reason}. All are in {topic} still. A new redrive sends all that where selects,
+    also those that were sent already; exclude these by partition and offset."""
 
     report: Any = None
     """The RedriveReport."""

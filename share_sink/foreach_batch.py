@@ -18,38 +18,44 @@ REQUIRED = ("kafka.bootstrap.servers", "kafka.group.id")
 
 
 def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | None = None) -> None:
-    """Stage what the rows of ``df`` say of the records of batch ``batch_id``; it takes effect when that is complete.
+    """Stage the outcomes in the rows of ``df`` for the records of batch ``batch_id``; they take effect when the batch
+    is complete.
 
     For foreachBatch, where ``df`` is the batch with the column ``acknowledgement``. Acknowledge first, then write: the
-    other way round loses records with a sink that skips a batch which it knows already. ``options`` are those of the
-    sink (docs/options.md); what it does not have is taken from the session's configuration, ``spark.sharegroup.NAME``.
+    other order loses records with an output that skips a batch which it has already. ``options`` are the sink's
+    (docs/options.md); options that are not given come from the session's configuration, ``spark.sharegroup.NAME``.
 
-    NoSinkOptions if the group or the brokers are named nowhere; else what the format's writer raises, inside of Spark's
-    own exception.
+    Raises:
+        NoSinkOptions: neither ``options`` nor the session's configuration name the group or the brokers.
+        PySparkException: the writer failed; Spark's exception has the error of the writer.
 
     >>> def each(batch, batch_id):
     ...     acknowledge(batch.selectExpr("*", "if(ok, 'accept', 'reject') acknowledgement"), batch_id)
     ...     batch.where("ok").write.mode("append").parquet("billing")
     >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP
     """
-    told = sink_options(df.sparkSession.conf.getAll, options or {})
-    told["batchid"] = str(batch_id)
+    chosen = sink_options(df.sparkSession.conf.getAll, options or {})
+    chosen["batchid"] = str(batch_id)
     batch = batch_of_session(df.sparkSession, batch_id)
     if batch is not None:
-        told["batchoffsets"] = json.dumps(batch)
-    told["batchwrite"] = str(_writes.next(_run_of(df.sparkSession), batch_id))
-    df.write.format("sharegroup").options(**told).mode("append").save()
+        chosen["batchoffsets"] = json.dumps(batch)
+    chosen["batchwrite"] = str(_writes.next(_run_of(df.sparkSession), batch_id))
+    df.write.format("sharegroup").options(**chosen).mode("append").save()
 
 
 def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict[str, str]:
-    """By lower-case name: the options, and for what they do not have those in the session's configuration.
-    NoSinkOptions."""
-    found = {key[len(PREFIX) :].lower(): value for key, value in conf.items() if key.startswith(PREFIX)}
-    found |= {name.lower(): _text(value) for name, value in options.items() if value is not None}
+    """The sink's options by lower-case name: ``options``, and for options that are not given the session's
+    configuration.
+
+    Raises:
+        NoSinkOptions: a required option is missing.
+    """
+    merged = {key[len(PREFIX) :].lower(): value for key, value in conf.items() if key.startswith(PREFIX)}
+    merged |= {name.lower(): _text(value) for name, value in options.items() if value is not None}
     for name in REQUIRED:
-        if not found.get(name, "").strip():
+        if not merged.get(name, "").strip():
             raise NoSinkOptions(option=name)
-    return found
+    return merged
 
 
 def _text(value: object) -> str:
@@ -57,16 +63,17 @@ def _text(value: object) -> str:
 
 
 class _Writes:
-    """Counts the calls in a batch, for the archive: a batch's first write replaces the same one of an earlier attempt.
+    """Counts the calls in a batch, for the archive: a batch's first write replaces the first write of an earlier
+    attempt.
 
-    By run of the query, since a restart writes a batch again from its first write on."""
+    It counts by run of the query, since a restarted query writes a batch again from its first write on."""
 
     def __init__(self) -> None:
         self._counting = threading.Lock()
         self._last: dict[str, tuple[int, int]] = {}
 
     def next(self, run_id: str, batch_id: int) -> int:
-        """From 0 on."""
+        """The number of this call in the batch, from 0."""
         with self._counting:
             last_batch, write = self._last.get(run_id, (batch_id, -1))
             self._last[run_id] = (batch_id, write + 1 if last_batch == batch_id else 0)
@@ -77,10 +84,10 @@ _writes = _Writes()
 
 
 def _run_of(session: SparkSession) -> str:
-    """The run of the query in whose foreachBatch this is; empty where nobody says (Spark Connect)."""
+    """The run id of the query whose foreachBatch calls; empty where the session does not tell it (Spark Connect)."""
     from pyspark.errors import PySparkException
 
     try:
         return session.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
-    except PySparkException:  # such a session has no context
+    except PySparkException:  # a session of Spark Connect has no context
         return ""

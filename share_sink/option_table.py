@@ -1,7 +1,7 @@
-"""The sink's options in one table: those it takes, and those that are somebody else's.
+"""The sink's options in one table: the options that it takes, and the options that it refuses.
 
-Rule: docs/options.md is written from here; an option is known here or nowhere (``kafka.*``:
-coordinator/client/kafka_options.py; share.* and errors.deadletterqueue.*: coordinator/config/group_keys.py).
+Rule: docs/options.md is generated from this table; every option is in this table and nowhere else (but ``kafka.*`` in
+coordinator/client/kafka_options.py, share.* and errors.deadletterqueue.* in coordinator/config/group_keys.py).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "Remove it.",
     ),
 }
-"""Spelling as in Spark -> (why, what instead)."""
+"""Option, spelled as in Spark -> (reason, what to use instead)."""
 
 _LOSSLESS = "A dead letter counts as written when all replicas have it, once. Remove it."
 
@@ -129,6 +129,6 @@ OWNED: dict[str, str] = {
     "enable.partition.eof": "The originals of dead letters are found by their offsets. Remove it.",
     "allow.auto.create.topics": "Use errors.deadletterqueue.auto.create.topics.enable.",
 }
-"""Properties of librdkafka that the sink sets by itself -> what instead."""
+"""Properties of librdkafka that the sink sets itself -> what to use instead."""
 
 TABLE = OptionTable(side="sink", options=OPTIONS, refused=REFUSED, owned=OWNED)

@@ -1,8 +1,8 @@
-"""Whose records a query's batch holds, as Spark's own log of offsets has it: the groups, and their topics' ids.
+"""Reads from Spark's log of offsets which groups and topics a query's batch is of, with the topics' ids.
 
-Spark writes the batch's offsets into ``offsets/N`` below the query's checkpointLocation before it makes a sink's
-writer (seen); what a source of the format wrote there names its group and its plan (share_source.plan_offset). Rule:
-what can't be read is None, which is no error: it is not known then.
+Spark writes the batch's offsets into ``offsets/N`` below the query's checkpointLocation before it makes a sink's writer
+(seen). An offset of this format names the group and the plan (share_source.plan_offset). Rule: a log that cannot be
+read is no error; the result is None, for "not known".
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Batch = dict[str, dict[str, str]]
 """Group id -> topic -> the topic's id in the plan that the batch is made of."""
 
 _FIRST_OFFSET = 2
-"""Lines before a file's first offset: the log's version, and what Spark keeps of the batch."""
+"""Lines before a file's first offset: the log's version, and Spark's metadata of the batch."""
 
 
 def parse_batch(text: str) -> Batch:
-    """What one file of ``offsets/`` says. Offsets of other sources are left alone; of a topic that two plans have
-    under different ids, neither is kept."""
-    found: Batch = {}
+    """The batch of one file of ``offsets/``. Offsets of other sources are ignored; a topic that two plans name with
+    different ids is left out."""
+    batch: Batch = {}
     unsure: set[tuple[str, str]] = set()
     for offset in _offsets(text.splitlines()[_FIRST_OFFSET:]):
-        topics = found.setdefault(offset["group"], {})
+        topics = batch.setdefault(offset["group"], {})
         for topic, plan in (offset.get("plan") or {}).items():
             if topics.setdefault(topic, plan["id"]) != plan["id"]:
                 unsure.add((offset["group"], topic))
     for group_id, topic in unsure:
-        del found[group_id][topic]
-    return found
+        del batch[group_id][topic]
+    return batch
 
 
 def _offsets(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
@@ -56,11 +56,11 @@ def _offsets(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 
 def batch_at(checkpoint: str) -> Batch | None:
-    """The newest batch of the query with this checkpointLocation; None unless it is a folder of this host."""
-    place = urlsplit(checkpoint)
-    if place.scheme not in ("", "file"):
+    """The newest batch of the query with this checkpointLocation; None unless the location is a folder of this host."""
+    location = urlsplit(checkpoint)
+    if location.scheme not in ("", "file"):
         return None
-    folder = os.path.join(unquote(place.path) if place.scheme else checkpoint, "offsets")
+    folder = os.path.join(unquote(location.path) if location.scheme else checkpoint, "offsets")
     try:
         newest = max((int(name) for name in os.listdir(folder) if name.isdigit()), default=None)
         if newest is None:
@@ -72,18 +72,19 @@ def batch_at(checkpoint: str) -> Batch | None:
 
 
 def batch_of_session(session: SparkSession, batch_id: int) -> Batch | None:
-    """The batch of the query in whose foreachBatch this is, by Spark's own file system; None where the driver's JVM is
-    not reached (Spark Connect), or no query runs here."""
+    """The batch of the query whose foreachBatch calls, read with Spark's own file system; None if the process has no
+    access to the driver's JVM (Spark Connect), or no query runs in this session."""
     try:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
         return _logged(session, query_id, batch_id) if query_id else None
-    except Exception as error:  # noqa: BLE001 - a session without a JVM says so in its own ways, and Spark's inside may change
+    except Exception as error:  # noqa: BLE001 - sessions without a JVM raise errors of their own; Spark's internals may change
         _log.debug("the query's offsets are not read: %s", error)
         return None
 
 
 def _logged(session: SparkSession, query_id: str, batch_id: int) -> Batch | None:
-    """foreachBatch has a session of its own; the queries of all sessions are in what they share (seen)."""
+    """The logged batch of an active query. foreachBatch has a session of its own; the state that all sessions share has
+    the queries of all sessions (seen)."""
     jvm: Any = session.sparkContext._jvm
     java: Any = session._jsparkSession
     query = java.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))

@@ -1,8 +1,8 @@
 """Dead letters of a sink's rejected rows, written by executors before the driver's commit stages anything.
 
-At least once: a batch that is replayed writes its letters again, and their origin headers make two of them one. What
-can't be written in the time that the writer allows is left to the coordinator, which has all the time: such rows are
-staged without a letter, with their reason.
+Dead letters are written at least once: a batch that is replayed writes them again, and readers tell by the origin
+headers that two dead letters are of one record. Dead letters that can't be written within the producer's time limit are
+left to the coordinator, which has no such limit: their rows are staged without a dead letter, with their reason.
 """
 
 from __future__ import annotations
@@ -27,37 +27,39 @@ _log = logging.getLogger(__name__)
 
 
 class RejectedRowWriter:
-    """Those of one task. After a letter that only time could help, the rest is left to the coordinator."""
+    """Writes the dead letters of one task. After the first failure that may pass with time, it leaves all remaining
+    dead letters to the coordinator."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._gave_up = False
 
     def write(self, rows: pa.Table) -> list[bool]:
-        """Which of the rejected rows (completed, as far as they are to be) have their letter now."""
+        """Write the dead letters of rejected rows (``completed``, if the dead letters copy the record). Returns, for
+        each row, whether its dead letter is written."""
         if self._gave_up:
             return [False] * rows.num_rows
         opened, options = self._sink.opened, self._sink.options
         writer = _writer(options.bootstrap_servers, tuple(sorted(options.kafka_config.items())))
         letters = list(self._letters(rows))
-        found = writer.write(opened.dead_letter_topic, opened.dead_letter_partitions, letters)
-        missing = [each for each in found if each.fate is not WriteStatus.WRITTEN]
-        if missing:
-            self._gave_up = any(each.fate is WriteStatus.PASSING for each in missing)
-            self.say_left(len(missing), missing[0].reason)
-        if bare := [each.reason for each in found if each.headers_only]:
+        results = writer.write(opened.dead_letter_topic, opened.dead_letter_partitions, letters)
+        failed = [result for result in results if result.fate is not WriteStatus.WRITTEN]
+        if failed:
+            self._gave_up = any(result.fate is WriteStatus.PASSING for result in failed)
+            self.log_left(len(failed), failed[0].reason)
+        if bare := [result.reason for result in results if result.headers_only]:
             _log.warning("%s dead letter(s) were written without their record: %s", len(bare), bare[0])
-        return [each.fate is WriteStatus.WRITTEN for each in found]
+        return [result.fate is WriteStatus.WRITTEN for result in results]
 
     def give_up(self, count: int, reason: str) -> list[bool]:
-        """Leave these rows and all that follow to the coordinator."""
+        """Leave the dead letters of these rows, and of all later ones, to the coordinator."""
         self._gave_up = True
-        self.say_left(count, reason)
+        self.log_left(count, reason)
         return [False] * count
 
     @staticmethod
-    def say_left(count: int, reason: str) -> None:
-        """To the task's log."""
+    def log_left(count: int, reason: str) -> None:
+        """Log in the task that dead letters are left to the coordinator."""
         _log.warning("%s dead letter(s) are left to the coordinator: %s", count, reason)
 
     def _letters(self, rows: pa.Table) -> Iterator[DeadLetterRecord]:
@@ -78,41 +80,49 @@ class RejectedRowWriter:
 
 
 def completed(rows: pa.Table, sink: Sink) -> pa.Table:
-    """The rejected rows with key, value and headers: the rows' own where they have such a column, else the originals',
-    null where there is none in the log any more. Where originals are read for it, so with the records' time. Errors of
-    SourceRecordReader.read."""
+    """The rejected rows with key, value and headers: from the rows where they have the column, else from the source
+    records; null where the log does not have the record any more. If source records are read, the rows get their
+    timestamps too.
+
+    Raises:
+        ShareGroupError: see SourceRecordReader.read.
+    """
     if all(name in rows.column_names for name in RECORD) or not rows.num_rows:
         return rows
-    found = _originals_of(rows, sink)
-    places = zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
-    originals = [found.get(place) for place in places]
+    originals = _originals_of(rows, sink)
+    of_rows = [originals.get(position) for position in _positions(rows)]
     for name in (name for name in (*RECORD, TIMESTAMP) if name not in rows.column_names):
-        values = [None if original is None else _part(original, name) for original in originals]
+        values = [None if original is None else _part(original, name) for original in of_rows]
         rows = rows.append_column(name, pa.array(values, REJECTED_SCHEMA[name]))
     return rows
 
 
 def replacements(rows: pa.Table, sink: Sink) -> int:
-    """How many of the rejected rows have a key, value or headers that are not their original's; if that can't be read,
-    all that have any of their own."""
+    """How many of the rejected rows have a key, value or headers that differ from their source record's. If the source
+    records can't be read, every row counts that has such a column."""
     own = [name for name in RECORD if name in sink.columns]
     if not own:
         return 0
     try:
-        found = _originals_of(rows, sink)
+        originals = _originals_of(rows, sink)
     except ShareGroupError:
         return int(rows.num_rows)
-    places = zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
     parts = zip(*(_values(rows, name) for name in own), strict=True)
     return sum(
-        place not in found or any(said != _part(found[place], name) for name, said in zip(own, row, strict=True))
-        for place, row in zip(places, parts, strict=True)
+        position not in originals
+        or any(value != _part(originals[position], name) for name, value in zip(own, row, strict=True))
+        for position, row in zip(_positions(rows), parts, strict=True)
     )
+
+
+def _positions(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
+    """Topic, partition and offset of each row."""
+    return zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
 
 
 def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], SourceRecord]:
     offsets: dict[tuple[str, int], set[int]] = {}
-    for topic, partition, offset in zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True):
+    for topic, partition, offset in _positions(rows):
         offsets.setdefault((topic, partition), set()).add(offset)
     options = sink.options
     reader = _originals(options.bootstrap_servers, tuple(sorted(options.kafka_config.items())))
@@ -140,11 +150,11 @@ def _values(rows: pa.Table, name: str) -> list[Any]:
 
 @lru_cache(maxsize=4)
 def _writer(servers: str, kafka: tuple[tuple[str, str], ...]) -> DeadLetterProducer:
-    """One in a worker, which has one task at a time: it keeps its connection."""
+    """The worker's producer, which keeps its connection: a worker has one task at a time."""
     return DeadLetterProducer(servers, dict(kafka))
 
 
 @lru_cache(maxsize=4)
 def _originals(servers: str, kafka: tuple[tuple[str, str], ...]) -> SourceRecordReader:
-    """As above. What was delivered is there to be read, so no isolation is needed."""
+    """The worker's reader of source records. Delivered records may be read, so it needs no isolation level."""
     return SourceRecordReader(servers, dict(kafka))

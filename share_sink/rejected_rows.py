@@ -1,6 +1,6 @@
-"""What a task does with rejected rows: dead letters first, then the archive, then they are said to the driver.
+"""Handles a task's rejected rows: writes dead letters first, then the archive, then reports the rows to the driver.
 
-Rule: in slices, so that a task that rejects everything holds no more than a slice of it.
+Rule: rows are written in slices, so that a task that rejects everything holds no more than one slice in memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from share_sink.rejected_row_writer import RejectedRowWriter, completed, replace
 from share_sink.sink import Sink
 
 SLICE_ROWS = 10_000
+"""Rows of a slice, at most."""
 SLICE_BYTES = 16 << 20
+"""Bytes of a slice: rows are written when they reach this size."""
 REASON_CHARACTERS = 500
-"""Of a reason that the coordinator is to write, which keeps no more: with the letters of a whole batch left to it, a
-request of reasons must not become too large."""
+"""Characters of a reason that the coordinator is to write into a dead letter; it keeps no more. If all dead letters of
+a batch are left to the coordinator, the request with the reasons must not become too large."""
 
 
 class RejectedRows:
-    """Those of one task; ends with ``finish``. Left without it, it takes back what the archive has of the task."""
+    """The rejected rows of one task, as a context manager; call ``finish`` at the end. If the block raises, the task's
+    files in the archive are deleted."""
 
     def __init__(self, sink: Sink, query_id: str, batch_id: int, task_id: int, run_id: str = "") -> None:
         self._sink = sink
@@ -59,18 +62,19 @@ class RejectedRows:
 
     @property
     def are_kept(self) -> bool:
-        """Whether anybody wants them; else they are an outcome as any other."""
+        """Whether rejected rows are written anywhere; if not, a reject is an outcome like any other."""
         return self._letters is not None or self._archive is not None
 
     def add(self, rows: pa.Table) -> None:
-        """Rejected rows, as rows.rejected_rows gives them."""
+        """Add rejected rows, as rows.rejected_rows returns them."""
         if rows.num_rows:
             self._waiting.append(rows)
         if sum(table.num_rows for table in self._waiting) >= SLICE_ROWS or self._waiting_bytes() >= SLICE_BYTES:
             self._write()
 
     def finish(self) -> list[pa.Table]:
-        """All of them as runs of coordinator.protocol.outcome_rows; their letters and files are there."""
+        """Write the remaining rows and close the files. Returns all rejected rows as runs of
+        coordinator.protocol.outcome_rows."""
         self._write()
         if self._archive is not None:
             self.files = tuple(self._archive.close())
@@ -90,17 +94,18 @@ class RejectedRows:
         if self._archive is not None:
             self._archive.write(rows)
         if self._letters is not None and not all(written):
-            missing = rows.filter(pa.array([not each for each in written]))
+            missing = rows.filter(pa.array([not is_written for is_written in written]))
             self.lost_replacements += replacements(missing, self._sink)
         self._runs.append(self._as_runs(rows, written))
 
     def _with_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
-        """The rows as the archive takes them, and which have their letter."""
+        """Write the dead letters. Returns the rows with the columns that the archive takes, and whether each row has
+        its dead letter."""
         copied = self._letters is not None and self._sink.opened.copy_record
         try:
             full = completed(rows, self._sink) if copied or self._archive is not None else rows
         except ShareGroupError as error:
-            # The coordinator can read an original later; nobody can write an archive's row later.
+            # The coordinator can read a source record later; nobody can write a row to the archive later.
             if self._letters is None or self._archive is not None:
                 raise
             return rows, self._letters.give_up(rows.num_rows, str(error))
@@ -127,7 +132,7 @@ class RejectedRows:
         )
 
     def _reasons(self, rows: pa.Table, letter: Any) -> Any:
-        """Of those without a letter that want one: the coordinator puts them in it."""
+        """The reasons of the rows whose dead letter the coordinator is to write; null for other rows."""
         if self._letters is None or REASON not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.string())
         reasons = pc.utf8_slice_codeunits(rows[REASON], 0, REASON_CHARACTERS)

@@ -1,8 +1,7 @@
-"""A sink's rows, as Arrow brings them, as rows of outcomes (coordinator.protocol.outcome_rows), and the rejected ones
-apart.
+"""Turns a sink's Arrow rows into rows of outcomes (coordinator.protocol.outcome_rows), and selects the rejected rows.
 
-Rule: no Python per row. A row that can't be understood fails the whole batch by name, with its coordinates; whether a
-receipt is still good is the coordinator's to say.
+Rule: no Python per row. A row with wrong values fails the whole batch by name, with its coordinates. The coordinator
+alone decides whether a receipt is still valid.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ from share_sink.errors import IncompleteReceipt, InvalidReleaseDelay, RenewRefus
 from share_sink.sink import Sink
 
 LARGEST_DELAY_MS = 2**31 - 1
+"""Milliseconds: the largest releaseDelayMs, some 24 days."""
 _WORDS = pa.array(["accept", "release", "reject"])
-"""In the order of their AcknowledgeTypes, 1 to 3."""
+"""The words of the column acknowledgement, in the order of their AcknowledgeTypes, 1 to 3."""
 REJECTED_SCHEMA = {
     TOPIC: pa.string(),
     PARTITION: pa.int32(),
@@ -49,18 +49,24 @@ REJECTED_SCHEMA = {
     HEADERS: HEADERS_TYPE,
     TIMESTAMP: TIMESTAMP_TYPE,
 }
-"""Columns of rejected rows, those that the sink's rows have."""
+"""The columns that rejected rows may have: those of them that the sink's rows have."""
 
 
 def is_rejected(outcomes: pa.Table) -> Any:
-    """Which of them are, as a mask."""
+    """A mask of the rejected rows."""
     return pc.equal(outcomes["outcome"], int(AcknowledgeType.REJECT))
 
 
 def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
-    """A run for each row, in their order; a table of coordinator.protocol.outcome_rows.SCHEMA. Letters and reasons are
-    nobody's yet; a delay means something of released rows only. IncompleteReceipt, UnknownOutcome, RenewRefused,
-    InvalidReleaseDelay."""
+    """A run for each row, in their order; a table of coordinator.protocol.outcome_rows.SCHEMA. No run has a dead letter
+    or a reason yet; only runs of released rows have a delay.
+
+    Raises:
+        IncompleteReceipt: topic, partition, offset or deliveryCount of a row is null.
+        UnknownOutcome: an acknowledgement is no known word.
+        RenewRefused: an acknowledgement is renew.
+        InvalidReleaseDelay: a delay of a released row is negative or too large.
+    """
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}
     _check_receipts(receipt)
     outcome = _outcomes(_column(batch, columns, ACKNOWLEDGEMENT), receipt)
@@ -81,16 +87,20 @@ def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
 
 
 def check_delivered(outcomes: pa.Table, sink: Sink) -> None:
-    """NeverDelivered for a row that no delivery of the group can have had, before anything is written for it; as far as
-    that was known when the sink was opened. A topic that was made anew since is the coordinator's to refuse."""
-    group_id, ends, known = sink.options.group_id, sink.opened.ends, sink.opened.topic_ids
+    """Check, before anything is written for the rows, that the group can have delivered them, as far as that was known
+    when the sink was opened. The coordinator refuses rows of a topic that was created again since.
+
+    Raises:
+        NeverDelivered: no delivery of the group can have had a row.
+    """
+    group_id, ends, topic_ids = sink.options.group_id, sink.opened.ends, sink.opened.topic_ids
     wrong = pc.or_(pc.less(outcomes["first"], 0), pc.less(outcomes["delivery_count"], 1))
     if pc.any(wrong).as_py():
         raise _never(outcomes.filter(wrong), group_id, "offsets begin at 0, and delivery counts at 1")
     for most in outcomes.group_by(["topic", "partition"]).aggregate([("last", "max")]).to_pylist():
         topic = most["topic"]
         end = ends.get(topic, {}).get(str(most["partition"]))
-        if not ends or sink.topic_ids.get(topic, known.get(topic)) != known.get(topic):
+        if not ends or sink.topic_ids.get(topic, topic_ids.get(topic)) != topic_ids.get(topic):
             continue
         if end is None or most["last_max"] >= end:
             of_topic = pc.equal(outcomes["topic"], topic)
@@ -106,7 +116,7 @@ def _never(rows: pa.Table, group_id: str, reason: str) -> NeverDelivered:
 
 
 def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -> pa.Table:
-    """The rejected of the rows: receipt, and reason, key, value, headers and timestamp where the rows have them."""
+    """The rejected rows: their receipts, and reason, key, value, headers and timestamp where the rows have them."""
     rejected = is_rejected(outcomes).combine_chunks()
     names = [name for name in REJECTED_SCHEMA if name in columns]
     return pa.table({name: _column(batch, columns, name).filter(rejected) for name in names})
@@ -124,14 +134,14 @@ def _check_receipts(receipt: dict[str, Any]) -> None:
             raise IncompleteReceipt(column=name, row=_receipt_at(receipt, _first(column.is_null())))
 
 
-def _outcomes(said: Any, receipt: dict[str, Any]) -> Any:
-    """As int8. null is accept."""
-    places = pc.index_in(said, value_set=_WORDS)
-    if places.null_count > said.null_count:
-        at = _first(pc.and_(said.is_valid(), places.is_null()))
-        row, value = _receipt_at(receipt, at), said[at].as_py()
+def _outcomes(words: Any, receipt: dict[str, Any]) -> Any:
+    """The AcknowledgeTypes as int8; null is accept."""
+    indexes = pc.index_in(words, value_set=_WORDS)
+    if indexes.null_count > words.null_count:
+        unknown = _first(pc.and_(words.is_valid(), indexes.is_null()))
+        row, value = _receipt_at(receipt, unknown), words[unknown].as_py()
         raise RenewRefused(row=row) if value == "renew" else UnknownOutcome(row=row, value=repr(value[:80]))
-    return pc.add(pc.fill_null(places, 0), 1).cast(pa.int8())
+    return pc.add(pc.fill_null(indexes, 0), 1).cast(pa.int8())
 
 
 def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict[str, Any]) -> Any:
@@ -141,8 +151,8 @@ def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict
     delay = pc.if_else(pc.equal(outcome, int(AcknowledgeType.RELEASE)), delay, pa.scalar(None, delay.type))
     wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LARGEST_DELAY_MS)), False)
     if pc.any(wrong).as_py():
-        at = _first(wrong)
-        raise InvalidReleaseDelay(row=_receipt_at(receipt, at), value=delay[at].as_py(), most=LARGEST_DELAY_MS)
+        first = _first(wrong)
+        raise InvalidReleaseDelay(row=_receipt_at(receipt, first), value=delay[first].as_py(), most=LARGEST_DELAY_MS)
     return delay
 
 
@@ -150,7 +160,7 @@ def _first(mask: Any) -> int:
     return int(pc.index(mask, True).as_py())
 
 
-def _receipt_at(receipt: dict[str, Any], at: int) -> str:
-    """``topic-partition@offset (delivery count)``, as the coordinator names stale rows."""
-    topic, partition, offset, count = (receipt[name][at].as_py() for name in RECEIPT)
+def _receipt_at(receipt: dict[str, Any], index: int) -> str:
+    """The receipt as ``topic-partition@offset (delivery count)``, as the coordinator names stale rows."""
+    topic, partition, offset, count = (receipt[name][index].as_py() for name in RECEIPT)
     return f"{topic}-{partition}@{offset} ({count})"

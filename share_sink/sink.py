@@ -1,6 +1,7 @@
-"""A sink that was opened: what its tasks, its commit and its coordinator need to know of each other.
+"""An open sink: the values that its tasks and its commit share.
 
-Rule: opened on the driver, where all that can be wrong with it is found by name; what executors get of it is a value.
+Rule: the driver opens the sink, and finds everything that can be wrong with it by name; executors get a picklable
+value.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """Picklable. ``opened`` pins the group's incarnation and its topics' ids; ``topic_ids`` are those of the batch's
-    plan, by name, where that is known. ``archive``: the location that executors write rejected rows to, empty for none.
-    ``name`` stands for the query's id where rows are written by none."""
+    """An open sink; picklable. ``opened`` pins the group's incarnation and its topics' ids. ``topic_ids``: the ids of
+    the topics in the batch's plan, by name, where the plan is known. ``archive``: the location to which executors write
+    rejected rows; empty for none. ``name`` takes the place of the query's id where no query writes."""
 
     options: SinkOptions
     columns: Columns
@@ -41,40 +42,52 @@ class Sink:
 
 
 def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrite: bool) -> Sink:
-    """On the driver. Spark makes the writer of a stream for each batch, when the source has taken its plan already,
-    and not before the first batch (seen): so this is the first moment at which a stream's sink can say anything, and
-    a group that is not there now is another one than the source's. GroupIdNotFound; OverwriteRefused;
-    RowsOfAnotherGroup; errors of the options, of the columns, of the archive, and those that OpenSink is answered
-    with."""
-    taken = SinkOptions.parse(options)
+    """Check the sink, and open it at the coordinator; on the driver. Spark makes the writer of a stream for each batch,
+    after the source has acquired the batch's plan, and never before the first batch (seen). So a stream's sink can fail
+    here at the earliest; and if the group does not exist now, it is not the source's group.
+
+    Raises:
+        GroupIdNotFound: the group does not exist.
+        OverwriteRefused: the query's mode overwrites its output.
+        RowsOfAnotherGroup: the rows are not of the group that kafka.group.id names.
+        MissingColumn, WrongColumn: the rows lack a column, or a column has a wrong type.
+        ArchiveNotWritable: the archive's file system refuses.
+        ShareGroupError: by name, for wrong options, and if the coordinator refuses the sink.
+    """
+    parsed = SinkOptions.parse(options)
     if overwrite:
         raise OverwriteRefused()
     columns = Columns.of(schema)
-    batch = _batch_of(taken)
-    _check_group(taken, columns, batch)
-    taken.check_kafka_config()
-    archive = _checked_archive(taken.archive_path) if taken.archive_path else ""
-    opened = coordinator_of(taken).call(OpenSink(group_id=taken.group_id, configs=taken.group_configs))
-    topic_ids = (batch or {}).get(taken.group_id, {})
-    return Sink(options=taken, columns=columns, opened=opened, topic_ids=topic_ids, archive=archive)
+    batch = _batch_of(parsed)
+    _check_group(parsed, columns, batch)
+    parsed.check_kafka_config()
+    archive = _checked_archive(parsed.archive_path) if parsed.archive_path else ""
+    opened = coordinator_of(parsed).call(OpenSink(group_id=parsed.group_id, configs=parsed.group_configs))
+    topic_ids = (batch or {}).get(parsed.group_id, {})
+    return Sink(options=parsed, columns=columns, opened=opened, topic_ids=topic_ids, archive=archive)
 
 
 def _batch_of(options: SinkOptions) -> Batch | None:
-    """As acknowledge() found it, or, of a stream, as its checkpoint has it."""
+    """The groups and topics of the batch: as acknowledge() read them, or, for a stream, as its checkpoint has them."""
     if options.batch_offsets is not None:
-        found: Batch = json.loads(options.batch_offsets)
-        return found
+        batch: Batch = json.loads(options.batch_offsets)
+        return batch
     return batch_at(options.checkpoint) if options.checkpoint else None
 
 
 def _check_group(options: SinkOptions, columns: Columns, batch: Batch | None) -> None:
-    """RowsOfAnotherGroup. Receipts of two groups that read a topic for the first time are alike, so the coordinator
-    can't tell; the columns can, as long as they are the source's own, and else the query's offsets."""
+    """Check that the rows are of this group. The coordinator can't tell, since two groups that read a topic for the
+    first time give the same receipts. The columns name their group as long as they come unchanged from the source;
+    otherwise the query's offsets name it.
+
+    Raises:
+        RowsOfAnotherGroup: the rows are of another group.
+    """
     if options.allow_other_group:
         return
     others = columns.group_ids - {options.group_id}
     if not columns.group_ids and batch is None:
-        _say_unchecked(options.group_id)
+        _log_unchecked(options.group_id)
     elif not columns.group_ids and options.group_id not in (batch or {}):
         others = frozenset(batch or {"no share group: its query has no source of the format sharegroup"})
     if others:
@@ -82,18 +95,19 @@ def _check_group(options: SinkOptions, columns: Columns, batch: Batch | None) ->
 
 
 @lru_cache(maxsize=64)
-def _say_unchecked(group_id: str) -> None:
-    """Once in a process."""
+def _log_unchecked(group_id: str) -> None:
+    """Log, once in a process, that nothing tells which group the rows are of."""
     _log.warning(
-        "share group %s: that the rows are of this group is not checked, since topic, partition, offset and "
-        "deliveryCount were computed anew and the query's offsets can't be read here: kafka.group.id has to be the "
-        "source's",
+        "share group %s: the sink cannot check that the rows are of this group, since the query computes topic, "
+        "partition, offset and deliveryCount anew, and its offsets cannot be read on this host. kafka.group.id has to "
+        "be the source's.",
         group_id,
     )
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:
-    """Its client; one in a process for equal options, since to find the coordinator costs more than to ask it."""
+    """The coordinator's client. A process has one client for equal options, since finding the coordinator costs more
+    than a request."""
     return _client(
         options.bootstrap_servers,
         tuple(sorted(options.kafka_config.items())),
@@ -109,4 +123,4 @@ def _client(
 
 
 _checked_archive = lru_cache(maxsize=64)(check_archive)
-"""Once in a process: a writer is made for each batch."""
+"""check_archive, once in a process for a location: Spark makes a writer for each batch."""

@@ -1,8 +1,8 @@
 """The writers of streams and of batches: executors turn rows into runs, the driver's commit stages them.
 
-Spark makes both writers in a Python worker on the driver's host, pickles them for the tasks, and makes a stream's once
-more in the process that commits, for every batch (seen). So nothing of a writer lives on but what it was made from, and
-what tasks have to say comes in their messages. Rule: nothing counts before the commit staged it, and what is staged
+Spark makes both writers in a Python worker on the driver's host, pickles them for the tasks, and makes a stream's
+writer once more in the process that commits, for every batch (seen). So a writer keeps no state but its constructor's
+arguments, and tasks pass their results in their messages. Rule: an outcome counts only after the commit staged it, and
 takes effect only when the plan completes; a batch that fails or is aborted leaves no outcome behind.
 """
 
@@ -28,15 +28,16 @@ from share_sink.sink import Sink, coordinator_of
 _log = logging.getLogger(__name__)
 
 NO_BATCH = -1
+"""The batch id of rows that no query writes."""
 ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 _QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
-"""Spark's local properties of a task: a query sets its run as the job group, also in foreachBatch (seen)."""
+"""Spark's local properties of a task. A query sets its run id as the job group, also in foreachBatch (seen)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Which batch of which query rows are of, as far as the task knows; NO_BATCH: of none. ``is_query``: the query id
-    is Spark's; else it is a name that stands for one."""
+    """The query and the batch that rows belong to, as far as the task knows; NO_BATCH where no query writes.
+    ``is_query``: the query id is Spark's; if not, it is a name in its place."""
 
     query_id: str
     batch_id: int
@@ -49,8 +50,9 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcomes(WriterCommitMessage):
-    """What one task's rows say: ``runs`` as an Arrow stream of coordinator.protocol.outcome_rows.SCHEMA. ``opened`` is
-    what its writer was pinned to; ``files`` are those of the archive."""
+    """The outcomes of one task's rows, for the driver. ``runs``: an Arrow stream of
+    coordinator.protocol.outcome_rows.SCHEMA. ``opened``: the incarnation and topic ids to which the task's writer was
+    pinned. ``files``: the task's files in the archive."""
 
     batch: Batch
     opened: SinkOpened
@@ -61,7 +63,7 @@ class TaskOutcomes(WriterCommitMessage):
 
 
 class ShareGroupStreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream.format("sharegroup")``."""
+    """The writer of ``df.writeStream.format("sharegroup")``."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -77,7 +79,7 @@ class ShareGroupStreamWriter(DataSourceStreamArrowWriter):
 
 
 class ShareGroupBatchWriter(DataSourceArrowWriter):
-    """``df.write.format("sharegroup")``, in foreachBatch; the batch that rows are of is known to the tasks."""
+    """The writer of ``df.write.format("sharegroup")``, in foreachBatch; only the tasks know the batch of their rows."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -93,7 +95,14 @@ class ShareGroupBatchWriter(DataSourceArrowWriter):
 
 
 def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
-    """On an executor: the rows' outcomes, and of rejected rows first the dead letters, then the archive's files."""
+    """Turn a task's rows into outcomes, on an executor. For rejected rows it writes the dead letters first, then the
+    archive's files.
+
+    Raises:
+        IncompleteReceipt, UnknownOutcome, RenewRefused, InvalidReleaseDelay: a row has wrong values.
+        NeverDelivered: no delivery of the group can have had a row.
+        ArchiveNotWritable: the archive's file system refuses.
+    """
     context = TaskContext.get()
     batch = _batch_of(sink, context)
     decided: list[pa.Table] = []
@@ -122,7 +131,13 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
 def commit_batch(
     sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
 ) -> OutcomesStaged:
-    """On the driver: stage what all tasks said, also if that is nothing, so that the coordinator knows of the sink."""
+    """Stage the outcomes of all tasks, on the driver; also if there are none, so that the coordinator knows that the
+    batch has a sink.
+
+    Raises:
+        ArchiveNotWritable, ArchiveRowsMissing: see share_sink.archive.batches.
+        ShareGroupError: the coordinator refuses the outcomes, by name.
+    """
     tasks = [message for message in messages if isinstance(message, TaskOutcomes)]
     batch = tasks[0].batch if tasks else _batch_of(sink, None)
     if batch_id is not None:
@@ -147,7 +162,7 @@ def commit_batch(
         fail_on_stale=sink.options.fail_on_stale,
     )
     staged = coordinator_of(sink.options).call_with_rows(request, runs)
-    _say_stale(sink.options.group_id, batch, staged)
+    _log_stale(sink.options.group_id, batch, staged)
     if sink.archive and staged.attempt is not None:
         finish_batch(sink.archive, files, attempt=staged.attempt, **_location_of(sink, batch))
     elif sink.archive:
@@ -156,7 +171,8 @@ def commit_batch(
 
 
 def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Nothing is staged. Dead letters stay where they are, with origins by which they are known."""
+    """Stage nothing, and delete the tasks' files in the archive. Written dead letters stay; readers know doubles by
+    their origin."""
     batch = next((message.batch for message in messages if isinstance(message, TaskOutcomes)), None)
     if sink.archive and batch is not None:
         discard_batch(sink.archive, **_location_of(sink, batch))
@@ -178,25 +194,26 @@ def _location_of(sink: Sink, batch: Batch) -> dict[str, Any]:
 def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
     query = context.getLocalProperty(_QUERY) if context else None
     number = context.getLocalProperty(_BATCH) if context and query else None
-    told = sink.options.batch_id
+    chosen = sink.options.batch_id
     return Batch(
         query_id=query or sink.name,
-        batch_id=told if told is not None else int(number) if number else NO_BATCH,
+        batch_id=chosen if chosen is not None else int(number) if number else NO_BATCH,
         run_id=(context.getLocalProperty(_RUN) or "") if context and query else "",
         is_query=bool(query),
     )
 
 
 _pins: dict[str, tuple[str, dict[str, str]]] = {}
-"""Run of a query -> the group's incarnation, and its topics' ids by name, as the run met them first, while this process
-lives."""
+"""Run of a query -> the group's incarnation, and its topics' ids by name, as the run's first writers in this process
+saw them."""
 _RUNS_KEPT = 64
+"""Runs in ``_pins`` at most; the oldest is dropped."""
 
 
 def _pinned(run_id: str, opened: SinkOpened) -> tuple[str, dict[str, str]]:
-    """A writer is made anew for each batch, in foreachBatch when the batch was read long ago: what a run met first
-    holds for all of it, so that a group or a topic that is deleted and made anew below a running query never gets the
-    old one's outcomes."""
+    """The group's incarnation and its topics' ids for this run. Spark makes a writer for each batch, and in
+    foreachBatch long after the batch was read. So the first values that a run saw hold for the whole run: a group or a
+    topic that is deleted and created again below a running query never gets outcomes of the old one."""
     if not run_id or not opened.incarnation:
         return opened.incarnation, opened.topic_ids
     while run_id not in _pins and len(_pins) >= _RUNS_KEPT:
@@ -207,11 +224,11 @@ def _pinned(run_id: str, opened: SinkOpened) -> tuple[str, dict[str, str]]:
     return incarnation, topic_ids
 
 
-def _say_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
+def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
     if staged.stale:
         _log.warning(
-            "share group %s, %s: %s record(s) were not acknowledged, since they are no longer held "
-            "at their deliveryCount (they came again, or are done): %s%s",
+            "share group %s, %s: %s record(s) were not acknowledged, since the query no longer holds them at their "
+            "deliveryCount (they were delivered again, or are done): %s%s",
             group_id,
             batch,
             staged.stale,

@@ -1,4 +1,4 @@
-"""The command line: ``sharegroup``, one module a subcommand.
+"""The command line ``sharegroup``: one module for each subcommand.
 
-Rule: a mistake of the person's is one line on standard error and exit status 1, never a traceback.
+Rule: a user's mistake is one line on standard error and exit status 1, never a traceback.
 """

@@ -1,4 +1,4 @@
-"""``sharegroup`` and ``python -m sharegroup``: finds the subcommand, and says what went wrong in one line."""
+"""``sharegroup`` and ``python -m sharegroup``: runs a subcommand, and prints an error as one line."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ cli.add_command(dlq)
 
 
 def run(arguments: list[str]) -> int:
-    """The exit status: 0, or 1 for whatever went wrong, which has been said."""
+    """Run the command line. Returns the exit status: 1 after an error, which is printed, else the subcommand's or 0."""
     try:
         status = cli.main(arguments, prog_name="sharegroup", standalone_mode=False)
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "sharegroup"
-        return _fail(f"{error.format_message()} (see {where} --help)")
+        command = error.ctx.command_path if error.ctx else "sharegroup"
+        return _fail(f"{error.format_message()} (see {command} --help)")
     except click.ClickException as error:
         return _fail(error.format_message())
     except click.Abort:
@@ -46,7 +46,7 @@ def _fail(message: str) -> int:
 
 
 def main() -> None:
-    """The entry point."""
+    """Entry point of the command ``sharegroup``."""
     end_process(run(sys.argv[1:]))
 
 

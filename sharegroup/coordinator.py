@@ -1,4 +1,4 @@
-"""``sharegroup coordinator``: a standalone coordinator, and the look whether one is ready."""
+"""``sharegroup coordinator``: runs a standalone coordinator, and checks whether one is ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _CONFIG = click.option(
     "config_path",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="A Java properties file; conf/coordinator.properties has all keys. ${env:NAME} is taken from the environment.",
+    help="A Java properties file; conf/coordinator.properties has all keys. ${env:NAME} stands for the value of the "
+    "environment variable NAME.",
 )
 
 
@@ -28,20 +29,20 @@ _CONFIG = click.option(
     type=click.Choice([TEXT, JSON]),
     default=TEXT,
     show_default=True,
-    help="One line an event, on standard error.",
+    help="The format of the log, one line for each event, on standard error.",
 )
 @click.pass_context
 def coordinator(context: click.Context, config_path: str | None, log_format: str) -> None:
     """Run a standalone coordinator until SIGTERM or SIGINT.
 
-    Spark queries name it in share.coordinator.endpoint. Its token is in the file that share.coordinator.token.file
-    names, or in the environment: SHAREGROUP_COORDINATOR_TOKEN.
+    Spark queries name the coordinator in share.coordinator.endpoint. It reads its token from the file that
+    share.coordinator.token.file names, or from the environment variable SHAREGROUP_COORDINATOR_TOKEN.
     """
     if context.invoked_subcommand is not None:
         return
     if config_path is None:
         raise click.UsageError("Missing option '--config'.", context)
-    from coordinator.service.standalone import serve  # it loads a second of libraries: not for --help
+    from coordinator.service.standalone import serve  # importing takes a second, which --help does not need
     from coordinator.service.standalone_config import read_config
 
     try:
@@ -56,22 +57,25 @@ def coordinator(context: click.Context, config_path: str | None, log_format: str
 
 @coordinator.command()
 @_CONFIG
-@click.option("--endpoint", metavar="HOST:PORT", help="Ask this one, instead of the one that --config starts.")
-@click.option("--ca", "ca_path", metavar="FILE", help="With --endpoint: PEM of the certificates to trust.")
-@click.option("--token-file", "token_path", metavar="FILE", default="", help="With --endpoint: the token's file.")
+@click.option("--endpoint", metavar="HOST:PORT", help="Check the coordinator at this address.")
+@click.option("--ca", "ca_path", metavar="FILE", help="With --endpoint: a PEM file with the certificates to trust.")
+@click.option(
+    "--token-file", "token_path", metavar="FILE", default="", help="With --endpoint: the file with the token."
+)
 @click.pass_context
 def health(
     context: click.Context, config_path: str | None, endpoint: str | None, ca_path: str | None, token_path: str
 ) -> int:
-    """Exit status 0 if a coordinator is ready, 1 if not: a probe.
+    """Check whether a coordinator is ready: exit status 0 if it is, 1 if not.
 
-    With --config: the coordinator on this host that was started with the same file. With --endpoint: any.
+    With --config: check the coordinator on this host that was started with the same file. With --endpoint: check any
+    coordinator.
     """
     if (config_path is None) == (endpoint is None):
         raise click.UsageError("Name either --config or --endpoint.", context)
     from sharegroup.health import ask, probe_of_config, probe_of_endpoint  # as above
 
     probe = probe_of_config(config_path) if config_path else probe_of_endpoint(endpoint or "", ca_path, token_path)
-    found = ask(probe)
-    click.echo(f"{'ready' if found.ready else 'not ready'}: pid {found.pid}, version {found.version or 'unknown'}")
-    return 0 if found.ready else 1
+    answer = ask(probe)
+    click.echo(f"{'ready' if answer.ready else 'not ready'}: pid {answer.pid}, version {answer.version or 'unknown'}")
+    return 0 if answer.ready else 1

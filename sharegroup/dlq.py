@@ -1,4 +1,4 @@
-"""``sharegroup dlq``: dead letters. Their redrive, with the options of Kafka's own tools."""
+"""``sharegroup dlq``: redrives dead letters. Its options are named as those of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -12,42 +12,46 @@ if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
     from share_sink.redrive.report import RedriveReport
 
-Selects = Callable[["DeadLetter"], bool]
+Predicate = Callable[["DeadLetter"], bool]
 
 ROWS = 50
-"""So many targets and reasons are shown."""
+"""Rows of the table, at most: pairs of target topic and reason."""
 
 ORIGIN = ("topic", "partition", "offset", "group", "delivery.count", "message", "disposition")
-"""What a dead letter's own headers say, by their names' last part."""
+"""The last parts of the names of a dead letter's own headers."""
 
 _CONDITION = re.compile(r"(?P<name>.+?)(?P<sign>~?=)(?P<text>.*)", re.DOTALL)
 
 _SKIPPED = {
-    "doubles": "further letters of a record that is sent",
+    "doubles": "further dead letters of a record that is sent",
     "redriven_too_often": "redriven as often as --max-redrives allows",
-    "without_record": "headers only, without their record",
-    "not_dead_letters": "no dead letters",
+    "without_record": "headers only, without a record",
+    "not_dead_letters": "not a dead letter",
     "not_selected": "not selected",
 }
 _NOT_NAMED = ("not_selected", "doubles")
 
 
-def condition(text: str) -> Selects:
-    """``NAME=VALUE`` or ``NAME~=REGEX`` as a predicate. BadParameter."""
-    found = _CONDITION.fullmatch(text)
-    if not found:
+def condition(text: str) -> Predicate:
+    """``NAME=VALUE`` or ``NAME~=REGEX`` as a predicate.
+
+    Raises:
+        BadParameter: the text is neither, or the regular expression is wrong.
+    """
+    parts = _CONDITION.fullmatch(text)
+    if not parts:
         raise click.BadParameter(f"{text!r} is neither NAME=VALUE nor NAME~=REGEX.")
-    name, sign, wanted = found["name"], found["sign"], found["text"]
+    name, sign, wanted = parts["name"], parts["sign"], parts["text"]
     if sign == "=":
         return lambda letter: wanted in _texts(letter, name)
     try:
         pattern = re.compile(wanted)
     except re.error as error:
         raise click.BadParameter(f"{wanted!r} is no regular expression: {error}.") from None
-    return lambda letter: any(pattern.search(each) for each in _texts(letter, name))
+    return lambda letter: any(pattern.search(value) for value in _texts(letter, name))
 
 
-def _conditions(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Selects:
+def _conditions(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Predicate:
     every = [condition(text) for text in texts]
     return lambda letter: all(holds(letter) for holds in every)
 
@@ -61,7 +65,7 @@ def _texts(letter: DeadLetter, name: str) -> list[str]:
 
 @click.group()
 def dlq() -> None:
-    """Dead letters: what share groups gave up."""
+    """Work with dead letters: records that a share group rejected or gave up."""
 
 
 @dlq.command()
@@ -71,27 +75,28 @@ def dlq() -> None:
     "config_path",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Properties of the Kafka client, as security.protocol.",
+    help="A properties file for the Kafka client, for example with security.protocol.",
 )
 @click.option("--topic", "dlq_topic", required=True, help="The dead letter topic.")
-@click.option("--to", metavar="TOPIC", help="Send all to this topic, instead of each to its own.")
+@click.option("--to", metavar="TOPIC", help="Send all records to this topic, instead of each to its own.")
 @click.option(
     "--where",
     multiple=True,
     callback=_conditions,
     metavar="NAME=VALUE",
-    help="Only letters whose header has this value; NAME~=REGEX: in which the expression is found. Names of the "
-    f"letter's own: {', '.join(ORIGIN)}, key, value (header.NAME is always a header). All that are given must hold.",
+    help="Send only dead letters whose header NAME has this value; NAME~=REGEX: whose header matches the expression. "
+    f"NAME can also be {', '.join(ORIGIN)}, key or value; header.NAME always means a header. If the option is given "
+    "several times, all conditions must hold.",
 )
 @click.option(
     "--max-redrives",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Leave a record that came back so often.",
+    help="Do not send a record that was redriven this often already.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing: the default.")
-@click.option("--execute", is_flag=True, help="Send them.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing. This is the default.")
+@click.option("--execute", is_flag=True, help="Send the records.")
 @click.pass_context
 def redrive(
     context: click.Context,
@@ -99,19 +104,19 @@ def redrive(
     config_path: str | None,
     dlq_topic: str,
     to: str | None,
-    where: Selects,
+    where: Predicate,
     max_redrives: int,
     dry_run: bool,
     execute: bool,
 ) -> None:
     """Send dead letters back to the topics that their records came from.
 
-    Each record is sent once, however many letters it has. The letters stay where they are: a second --execute sends
-    them again, unless --where leaves them out.
+    Each record is sent once, however many dead letters it has. The dead letters stay in their topic: a second --execute
+    sends the records again, unless --where leaves them out.
     """
     if dry_run and execute:
         raise click.UsageError("Name either --dry-run or --execute.", context)
-    from share_sink.errors import RedriveStopped  # these load a second of libraries: not for --help
+    from share_sink.errors import RedriveStopped  # importing takes a second, which --help does not need
     from share_sink.redrive.redrive import redrive as send
 
     try:
@@ -157,7 +162,7 @@ def _show(report: RedriveReport) -> None:
 
 
 def summary(report: RedriveReport) -> list[str]:
-    """What is said below the table."""
+    """The lines below the table."""
     done = "would be sent" if report.dry_run else "sent"
     lines = [f"{report.read:,} read, {report.sent:,} {done}"]
     for kind, meaning in _SKIPPED.items():
@@ -165,7 +170,7 @@ def summary(report: RedriveReport) -> list[str]:
             named = "" if kind in _NOT_NAMED else f" ({_named(report.examples[kind], count)})"
             lines.append(f"{count:,} skipped: {meaning}{named}")
     if report.dry_run and report.sent:
-        lines.append("Dry run: nothing was sent. With --execute they are.")
+        lines.append("Dry run: nothing was sent. Use --execute to send the records.")
     return lines
 
 
@@ -174,7 +179,7 @@ def _named(examples: list[str], count: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """A reason may hold whatever a record held: no control characters on somebody's screen, nor markup."""
+    """The text without control characters and without markup: a reason may quote any record."""
     from rich.markup import escape
 
-    return escape("".join(each if each.isprintable() else "�" for each in text))
+    return escape("".join(character if character.isprintable() else "�" for character in text))

@@ -1,4 +1,4 @@
-"""Whether a coordinator is ready: one call over the listener that clients use, with the token and TLS that they use."""
+"""Checks whether a coordinator is ready: one call to the listener that clients use, with their token and TLS."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from coordinator.protocol.secret_files import read_file
 from coordinator.protocol.wire import Endpoint, Healthy
 from coordinator.service.standalone_config import read_config
 
-_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens on all
+_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to call, where a coordinator listens on all
 
 
 class Probe(NamedTuple):
-    """Whom to ask, and how; its ``repr`` shows no token, since Endpoint's shows none."""
+    """The coordinator to check, and how to connect. Its ``repr`` shows no token, since Endpoint's shows none."""
 
     endpoint: Endpoint
     tls: Tls | None
 
 
 def probe_of_config(path: str) -> Probe:
-    """Of the coordinator that this file starts on this host: its own certificate is the one to trust."""
+    """The probe of the coordinator that this file starts on this host; it trusts the coordinator's own certificate.
+
+    Raises:
+        ShareGroupError: by name, if the file or a key in it is wrong.
+    """
     standalone = read_config(path)
     server = standalone.server
     host, port = _address("share.coordinator.listener", server.share_coordinator_listener)
@@ -37,29 +41,38 @@ def probe_of_config(path: str) -> Probe:
 
 
 def probe_of_endpoint(endpoint: str, ca_path: str | None, token_path: str) -> Probe:
-    """Of any coordinator, as its clients see it."""
+    """The probe of any coordinator, connected to as its clients do.
+
+    Raises:
+        ShareGroupError: by name, if the endpoint, the certificates or the token file are wrong.
+    """
     host, port = _address("--endpoint", endpoint)
     texts = {"share.coordinator.endpoint": endpoint, "share.coordinator.token.file": token_path}
     if ca_path:
         texts["share.coordinator.ssl.ca.location"] = ca_path
-    found = Endpoints.of(texts)
-    return Probe(Endpoint(host=host, port=port, token=found.token, pid=0), found.tls_of(host))
+    endpoints = Endpoints.of(texts)
+    return Probe(Endpoint(host=host, port=port, token=endpoints.token, pid=0), endpoints.tls_of(host))
 
 
 def ask(probe: Probe) -> Healthy:
-    """CoordinatorUnreachable, NotAuthorized."""
-    where = f"{probe.endpoint.host}:{probe.endpoint.port}"
+    """The coordinator's answer to a health check.
+
+    Raises:
+        CoordinatorUnreachable: no coordinator answers there.
+        NotAuthorized: the coordinator refuses the token.
+    """
+    address = f"{probe.endpoint.host}:{probe.endpoint.port}"
     with contextlib.closing(Connection(probe.endpoint, probe.tls)) as connection:
         try:
             return connection.check_health()
         except TokenRefused:
-            raise NotAuthorized(endpoint=where) from None
+            raise NotAuthorized(endpoint=address) from None
         except Unreachable as error:
-            raise CoordinatorUnreachable(endpoints=where, reason=str(error)) from None
+            raise CoordinatorUnreachable(endpoints=address, reason=str(error)) from None
 
 
 def _address(key: str, text: str) -> tuple[str, int]:
-    found = parse_endpoint(text)
-    if found is None or not found[1]:
+    address = parse_endpoint(text)
+    if address is None or not address[1]:
         raise ConfigOutOfBounds(key=key, value=text, bounds="host:port, with a port that is not 0")
-    return found
+    return address

@@ -1,9 +1,10 @@
 """Sets up a fresh clone: the virtual environment, the packages, the jars of the Kafka broker that the tests start.
 
-The rule: nothing but the standard library, and done at once when there is nothing to do. A machine that can't be set up
-gets one line that says what to do, and exit status 1. Kept to old syntax, so that an old Python can say that it is old.
+Rule: it uses the standard library only, and ends at once when there is nothing to do. If a machine can't be set up, it
+prints one line that says what to do, and ends with exit status 1. Its syntax is old, so that an old Python can report
+that it is too old.
 
-    python3 tools/bootstrap.py            # what `make demo` and `make test` need
+    python3 tools/bootstrap.py            # for `make demo` and `make test`
     python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
 """
 
@@ -28,17 +29,17 @@ MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
 
-# (folder in .build, [(organisation, module, revision)], fetched with what they depend on?)
+# (folder in .build, [(organisation, module, revision)], whether dependencies are fetched too)
 KAFKA_JARS = (
     "kafka-" + KAFKA_VERSION,
     [
         ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),  # the server
         ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),  # its command line tools
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # else a broker that can't start says nothing
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # without it a broker that can't start logs nothing
     ],
     True,
 )
-# Each alone: their POMs name repositories that are not Maven Central, and Spark brings the rest.
+# Without dependencies: their POMs name repositories other than Maven Central, and Spark has the rest.
 BENCH_JARS = (
     "spark-kafka",
     [
@@ -52,7 +53,7 @@ BENCH_JARS = (
 
 
 class CannotSetUp(Exception):
-    """The message is the one line that a person reads: what is wrong and what to do."""
+    """The machine can't be set up; the message is one line that says why, and what to do."""
 
 
 def main():
@@ -72,7 +73,7 @@ def set_up(bench):
     java = find_java()
     os.makedirs(BUILD, exist_ok=True)
     with open(os.path.join(BUILD, "setup.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two makes side by side: the second waits, then finds everything done
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits, then finds everything done
         install_packages(python)
         fetch_jars(java, KAFKA_JARS)
         if bench:
@@ -80,7 +81,7 @@ def set_up(bench):
 
 
 def find_python():
-    """The Python to make the environment from: this one, or a newer one on the PATH when this one is too old."""
+    """The Python for the environment: this one, or a newer one on the PATH if this one is too old."""
     if sys.version_info[:2] >= MINIMUM_PYTHON:
         return sys.executable
     for minor in range(14, MINIMUM_PYTHON[1] - 1, -1):
@@ -95,7 +96,7 @@ def find_python():
 
 
 def find_java():
-    """The java that Spark will use too: JAVA_HOME's if that is set, else the PATH's."""
+    """The java that Spark uses: that of JAVA_HOME if it is set, else that of the PATH."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = "install Java {} or newer and put `java` on the PATH, or point JAVA_HOME at it".format(MINIMUM_JAVA)
@@ -113,7 +114,8 @@ def find_java():
 
 
 def install_packages(python):
-    """Make .venv and install this clone into it, editable, with all extras; the stamp names what it was made from."""
+    """Make .venv and install this clone into it, editable, with all extras. The stamp file has a fingerprint of the
+    packages."""
     stamp = os.path.join(VENV, ".sharegroup-stamp")
     wanted = packages_fingerprint()
     if os.path.exists(VENV_PYTHON) and read_text(stamp) == wanted:
@@ -141,7 +143,7 @@ def packages_fingerprint():
 
 
 def fetch_jars(java, wanted):
-    """Fetch jars into .build with the Ivy that lies among pyspark's jars; its cache serves the next clone."""
+    """Fetch jars into .build with the Ivy among pyspark's jars, whose cache serves the next clone."""
     folder, modules, transitive = wanted
     target = os.path.join(BUILD, folder)
     stamp = os.path.join(target, ".complete")
@@ -156,7 +158,7 @@ def fetch_jars(java, wanted):
     pattern = os.path.join(target, "[artifact]-[revision].[ext]")
     ivy = [java, "-cp", os.path.join(spark_jars(), "*"), "org.apache.ivy.Main"]
     ivy += ["-ivy", description_file, "-confs", "default", "-retrieve", pattern]
-    ivy += ["-types", "jar", "bundle"]  # without bundle eleven jars of Kafka's are missing
+    ivy += ["-types", "jar", "bundle"]  # without bundle, eleven of Kafka's jars are missing
     advice = "jars could not be fetched from Maven Central: check the network and try again"
     run(ivy, advice)
     for _, module, revision in modules:
@@ -185,7 +187,7 @@ def spark_jars():
 
 
 def runs(python, *arguments):
-    """Whether this Python is there and works: a shim or a moved environment may not."""
+    """Whether this Python exists and works; a shim or a moved environment may not."""
     try:
         command = [python] + list(arguments or ["-m", "pip", "--version"])
         return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
@@ -194,7 +196,7 @@ def runs(python, *arguments):
 
 
 def run(command, advice):
-    """Run a command with its output in the log; on failure only the advice is shown."""
+    """Run a command with its output in the log; a failure shows only the advice."""
     with open(LOG, "ab") as log:
         log.write("\n$ {}\n".format(" ".join(command)).encode("utf-8"))
         log.flush()

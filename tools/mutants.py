@@ -1,7 +1,8 @@
-"""Mutants of the core: does a test fail when a line of it is wrong? (`make mutants`; settings: pyproject's tool.mutmut)
+"""Runs mutants of the core: does a test fail when a line is wrong? (`make mutants`; settings: pyproject's tool.mutmut)
 
-mutmut makes the mutants, knows which tests reach them, and forks a process for each. Here the tests are collected once,
-before the forks, and not once a mutant, which is most of the time. Afterwards: `python -m mutmut results`, `… show X`.
+mutmut makes the mutants, knows which tests reach them, and forks a process for each. This tool collects the tests once,
+before the forks, since collecting them for each mutant takes most of the time. Afterwards: `python -m mutmut results`,
+`… show X`.
 """
 
 import contextlib
@@ -21,10 +22,10 @@ MEMORY_BYTES = 4 << 30  # a mutant that never ends may also grow
 
 
 class CollectedOnce(harness.PytestRunner):
-    """Runs a mutant's tests, those that take the least time first, as items that its parent process collected."""
+    """Runs a mutant's tests, the fastest first, as items that the parent process collected."""
 
     def run_forced_fail(self):
-        """The last that happens before the forks."""
+        """Collect the tests; mutmut calls this last before the forks."""
         failed = super().run_forced_fail()
         with change_cwd("mutants"), contextlib.redirect_stdout(open(os.devnull, "w")):  # pytest keeps it
             arguments = ["--rootdir=.", "-qs", "--tb=no", *self._pytest_add_cli_args]
@@ -37,7 +38,8 @@ class CollectedOnce(harness.PytestRunner):
         return failed
 
     def run_tests(self, *, mutant_name, tests):
-        """0 if all pass, 1 as soon as one fails. In a process of the mutant's own, unless it has no name."""
+        """Run the mutant's tests. Returns 0 if all pass, 1 at the first that fails. It runs in a process of the
+        mutant's own, unless the mutant has no name."""
         if mutant_name is None:
             return super().run_tests(mutant_name=mutant_name, tests=tests)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,1 +1,1 @@
-"""Redrive: dead letters are read from their topic and sent back to the topics that they came from."""
+"""Redrive: reads dead letters from their topic and sends them back to the topics that they came from."""

@@ -1,7 +1,7 @@
-"""Dead letters as they are read back: what stands in one, and the topic that they lie in, from its start to its end.
+"""Reads a dead letter topic from its start to its end, and parses the dead letters.
 
-Rule: nothing is written and no group is joined. What Kafka's own dead letter queue wrote is read alike: it has no
-disposition, and no headers of the record.
+Rule: reading writes nothing and joins no group. Dead letters of Kafka's own dead letter queue are read alike: they have
+no disposition, and no headers of the record.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Silence, new_client
 from share_sink.errors import DeadLettersNotRead
 
 REDRIVES = "__dlq.redrive.count"
-"""How often the record was redriven. It is a header of the record, so that its next dead letter has it too."""
+"""The header with the number of the record's redrives. It is a header of the record, so that the record's next dead
+letter has it too."""
 
 NO_PROGRESS_S = 60.0
+"""Seconds without a record after which reading fails."""
 _POLL_S = 0.5
 _BATCH = 1_000
 
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0"}
 _FIXED = {
-    "group.id": "sharegroup-redrive",  # librdkafka wants one to assign partitions; it is joined by nobody
+    "group.id": "sharegroup-redrive",  # librdkafka needs a group id to assign partitions; nobody joins the group
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
     "max.poll.interval.ms": "86400000",
-    "auto.offset.reset": "earliest",  # retention may go on meanwhile
+    "auto.offset.reset": "earliest",  # retention may move the log's start meanwhile
     "isolation.level": "read_committed",
     "allow.auto.create.topics": "false",
 }
@@ -38,12 +40,13 @@ _FIXED = {
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
-    """A dead letter. ``partition`` and ``offset`` say where it lies in its topic, ``origin_…`` where its record was."""
+    """A dead letter. ``partition`` and ``offset`` are its own in the dead letter topic, ``origin_…`` those of its
+    record."""
 
     partition: int
     offset: int
     timestamp_ms: int | None
-    """When the letter was written, unless its topic has no timestamps."""
+    """When the dead letter was written; None if the topic has no timestamps."""
     origin_topic: str
     origin_partition: int
     origin_offset: int
@@ -51,16 +54,17 @@ class DeadLetter:
     delivery_count: int
     message: str
     disposition: str
-    """rejected, delivery_limit or expired; empty, if Kafka's own queue wrote it."""
+    """rejected, delivery_limit, expired or undecided; empty if Kafka's own queue wrote the dead letter."""
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
-    """The letter's headers, all of them: the record's and those that begin with ``__dlq.``."""
+    """All headers of the dead letter: the record's, and those that begin with ``__dlq.``."""
 
     @classmethod
     def of(cls, message: Message) -> DeadLetter | None:
-        """None for a record that is no dead letter: the headers that name its origin are missing, or wrong."""
-        # Of what came from a log, partition and offset are known, and headers are text and bytes: only its stub doubts.
+        """The dead letter of a Kafka record; None for a record that is none, since the headers that name its origin are
+        missing or wrong."""
+        # The stubs allow None for partition and offset, which every record of a log has.
         raw: Any = message
         headers = tuple(raw.headers() or ())
         parsed = parse_headers(headers)
@@ -85,8 +89,8 @@ class DeadLetter:
 
     @property
     def has_record(self) -> bool:
-        """False, if only headers were written (errors.deadletterqueue.copy.record.enable=false, or the record could not
-        be read or copied): there is nothing to send again."""
+        """Whether the dead letter has its record. It has only headers with errors.deadletterqueue.copy.record.enable=
+        false, or if the record could not be read or copied: then there is nothing to send again."""
         return self.key is not None or self.value is not None or bool(self.record_headers)
 
     @property
@@ -102,12 +106,16 @@ class DeadLetter:
 
     def header(self, name: str) -> list[str]:
         """The values of a header, in order, as text."""
-        return [(value or b"").decode("utf-8", "replace") for each, value in self.headers if each == name]
+        return [(value or b"").decode("utf-8", "replace") for key, value in self.headers if key == name]
 
 
 def read_topic(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> Iterator[Message]:
-    """The records of a topic that exists, from its start to its end as of now, those of a partition in order.
-    ``kafka_config``: librdkafka's, with bootstrap.servers. DeadLettersNotRead."""
+    """The records of an existing topic, from its start to its end at the time of the call; those of a partition in
+    order. ``kafka_config``: librdkafka's, with bootstrap.servers.
+
+    Raises:
+        DeadLettersNotRead: the brokers refuse, or no record came for NO_PROGRESS_S.
+    """
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED})
     try:
         yield from _read(consumer, topic, _ends(consumer, topic, partitions))
@@ -118,34 +126,34 @@ def read_topic(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> 
 
 
 def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, int]]:
-    """Of each partition that has records: the first offset, and the exclusive end."""
-    found = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), NO_PROGRESS_S) for n in range(partitions)}
-    return {n: (low, high) for n, (low, high) in found.items() if low < high}
+    """The first offset and the exclusive end of each partition that has records."""
+    bounds = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), NO_PROGRESS_S) for n in range(partitions)}
+    return {n: (low, high) for n, (low, high) in bounds.items() if low < high}
 
 
 def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]]) -> Iterator[Message]:
     consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in ends.items()])
-    left, silence, last = set(ends), Silence(), "no answer"
-    while left:
+    unread, silence, last_error = set(ends), Silence(), "no answer"
+    while unread:
         for message in consumer.consume(_BATCH, _POLL_S):
             number, error = message.partition(), message.error()
             if error is None:
-                if number in left and message.offset() < ends[number][1]:
+                if number in unread and message.offset() < ends[number][1]:
                     yield message
                 if message.offset() >= ends[number][1] - 1:
-                    left.discard(number)
-                silence.ends()  # the reader's time is not the broker's
+                    unread.discard(number)
+                silence.ends()  # do not count the time that the caller took
             elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(number)
-            elif error.fatal() or error.code() in _FOR_GOOD:
+                unread.discard(number)
+            elif error.fatal() or error.code() in _FATAL:
                 raise KafkaException(error)
             else:
-                last = error.str()
-        if left and silence.lasts_s() > NO_PROGRESS_S:
-            raise DeadLettersNotRead(topic=topic, reason=f"nothing came for {NO_PROGRESS_S:.0f} s; the last: {last}")
+                last_error = error.str()
+        if unread and silence.lasts_s() > NO_PROGRESS_S:
+            raise DeadLettersNotRead(topic=topic, reason=f"no record for {NO_PROGRESS_S:.0f} s: {last_error}")
 
 
-_FOR_GOOD = UNKNOWN_TOPIC | {
+_FATAL = UNKNOWN_TOPIC | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
     KafkaError._AUTO_OFFSET_RESET,

@@ -1,9 +1,10 @@
-"""Redrive: dead letters back to the topic that their records came from, or to another one.
+"""Sends dead letters back to the topics that their records came from, or to another topic.
 
-The rule: each record at most once a call, and none for ever. A dead letter queue is at least once, so letters of the
-same record are told by their origin (topic, partition, offset) and the first is taken; how often a record was redriven
-stands in its header ``__dlq.redrive.count``, and what came back too often is left where it is. Nothing is taken out of
-the dead letter queue: a second call sends the same letters again, unless ``where`` leaves them out.
+Rule: a call sends each record at most once, and no record is redriven forever. A dead letter queue is at least once, so
+redrive knows dead letters of the same record by their origin (topic, partition, offset) and sends the first. The header
+``__dlq.redrive.count`` counts a record's redrives; dead letters of records that were redriven too often are not sent.
+Redrive removes nothing from the dead letter topic: a second call sends the same dead letters again, unless ``where``
+leaves them out.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from coordinator.protocol.librdkafka import new_client
 from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.option_table import TABLE
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, read_topic
-from share_sink.redrive.report import EXAMPLES, RedriveReport, place
+from share_sink.redrive.report import EXAMPLES, RedriveReport, record_label
 
 MAX_REDRIVES = 3
+"""Default of ``max_redrives``: a record that became a dead letter after so many redrives is not sent again."""
 RecordFilter = Callable[[DeadLetter], bool] | Mapping[str, str]
 
 _CLOSE_S = 5.0
+"""Seconds that closing the producer may take."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
 _FIXED = {
     "enable.idempotence": "true",
@@ -48,17 +51,24 @@ def redrive(
     dry_run: bool = True,
     max_redrives: int = MAX_REDRIVES,
 ) -> RedriveReport:
-    """Send dead letters to their topics again, or to ``to``: those that lie in ``dlq_topic`` now and that ``where``
-    selects, a function of a DeadLetter or headers with their values, which all have to be there. In a dry run, the
-    default, nothing is sent.
+    """Send dead letters to their topics again, or to the topic ``to``: those that are in ``dlq_topic`` now and that
+    ``where`` selects. ``where`` is a function of a DeadLetter, or headers with their values, all of which a dead letter
+    must have. A dry run, the default, sends nothing.
 
-    ``options``: ``kafka.bootstrap.servers`` and other ``kafka.*`` ones, as those of source and sink; the rest is not
-    looked at. A record goes to the partition that it came from; to another topic, or if there is no such partition any
-    more, by its key. It has its key, value and headers, without those of the dead letter, and a new timestamp.
+    ``options``: ``kafka.bootstrap.servers`` and other ``kafka.*`` options, as of source and sink; others are ignored.
+    A record is sent to the partition that it came from; its key chooses the partition in another topic, and if that
+    partition does not exist any more. It has its key, its value and its own headers, without those of the dead letter,
+    and a new timestamp.
 
-    UnknownTopic (the dead letter topic), RedriveTargetMissing, RedriveIntoItself, DeadLettersNotRead,
-    BrokerNotReachable; MissingOption and the others of ``kafka.*`` options. When sending fails it stops:
-    RedriveStopped, whose ``report`` says what was sent, and which letters were not.
+    Raises:
+        UnknownTopic: the dead letter topic does not exist.
+        RedriveTargetMissing: a topic to send to does not exist.
+        RedriveIntoItself: ``to`` is the dead letter topic.
+        DeadLettersNotRead: the dead letter topic could not be read to its end.
+        RedriveStopped: sending failed. Its ``report`` says what was sent, and which dead letters were not.
+        BrokerNotReachable: no broker answers.
+        ConfigOutOfBounds: ``max_redrives`` is below 1.
+        MissingOption, RefusedOption, UnknownKafkaOption, InvalidKafkaOption: an option is missing or wrong.
     """
     if max_redrives < 1:
         raise ConfigOutOfBounds(key="max_redrives", value=max_redrives, bounds="at least 1")
@@ -72,8 +82,8 @@ def redrive(
     if to is not None and to not in topics:
         raise RedriveTargetMissing(topic=to, dlq_topic=dlq_topic)
     report = RedriveReport(dlq_topic=dlq_topic, dry_run=dry_run)
-    choice = _Choice(report, _predicate(where), to, max_redrives, topics)
-    letters = choice.of(read_topic(dlq_topic, topics[dlq_topic], config))
+    selection = _Selection(report, _predicate(where), to, max_redrives, topics)
+    letters = selection.of(read_topic(dlq_topic, topics[dlq_topic], config))
     if dry_run:
         for letter, target in letters:
             report.add(letter, target)
@@ -82,11 +92,11 @@ def redrive(
     return report
 
 
-# --- which ones
+# --- selection
 
 
-class _Choice:
-    """The letters to send, each record once."""
+class _Selection:
+    """Selects the dead letters to send, each record once."""
 
     def __init__(
         self,
@@ -104,11 +114,15 @@ class _Choice:
         self._seen: dict[tuple[str, int], set[int]] = {}
 
     def of(self, messages: Iterable[Message]) -> Iterator[tuple[DeadLetter, str]]:
-        """Letters and the topics that they go to; the others are counted. RedriveTargetMissing."""
+        """The dead letters to send, with their target topics. The others are counted in the report.
+
+        Raises:
+            RedriveTargetMissing: a topic to send to does not exist.
+        """
         for message in messages:
             self._report.read += 1
             letter = DeadLetter.of(message)
-            kind = self._skipped_as(letter)
+            kind = self._skip_reason(letter)
             if letter is None or kind:
                 self._report.skip(kind, message)
                 continue
@@ -117,8 +131,8 @@ class _Choice:
                 raise RedriveTargetMissing(topic=target, dlq_topic=self._report.dlq_topic)
             yield letter, target
 
-    def _skipped_as(self, letter: DeadLetter | None) -> str:
-        """Why it is not sent, as the report names it; empty if it is."""
+    def _skip_reason(self, letter: DeadLetter | None) -> str:
+        """The report's count for a dead letter that is not sent; empty if it is sent."""
         if letter is None:
             return "not_dead_letters"
         if not self._selects(letter):
@@ -143,7 +157,7 @@ def _predicate(where: RecordFilter | None) -> Callable[[DeadLetter], bool]:
     return lambda letter: all(value in letter.header(name) for name, value in wanted.items())
 
 
-# --- sending them
+# --- sending
 
 
 def _send_all(
@@ -152,7 +166,12 @@ def _send_all(
     report: RedriveReport,
     config: Mapping[str, Any],
 ) -> None:
-    """RedriveStopped; what fails before anything was sent keeps its own name."""
+    """Send the dead letters.
+
+    Raises:
+        RedriveStopped: sending failed, or reading failed after dead letters were sent.
+        ShareGroupError: an error before anything was sent, under its own name.
+    """
     with contextlib.closing(_Sender(new_client(Producer, config), report)) as sender:
         try:
             for letter, target in letters:
@@ -171,7 +190,7 @@ def _send_all(
 
 
 def _stopped(report: RedriveReport, reason: str) -> RedriveStopped:
-    """The error; ``report`` says more."""
+    """The error of a redrive that stopped, with its report."""
     first = ", ".join(report.unsent[:EXAMPLES]) + (", …" if len(report.unsent) > EXAMPLES else "")
     error = RedriveStopped(
         topic=report.dlq_topic, sent=report.sent, unsent=len(report.unsent), first=first or "-", reason=reason
@@ -181,7 +200,7 @@ def _stopped(report: RedriveReport, reason: str) -> RedriveStopped:
 
 
 class _Sender:
-    """Sends letters and counts those that the brokers have. It gives up the rest at the first failure."""
+    """Sends dead letters and counts those that the brokers acknowledged. At the first failure it drops the rest."""
 
     def __init__(self, producer: Any, report: RedriveReport) -> None:
         self.failure = ""
@@ -189,41 +208,43 @@ class _Sender:
         self._report = report
 
     def send(self, letter: DeadLetter, target: str, partition: int) -> None:
-        """Waits for room, not for the brokers' answer."""
-        told = partial(self._told, letter, target)
+        """Hand a record to the producer. It waits for room in the producer's queue, not for the brokers' answer."""
+        on_delivery = partial(self._on_delivery, letter, target)
         kept = [header for header in letter.record_headers if header[0] != REDRIVES]
         headers = [*kept, (REDRIVES, str(letter.redrives + 1).encode())]
         while not self.failure:
             try:
-                self._producer.produce(target, letter.value, letter.key, partition, on_delivery=told, headers=headers)
+                self._producer.produce(
+                    target, letter.value, letter.key, partition, on_delivery=on_delivery, headers=headers
+                )
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                self._told(letter, target, error.args[0], None)
+                self._on_delivery(letter, target, error.args[0], None)
             else:
                 self._producer.poll(0)
                 return
 
     def finish(self) -> None:
-        """Returns when of each letter it is known whether it was sent, or nothing is known any more."""
+        """Wait until the brokers answered for every record, or one failed; then close."""
         while not self.failure and self._producer.flush(0.5):
             pass
         self.close()
 
     def close(self) -> None:
-        """Gives up what was not sent yet."""
+        """Drop the records that are not sent yet."""
         self._producer.purge()
         self._producer.flush(_CLOSE_S)
 
-    def _told(self, letter: DeadLetter, target: str, error: KafkaError | None, _: object) -> None:
+    def _on_delivery(self, letter: DeadLetter, target: str, error: KafkaError | None, _: object) -> None:
         if error is None:
             self._report.add(letter, target)
             return
-        self._report.unsent.append(place(self._report.dlq_topic, letter.partition, letter.offset))
-        self.failure = self.failure or f"{target} refused it: {error.str()}"
+        self._report.unsent.append(record_label(self._report.dlq_topic, letter.partition, letter.offset))
+        self.failure = self.failure or f"topic {target} refused a record: {error.str()}"
 
 
 def _partitions_of(config: Mapping[str, str]) -> dict[str, int]:
-    """Topic -> how many partitions it has."""
-    found = cluster_metadata(config["bootstrap.servers"], config).topics
-    return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+    """Topic -> number of its partitions."""
+    topics = cluster_metadata(config["bootstrap.servers"], config).topics
+    return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}

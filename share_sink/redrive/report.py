@@ -1,4 +1,4 @@
-"""What a redrive did, in numbers, and in names where somebody has to look."""
+"""The report of a redrive: counts, and examples of the dead letters that were not sent."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from confluent_kafka import Message
 from share_sink.redrive.dlq_reader import DeadLetter
 
 EXAMPLES = 10
-"""So many of the skipped letters are named, of each kind."""
+"""Skipped dead letters that the report names, of each kind."""
 REASONS = 1_000
-"""So many reasons are counted apart."""
+"""Reasons that the report counts separately; the others are counted together."""
 OTHER_REASONS = "(other reasons)"
 
 
 @dataclass(frozen=True, order=True)
 class Sent:
-    """What letters have in common that are sent: where to, and why they were dead."""
+    """The key by which sent dead letters are counted: the target topic, and why the records were dead letters."""
 
     topic: str
     disposition: str
@@ -27,37 +27,39 @@ class Sent:
 
 @dataclass(kw_only=True)
 class RedriveReport:
-    """What a redrive did, or would do. Each letter read is counted once."""
+    """The result of a redrive, or of a dry run. Each record that was read is counted once."""
 
     dlq_topic: str
     dry_run: bool
     read: int = 0
     sent: int = 0
-    """Acknowledged by the target's brokers; in a dry run: would be sent."""
+    """Dead letters that the target's brokers acknowledged; in a dry run, that would be sent."""
     by_reason: Counter[Sent] = field(default_factory=Counter)
-    """The same, by target and reason."""
+    """``sent`` by target and reason."""
     not_selected: int = 0
     doubles: int = 0
-    """Further letters of a record that is sent."""
+    """Further dead letters of a record that is sent."""
     redriven_too_often: int = 0
     without_record: int = 0
-    """Headers only: there is nothing to send."""
+    """Dead letters with headers only: there is nothing to send."""
     not_dead_letters: int = 0
     """Records without the headers of a dead letter."""
     examples: dict[str, list[str]] = field(default_factory=dict)
-    """By the name of a count of what is skipped: the first ones, as they lie in the dead letter topic."""
+    """The first skipped records of each count, by the count's name, as topic-partition@offset in the dead letter
+    topic."""
     unsent: list[str] = field(default_factory=list)
-    """When it stopped: letters of which it is not known that they were sent, as they lie in the dead letter topic."""
+    """After a failure: dead letters that were not sent, or may not have been, as topic-partition@offset in the dead
+    letter topic."""
 
     def skip(self, kind: str, message: Message) -> None:
         """Count a record that is not sent; ``kind`` is the name of a count."""
         setattr(self, kind, getattr(self, kind) + 1)
-        known = self.examples.setdefault(kind, [])
-        if len(known) < EXAMPLES:
-            known.append(place(self.dlq_topic, message.partition() or 0, message.offset() or 0))
+        examples = self.examples.setdefault(kind, [])
+        if len(examples) < EXAMPLES:
+            examples.append(record_label(self.dlq_topic, message.partition() or 0, message.offset() or 0))
 
     def add(self, letter: DeadLetter, target: str) -> None:
-        """Count a letter that is sent."""
+        """Count a dead letter that is sent."""
         self.sent += 1
         key = Sent(target, letter.disposition, letter.message)
         if key not in self.by_reason and len(self.by_reason) >= REASONS:
@@ -65,6 +67,6 @@ class RedriveReport:
         self.by_reason[key] += 1
 
 
-def place(topic: str, partition: int, offset: int) -> str:
-    """RecordFilter a record lies, as a person reads it."""
+def record_label(topic: str, partition: int, offset: int) -> str:
+    """The record as ``topic-partition@offset``."""
     return f"{topic}-{partition}@{offset}"

@@ -1,4 +1,4 @@
-"""`make demo`: a story that a reader follows on the screen, and checks by itself.
+"""``sharegroup demo``: a story that a reader follows on the screen, and that ends with checks of its promises.
 
-Rule: it needs no server and no configuration, touches nothing of the user's, and leaves nothing behind.
+Rule: the demo needs no server and no configuration, touches none of the user's files, and leaves nothing behind.
 """

@@ -1,4 +1,4 @@
-"""What the demo promises, checked on what it left. Pure: from an outcome to a list of checks, each passed or not."""
+"""Checks the demo's promises on its outcome. Pure: turns an outcome into a list of checks, each passed or failed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from sharegroup.demo.payments import Asked
 from sharegroup.demo.traces import BatchOutput, Bill, KilledBatch
 
 BACKOFF_S = 0.5
-"""query_program's share.release.backoff.ms."""
+"""Seconds: share.release.backoff.ms of query_program."""
 GROWS = 2.0
 SPREAD = 0.2
-"""Defaults of share.release.backoff.multiplier and share.release.backoff.jitter: that much less, or more, at random."""
+"""Defaults of share.release.backoff.multiplier and share.release.backoff.jitter; the backoff is shorter or longer by up
+to the jitter, at random."""
 
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Check:
-    """One promise; ``finding`` is what was seen."""
+    """One promise, whether it was kept, and the observed result (``finding``)."""
 
     promise: str
     passed: bool
@@ -32,12 +33,11 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What there is at the end.
+    """The state at the end of the story.
 
-    Orders ``0 … orders - 1`` went into the topic, each at the offset that is its number. ``broken``: what the topic has
-    of those that can't be read. ``busy``: how often the payment service said "try again" for an order; ``asked``: what
-    it was asked about these. ``lag`` and ``archived`` are the group's, as its coordinator says them; ``lag`` None: it
-    does not know.
+    Orders ``0 … orders - 1`` went into the topic, each at the offset that is its number. ``broken``: the records of the
+    orders that can't be read. ``busy``: how often the payment service answers "try again" for an order. ``asked``: the
+    requests for these orders. ``lag`` and ``archived`` are the group's, from its coordinator; ``lag`` None: not known.
     """
 
     orders: int
@@ -52,20 +52,20 @@ class Outcome:
     archived: int
 
     def bills(self) -> Iterator[tuple[BatchOutput, Bill]]:
-        """Every line of the output, with the batch that it is in."""
+        """Every line of the output, with its batch."""
         return ((output, bill) for output in self.outputs for bill in output.bills)
 
     def of_query(self, query: str) -> tuple[BatchOutput, ...]:
-        """One query's output."""
+        """The output of one query."""
         return tuple(output for output in self.outputs if output.query == query)
 
     def replayed(self) -> tuple[Bill, ...]:
-        """What the output holds of the batch that was killed."""
+        """The output of the batch that was killed, after its replay."""
         same = (o for o in self.of_query(self.killed.query) if o.batch_id == self.killed.batch_id)
         return tuple(bill for output in same for bill in output.bills)
 
     def released_by_killed(self) -> Set[int]:
-        """Orders for which the batch that was killed heard "try again"."""
+        """Orders that the payment service refused in the batch that was killed."""
         key = key_of(self.killed.query, self.killed.batch_id)
         return {order for order, asked in self.asked.items() if any(a.key == key and not a.is_paid for a in asked)}
 
@@ -75,7 +75,7 @@ class Outcome:
 
 
 def key_of(query: str, batch_id: int) -> str:
-    """With what a batch asks the payment service."""
+    """The key with which a batch calls the payment service."""
     return f"{query}-{batch_id}"
 
 
@@ -131,7 +131,7 @@ def _dead_letters(outcome: Outcome) -> Check:
             ],
         }
     )
-    # At least once: a batch that is replayed writes its letters again. Their headers say which order each is of.
+    # At least once: a replayed batch writes its dead letters again. Their headers name the order.
     twice = f", {len(letters):,} letters: a replay writes them again" if len(letters) > len(outcome.dead()) else ""
     return Check(
         "each broken order is in the dead letter topic as it was, with its reason",
@@ -164,7 +164,7 @@ def _waits_s(asked: tuple[Asked, ...]) -> list[float]:
 
 
 def _least_backoff_s(release: int) -> float:
-    """The shortest that a release may be, the first being 0."""
+    """The shortest backoff of a release, in seconds; the first release is number 0."""
     return BACKOFF_S * GROWS**release * (1 - SPREAD)
 
 
@@ -241,12 +241,12 @@ def _archived(outcome: Outcome) -> Check:
 
 
 def _named(wrong: Mapping[str, list[int]]) -> str:
-    """What is wrong, and of which orders; empty if nothing is."""
+    """The problems, with their orders, as text; empty if there are none."""
     return "; ".join(f"{what}: {_some(orders)}" for what, orders in wrong.items() if orders)
 
 
 def _some(orders: Iterable[int]) -> str:
-    """The first few of them, and how many there are."""
+    """The first few orders, and how many there are."""
     found = sorted(orders)
     more = f", … ({len(found):,} in all)" if len(found) > _SHOWN else ""
     return ", ".join(str(order) for order in found[:_SHOWN]) + more

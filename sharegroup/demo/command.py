@@ -1,4 +1,4 @@
-"""``sharegroup demo``: tells the story and exits 0 if every check of it passed."""
+"""``sharegroup demo``: runs the story; exit status 0 if all its checks passed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from sharegroup.demo.processes import ENDING
 _MINIMUM_JAVA = 17
 _INTERRUPTED = 130
 _TITLE = "sharegroup: Kafka share groups for Spark Structured Streaming"
-_WHAT = (
-    "Two Spark queries work through one partition together, each order goes to one of them;\n"
-    "one is killed in the middle of a batch and comes back. Broken orders become dead letters,\n"
-    "and those that a busy service turns away are tried again. It takes about a minute."
+_SUMMARY = (
+    "Two Spark queries process one partition together; each order goes to one of them. One query\n"
+    "is killed in the middle of a batch and restarts. Broken orders become dead letters, and orders\n"
+    "that a busy service refuses are delivered again. It takes about a minute."
 )
 
 
-@click.command(help=f"{_TITLE}.\n\n{_WHAT}")
+@click.command(help=f"{_TITLE}.\n\n{_SUMMARY}")
 def demo() -> int:
-    """Exit status 0: all checks passed. 1: one did not, or the story did not come to its end. 130: interrupted."""
+    """Run the demo. Exit status 0: all checks passed; 1: a check failed, or the story could not end; 130:
+    interrupted."""
     try:
         _check_java()
         _check_packages()
@@ -37,17 +38,17 @@ def demo() -> int:
         print(f"sharegroup: {error}", file=sys.stderr)
         return 1
     for ending in ENDING:
-        if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # `nohup` ignores signals
             signal.signal(ending, _interrupt)
     try:
         return _run()
     except KeyboardInterrupt:
-        print("sharegroup: interrupted; everything that was started has ended", file=sys.stderr)
+        print("sharegroup: interrupted; all processes of the demo have ended", file=sys.stderr)
         return _INTERRUPTED
 
 
 def _run() -> int:
-    from sharegroup.demo.checks import check
+    from sharegroup.demo.checks import check as check_outcome
     from sharegroup.demo.screen import Screen
     from sharegroup.demo.story import Story
     from sharegroup.demo.workspace import Workspace
@@ -57,14 +58,14 @@ def _run() -> int:
     keep_logs = True
     try:
         with Screen() as screen:
-            screen.title(_TITLE, _WHAT)
+            screen.title(_TITLE, _SUMMARY)
             with Story(workspace, screen) as story:
                 outcome = story.tell()
-        checks = check(outcome)
+        checks = check_outcome(outcome)
         screen.close(outcome, checks)
-        failed = [each for each in checks if not each.passed]
+        failed = [check for check in checks if not check.passed]
         if failed:
-            raise DemoFailed("not so: " + "; ".join(each.promise for each in failed))
+            raise DemoFailed("failed checks: " + "; ".join(check.promise for check in failed))
         keep_logs = False
     except KeyboardInterrupt:
         keep_logs = False
@@ -85,9 +86,9 @@ def _check_java() -> None:
         done = subprocess.run([java or "java", "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         raise CannotRun(f"Java is missing: {advice}") from None
-    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
-    if found is not None and int(found.group(1)) < _MINIMUM_JAVA:
-        raise CannotRun(f"Java {found.group(1)} is too old: {advice}")
+    version = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    if version is not None and int(version.group(1)) < _MINIMUM_JAVA:
+        raise CannotRun(f"Java {version.group(1)} is too old: {advice}")
 
 
 def _check_packages() -> None:

@@ -1,6 +1,6 @@
-"""The dead letter topic, read as anybody may read it: a letter is a Kafka record with headers (KIP-1191).
+"""Reads the dead letter topic as any consumer may: a dead letter is a Kafka record with headers (KIP-1191).
 
-Rule: it only looks, from the topic's start on. A letter that is there twice is shown twice.
+Rule: it only reads, from the topic's start. A dead letter that was written twice is returned twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ANSWER_WITHIN_S = 10.0
 
 
 class DeadLetter(NamedTuple):
-    """One letter: which order of which topic it is of, why it is there, and the record that it copies."""
+    """One dead letter: its order and topic, the reason, and the copy of the record."""
 
     topic: str
     order: int
@@ -30,13 +30,13 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetters:
-    """The letters so far."""
+    """The dead letters that were read so far."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "demo",  # librdkafka wants one to assign partitions; it is joined by nobody
+                "group.id": "demo",  # librdkafka needs a group id to assign partitions; nobody joins the group
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "log_level": 0,
@@ -50,15 +50,19 @@ class DeadLetters:
         return f"<DeadLetters {len(self._letters)}>"
 
     def look(self) -> list[DeadLetter]:
-        """Those that have come so far, oldest first; what the consumer has not fetched yet is missing."""
+        """The dead letters that the consumer has fetched so far, oldest first."""
         for message in self._consumer.consume(_AT_ONCE, 0):
             if message.error() is None:
                 self._letters.append(_letter(message))
         return self._letters
 
     def all(self) -> tuple[DeadLetter, ...]:
-        """All that are in the topic now."""
-        end = sum(self._consumer.get_watermark_offsets(where, _ANSWER_WITHIN_S)[1] for where in self._partitions)
+        """All dead letters that are in the topic now.
+
+        Raises:
+            DemoFailed: they could not all be read.
+        """
+        end = sum(self._consumer.get_watermark_offsets(part, _ANSWER_WITHIN_S)[1] for part in self._partitions)
         while len(self._letters) < end:
             messages = self._consumer.consume(1, _ANSWER_WITHIN_S)
             if not messages:
@@ -67,7 +71,7 @@ class DeadLetters:
         return tuple(self._letters)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the consumer and its connection."""
         self._consumer.close()
 
 

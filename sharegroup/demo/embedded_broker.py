@@ -1,8 +1,8 @@
-"""A Kafka broker inside this process, to try things out: librdkafka's mock cluster.
+"""A Kafka broker inside this process: librdkafka's mock cluster.
 
-The rule: for demos and tests only. It keeps everything in memory and is gone with its owner, yet other processes of
-this host can use it. Topics come by themselves, with PARTITIONS_PER_TOPIC partitions. It has no controller: no topic
-ids, no topic configs, no delete-records, no create-topics.
+Rule: it is for demos and tests only. It keeps everything in memory and ends with its owner; other processes of this
+host can use it. It creates topics when they are first named, with PARTITIONS_PER_TOPIC partitions. It has no
+controller: no topic ids, no topic configs, no delete-records, no create-topics.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from types import TracebackType
 from confluent_kafka import KafkaException, Producer
 
 PARTITIONS_PER_TOPIC = 4
-"""What librdkafka gives to every topic of its mock cluster; there is no way to ask for another number."""
+"""Partitions of every topic of librdkafka's mock cluster; the number can't be changed."""
 
 _ANSWER_TIMEOUT_S = 10.0
 
 
 class EmbeddedBroker:
-    """A broker for as long as the `with` block lasts.
+    """A broker that runs for the length of its `with` block.
 
     >>> with EmbeddedBroker() as broker:  # doctest: +SKIP
     ...     broker.create_topic("orders")
@@ -47,15 +47,15 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of each broker, as clients of any process on this host want it."""
+        """`host:port` of each broker, for clients in any process on this host."""
         if self._owner is None:
             raise RuntimeError("the embedded broker is not running: use it inside `with EmbeddedBroker() as broker:`")
         return self._bootstrap_servers
 
     def start(self) -> EmbeddedBroker:
-        """Start it, once; the one that was started."""
+        """Start the broker, unless it runs already. Returns this object."""
         if self._owner is None:
-            # The address given here is never used: the mock cluster puts its own in its place.
+            # The mock cluster replaces this address by its own.
             owner = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": self._brokers, "log_level": 0})
             brokers = owner.list_topics(timeout=_ANSWER_TIMEOUT_S).brokers.values()
             self._bootstrap_servers = ",".join(sorted(f"{broker.host}:{broker.port}" for broker in brokers))
@@ -63,15 +63,15 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop it; every topic and record is gone."""
+        """Stop the broker; all topics and records are lost."""
         self._owner = None  # the cluster ends with the client that owns it
         self._bootstrap_servers = ""
 
     def create_topic(self, name: str) -> None:
-        """Let the topic be there, empty. Returns when its partitions have leaders."""
+        """Create an empty topic. Returns when its partitions have leaders."""
         if self._owner is None:
             raise RuntimeError("the embedded broker is not running")
-        for _ in range(20):  # the first question creates it, one of the next finds it
+        for _ in range(20):  # the first request creates the topic, a later one finds it
             metadata = self._owner.list_topics(name, timeout=_ANSWER_TIMEOUT_S).topics[name]
             if metadata.error is None and len(metadata.partitions) == PARTITIONS_PER_TOPIC:
                 return

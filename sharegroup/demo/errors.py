@@ -1,11 +1,11 @@
-"""What ends the demo early: a line for the reader, who can do something about it."""
+"""Errors that end the demo early; each prints one line for the reader."""
 
 from __future__ import annotations
 
 
 class DemoFailed(Exception):
-    """The message says which step failed and how."""
+    """A step of the demo failed; the message names the step and the reason."""
 
 
 class CannotRun(Exception):
-    """The message says what is missing on this machine, and what to do."""
+    """The demo can't run on this machine; the message names what is missing and what to do."""

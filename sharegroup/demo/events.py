@@ -1,6 +1,6 @@
-"""What happens to single orders: the first that becomes a dead letter, and the first that comes back, are told.
+"""Tells what happened to two orders: the first that becomes a dead letter, and the first that is delivered again.
 
-Rule: each is told once, as soon as it can be seen; nobody waits for it.
+Rule: each event is told once, as soon as it is visible; the story does not wait for it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from sharegroup.demo.traces import Bill
 
 
 class OrderEvents:
-    """Tells them on the screen."""
+    """Tells the events on the screen."""
 
     def __init__(self, screen: Screen, queries: Sequence[Query], letters: DeadLetters, payments: Payments) -> None:
         self._screen = screen
         self._queries = queries
         self._letters = letters
         self._payments = payments
-        self._to_tell = [self._dead, self._back]
+        self._pending = [self._dead, self._back]
 
     def __repr__(self) -> str:
-        return f"<OrderEvents to_tell={len(self._to_tell)}>"
+        return f"<OrderEvents pending={len(self._pending)}>"
 
     def tell(self) -> None:
-        """Say what is new."""
-        for what in tuple(self._to_tell):
-            if said := what():
-                self._screen.say(said)
-                self._to_tell.remove(what)
+        """Tell the events that became visible since the last call."""
+        for event in tuple(self._pending):
+            if text := event():
+                self._screen.say(text)
+                self._pending.remove(event)
 
     def _dead(self) -> str:
         for letter in self._letters.look():
             return (
-                f"Order {letter.order} is broken JSON, and its query [bold]rejects[/] it. It is in the dead letter "
+                f"Order {letter.order} is broken JSON, so its query [bold]rejects[/] it. It is in the dead letter "
                 f"topic [bold]{TOPIC}[/] now, with the reason: {escape(letter.reason)}"
             )
         return ""
@@ -49,14 +49,14 @@ class OrderEvents:
     def _back(self) -> str:
         for bill, wait_s in self._billed_late():
             return (
-                f'Order {bill.order} is back: the payment service had said "try again", and its query had '
-                f"[bold]released[/] it, with a backoff. It came after {math.floor(wait_s * 10) / 10} s, with "
+                f'Order {bill.order} was delivered again: the payment service had answered "try again", and its query '
+                f"had [bold]released[/] it, with a backoff. It came after {math.floor(wait_s * 10) / 10} s, with "
                 f"deliveryCount {bill.delivery_count}, and is billed."
             )
         return ""
 
     def _billed_late(self) -> Iterator[tuple[Bill, float]]:
-        """Orders that were paid for when they came back, in batches that are done, and how long they were away."""
+        """Orders that were paid after a release, in batches that are done, and how long they waited, in seconds."""
         for order, asked in self._payments.asked().items():
             if len(asked) > 1 and asked[-1].is_paid:
                 bill = self._bill(order, asked[-1].key)

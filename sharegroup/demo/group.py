@@ -1,6 +1,6 @@
-"""What the coordinator says of the share group: members, lag, released and archived records.
+"""Asks the coordinator for the share group's state: members, lag, released and archived records.
 
-Rule: it only looks. The demo is no member of the group.
+Rule: it only reads. The demo is no member of the group.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, PartitionDescription
 
 GROUP_ID = "billing"
-_OLD_AFTER_S = 0.2
+_FRESH_FOR_S = 0.2
+"""Seconds for which an answer is used again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """The group at one moment; ``lag`` None: not known for all partitions, or there is no group yet. ``waiting``:
-    records that were released, and are with nobody now."""
+class GroupState:
+    """The group's state at one moment. ``lag`` None: not known for all partitions, or the group does not exist yet.
+    ``waiting``: released records that no member holds."""
 
     members: int = 0
     lag: int | None = None
@@ -28,41 +29,41 @@ class Seen:
 
 
 class GroupWatch:
-    """Looks at the group; the coordinator is started by this if nobody has."""
+    """Reads the group's state; starts the coordinator if none runs."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._client = CoordinatorClient.connect(bootstrap_servers, state_store="sqlite")
-        self._seen = Seen()
+        self._seen = GroupState()
         self._old_at_s = 0.0
 
     def __repr__(self) -> str:
         return f"<GroupWatch {self._seen!r}>"
 
-    def look(self, *, fresh: bool = False) -> Seen:
-        """The group now; at most a moment old unless it is to be ``fresh``."""
+    def look(self, *, fresh: bool = False) -> GroupState:
+        """The group's state, at most _FRESH_FOR_S old; with ``fresh`` asked for now."""
         if fresh or time.monotonic() >= self._old_at_s:
             self._seen = self._ask()
-            self._old_at_s = time.monotonic() + _OLD_AFTER_S
+            self._old_at_s = time.monotonic() + _FRESH_FOR_S
         return self._seen
 
-    def _ask(self) -> Seen:
+    def _ask(self) -> GroupState:
         try:
             description = self._client.call(DescribeGroup(group_id=GROUP_ID))
         except GroupIdNotFound:  # nobody has joined yet
-            return Seen()
-        return _seen(description)
+            return GroupState()
+        return _state_of(description)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the client and its connection."""
         self._client.close()
 
 
-def _seen(description: GroupDescription) -> Seen:
+def _state_of(description: GroupDescription) -> GroupState:
     lags = [partition.lag for partition in description.partitions]
-    known = [lag for lag in lags if lag is not None]
-    return Seen(
+    known_lags = [lag for lag in lags if lag is not None]
+    return GroupState(
         members=sum(member.active for member in description.members),
-        lag=sum(known) if lags and len(known) == len(lags) else None,
+        lag=sum(known_lags) if lags and len(known_lags) == len(lags) else None,
         waiting=sum(_waiting(partition) for partition in description.partitions),
         archived=sum(partition.archived_total for partition in description.partitions),
     )

@@ -1,6 +1,6 @@
 """The orders: numbered from 0, in one partition of the topic ``orders``, so that an order's number is its offset.
 
-Of each thousand a few are broken, as a shop with a mistake in it may write them (BROKEN).
+A few of each thousand are broken, as a faulty shop may write them (BROKEN).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ BROKEN = {
     480: '{{"order": {number}, "amount": "a lot"}}',
     810: '<order number="{number}" amount="{amount}"/>',
 }
-"""Number modulo 1,000 -> what stands in the place of the order."""
+"""Order number modulo 1,000 -> the text in place of the order."""
 _FLUSH_WITHIN_S = 20.0
 
 
 class Record(NamedTuple):
-    """What the topic holds of an order."""
+    """The Kafka record of an order."""
 
     key: bytes
     value: bytes
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 def is_broken(number: int) -> bool:
-    """Whether the order with this number is no order that a query can read."""
+    """Whether the order with this number is broken, so that no query can read it."""
     return number % 1_000 in BROKEN
 
 
@@ -49,7 +49,7 @@ class Orders:
     """Puts orders into the topic; ``count`` of them so far."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        # Idempotent: an order that is sent again is in the log once, so that the checks count deliveries alone.
+        # Idempotent: an order that is sent twice is in the log once, so the checks count deliveries only.
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         )
@@ -60,7 +60,11 @@ class Orders:
         return f"<Orders {self.count}>"
 
     def place(self, orders: int) -> None:
-        """Put so many more into the topic; returns when the broker has them."""
+        """Put this many more orders into the topic; returns when the broker has them.
+
+        Raises:
+            DemoFailed: the broker did not take them all.
+        """
         for number in range(self.count, self.count + orders):
             key, value, headers = record_of(number)
             self._producer.produce(TOPIC, value, key, PARTITION, on_delivery=self._delivered, headers=list(headers))

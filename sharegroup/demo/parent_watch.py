@@ -1,7 +1,8 @@
-"""Runs the query's program and ends with the process that started it, however that went (SIGKILL runs no clean-up).
+"""Runs the query's program, and ends when the process that started it has ended, also by SIGKILL, which runs no
+clean-up.
 
-The rule: nothing of the demo is in the program itself. The leash is standard input: its end is the demo's end. Spark's
-JVM and workers hang on this process in the same way.
+Rule: the query's program has no code of the demo. This process reads standard input, a pipe from the demo: the pipe's
+end means that the demo has ended. Spark's JVM and workers watch this process in the same way.
 
     python -m sharegroup.demo.parent_watch MODULE ARGUMENTS...
 """
@@ -16,7 +17,7 @@ import threading
 
 def end_with_input() -> None:
     """Wait for the end of standard input, then leave at once."""
-    while os.read(0, 1024):  # below sys.stdin, whose lock would be in the way of an ordinary end
+    while os.read(0, 1024):  # not sys.stdin, whose lock would block an ordinary end
         pass
     os._exit(1)
 

@@ -1,8 +1,7 @@
-"""A payment service that is too busy at times, as those that a query calls over a network are.
+"""A payment service that is too busy at times, as services are that a query calls over a network.
 
-It stands in files, so that the demo can look at what it was asked. Rule: to one key it gives one answer (an idempotency
-key, as such services have it): a batch that is replayed after a crash asks with the key that it had, and hears what it
-heard before.
+It keeps its requests in files, so that the demo can read them. Rule: it gives one answer to one idempotency key. A
+batch that is replayed after a crash sends the same key again, and gets the same answer.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 BUSY = {70: 1, 270: 2, 470: 1, 670: 2, 870: 1}
-"""Number of an order modulo 1,000 -> how many keys hear "try again" before it is paid; all others are paid at once."""
+"""Order number modulo 1,000 -> to how many keys the service answers "try again"; all other orders are paid at once."""
 
 
 class Asked(NamedTuple):
-    """A question about an order: the key that came with it, when it first came (monotonic seconds), the answer."""
+    """A request to pay an order: its key, when it first came (monotonic seconds), and the answer."""
 
     key: str
     at_s: float
@@ -25,12 +24,12 @@ class Asked(NamedTuple):
 
 
 def times_busy(order: int) -> int:
-    """How often "try again" is the answer for this order."""
+    """How often the service answers "try again" for this order."""
     return BUSY.get(order % 1_000, 0)
 
 
 class Payments:
-    """The service. ``folder`` keeps what it was asked about the orders that it was too busy for."""
+    """The service. ``folder``: the requests for the orders that it is too busy for."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -39,7 +38,7 @@ class Payments:
         return f"<Payments {self._folder}>"
 
     def pay(self, order: int, key: str) -> bool:
-        """Whether the order is paid; False: try again later, with another key."""
+        """Pay an order. Returns whether it is paid; if not, try again later, with another key."""
         busy = times_busy(order)
         if not busy:
             return True
@@ -53,11 +52,11 @@ class Payments:
         return is_paid
 
     def asked(self) -> dict[int, tuple[Asked, ...]]:
-        """What was asked about each of the orders that it was too busy for, each key once, in order."""
+        """The requests for each order that the service was too busy for, each key once, in order."""
         return {int(path.name): self._asked(int(path.name)) for path in self._folder.iterdir()}
 
     def came_back(self) -> int:
-        """How many orders it was asked about again."""
+        """How many of these orders came with a second key."""
         return sum(len(asked) > 1 for asked in self.asked().values())
 
     def _asked(self, order: int) -> tuple[Asked, ...]:

@@ -1,6 +1,6 @@
-"""The demo's processes: a query's program, with Spark's JVM and its Python workers, and the coordinator.
+"""The demo's processes: each query's program, with Spark's JVM and its Python workers, and the coordinator.
 
-Rule: only processes that the demo started are ended. A query's processes are those of its session (``setsid``): Spark
+Rule: the demo ends only processes that it started. A query's processes are those of its session (``setsid``): Spark
 puts its workers into process groups of their own, but they stay in the session.
 """
 
@@ -23,11 +23,11 @@ _PROGRAM = "sharegroup.demo.query_program"
 _END_WITHIN_S = 10.0
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends the demo early: Ctrl-C, `kill`, a terminal that is closed."""
+"""Signals that end the demo early: Ctrl-C, `kill`, a closed terminal."""
 
 
 class QueryProcess:
-    """A query's program; it can be killed and started again."""
+    """A query's program, which can be killed and started again."""
 
     def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class QueryProcess:
         return f"<QueryProcess {self.name} pid={self._process and self._process.pid}>"
 
     def start(self) -> None:
-        """Start the program, in a session of its own; its log goes on."""
+        """Start the program, in a session of its own; its log is appended to."""
         command = [
             *(sys.executable, "-m", "sharegroup.demo.parent_watch", _PROGRAM),
             *(self.name, self._bootstrap_servers, str(self.folder), str(self._workspace.payments)),
@@ -49,7 +49,7 @@ class QueryProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,  # the leash
+                stdin=subprocess.PIPE,  # parent_watch ends the program when this pipe closes
                 stdout=log,
                 stderr=log,
                 env=self._workspace.environment,
@@ -63,11 +63,11 @@ class QueryProcess:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """SIGSTOP to the program, its JVM and all their Python processes: nothing of it moves."""
+        """Send SIGSTOP to the program, its JVM and all their Python processes."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT to them."""
+        """Send SIGCONT to the same processes."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -76,7 +76,7 @@ class QueryProcess:
                 os.kill(pid, number)
 
     def kill(self) -> int:
-        """SIGKILL to the program, its JVM and all their Python processes; how many these were."""
+        """Send SIGKILL to the program, its JVM and all their Python processes. Returns how many these were."""
         if self._process is None:
             return 0
         killed = _kill_session(self._process.pid)
@@ -88,32 +88,32 @@ class QueryProcess:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """What is in here runs to its end; an interrupt that comes meanwhile is raised after it. What was ignored stays
+    """Run the ``with`` block to its end; an interrupt during the block is raised after it. Ignored signals stay
     ignored."""
-    came: list[int] = []
-    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heard}
+    received: list[int] = []
+    handled = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, lambda number, _: received.append(number)) for number in handled}
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    if came:
+    if received:
         raise KeyboardInterrupt
 
 
 def kill_coordinator(workspace: Workspace) -> None:
-    """End the coordinator that the queries started: the endpoint files in the demo's own folder name it."""
+    """End the coordinator that the queries started; the endpoint files in the demo's own folder have its pid."""
     for endpoint in workspace.runtime.rglob("endpoint-*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             pid = int(json.loads(endpoint.read_text())["pid"])
-            if pid != os.getpid() and "coordinator" in _command(pid):  # the number was not given to another program
+            if pid != os.getpid() and "coordinator" in _command(pid):  # the pid may belong to another program by now
                 os.kill(pid, signal.SIGKILL)
                 _wait_for_end(pid)
 
 
 def _kill_session(session: int) -> int:
-    """Kill until none is left: a process may have forked meanwhile."""
+    """Kill the processes of a session, again until there are none: a process may fork meanwhile."""
     killed: set[int] = set()
     deadline = time.monotonic() + _END_WITHIN_S
     while (pids := list(_pids_of(session))) and time.monotonic() < deadline:
@@ -132,7 +132,7 @@ def _pids_of(session: int) -> Iterator[int]:
 
 
 def _processes() -> Iterator[tuple[int, str]]:
-    """(pid, status) of every process; a status ``Z`` is one that has ended already."""
+    """(pid, status) of every process; the status of a process that has ended begins with ``Z``."""
     if Path("/proc/self/stat").exists():
         for entry in os.scandir("/proc"):
             if entry.name.isdecimal():

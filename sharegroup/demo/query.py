@@ -1,4 +1,4 @@
-"""A query of the story: its process and its traces, and what it does now, as these show it."""
+"""A query of the story: its process, its files, and its state as these show it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sharegroup.demo.traces import KilledBatch, Traces
 from sharegroup.demo.workspace import Workspace
 
 TASKS = 4
-"""In each batch of a query, two at a time: query_program's minPartitions."""
+"""Tasks of each batch (minPartitions of query_program); two run at a time."""
 
 
 class Query:
-    """Its state, as far as the story knows it: whether it should run, and which batch it replays."""
+    """A query. ``should_run``: the story has started it, and not killed it. ``replays``: the batch that it replays."""
 
     def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
         self.name = name
@@ -25,30 +25,30 @@ class Query:
         return f"<Query {self.name} {self.process!r}>"
 
     def start(self) -> None:
-        """Start it, or start it again."""
+        """Start the query, or start it again."""
         self.process.start()
         self.should_run = True
 
     def kill(self) -> int:
-        """SIGKILL to all of its processes; how many these were."""
+        """Send SIGKILL to all processes of the query. Returns how many these were."""
         self.should_run = False
         return self.process.kill()
 
     def stopped_in_a_batch(self) -> KilledBatch | None:
-        """The batch that it is in the middle of: some of its orders are written, and some are not. It is stopped then:
-        on a busy machine the batch would be done before it is killed."""
+        """The running batch, if some of its orders are written and some are not; None if there is no such batch. The
+        query is then stopped: on a busy machine the batch could be done before the query is killed."""
         batch = self.traces.running_batch()
         if batch is None or not 0 < self.traces.tasks_done(batch) < TASKS:
             return None
         self.process.stop()
-        found = self.traces.killed(batch)
-        if 0 < len(found.written) < len(found.planned) and not found.committed:
-            return found
+        stopped = self.traces.killed(batch)
+        if 0 < len(stopped.written) < len(stopped.planned) and not stopped.committed:
+            return stopped
         self.process.go_on()
         return None
 
     def view(self) -> QueryView:
-        """What it does now."""
+        """The query's state, for the screen."""
         batch = self.traces.running_batch()
         return QueryView(
             name=self.name,

@@ -1,11 +1,11 @@
 """A streaming job as a user would write it: bills orders, as one of several queries of the share group ``billing``.
 
-It says of each order what became of it: an order that is no JSON is *rejected* and goes to the dead letter topic, with
-the reason; one that the payment service has no time for is *released*, and comes again after a while, to this query or
-another one; all others are *accepted*, and billed.
+It decides about each order: it *rejects* an order that is no JSON, which goes to the dead letter topic with the reason;
+it *releases* an order that the payment service refuses, which is delivered again later, to this query or another one;
+it *accepts* all others, and bills them.
 
-Two rules make a batch that is replayed after a crash leave everything in the output once: it *replaces* its output of a
-(query, batch id), and it decides about an order as before, since it asks the service with the same key.
+Two rules keep every order in the output once, also if a batch is replayed after a crash: the batch *replaces* its
+output of a (query, batch id), and it decides about an order as before, since it calls the service with the same key.
 
     python -m sharegroup.demo.query_program NAME BOOTSTRAP_SERVERS FOLDER PAYMENTS
 """
@@ -23,19 +23,19 @@ from share_sink import acknowledge
 from sharegroup.demo.payments import Payments
 
 ORDER = "order INT, amount DOUBLE, broken STRING"
-WHAT_IS_BROKEN = {"columnNameOfCorruptRecord": "broken"}
+CORRUPT_RECORD = {"columnNameOfCorruptRecord": "broken"}
 GROUP = {
     "kafka.group.id": "billing",
     "errors.deadletterqueue.topic.name": "dlq.billing",
     "share.release.backoff.ms": "500",  # before the second delivery; twice that before the third
     "share.session.timeout.ms": "300000",  # a query that restarts within it keeps its batch
-    "share.state.store": "sqlite",  # the embedded broker keeps no state over its death
+    "share.state.store": "sqlite",  # the embedded broker loses its topics when it ends
 }
 OUTPUT = {"outputOnReplay": "replaces"}  # a folder for each batch, overwritten when it is replayed
 
 
 def main(name: str, bootstrap_servers: str, folder: str, payments: str) -> None:
-    """Run until the process is ended; output and checkpoint lie in ``folder``."""
+    """Run until the process is ended. ``folder``: for the output and the checkpoint."""
     spark = (
         SparkSession.builder.appName("billing")
         .config("spark.python.unix.domain.socket.enabled", "true")  # a Python task starts 40 ms sooner
@@ -48,8 +48,8 @@ def main(name: str, bootstrap_servers: str, folder: str, payments: str) -> None:
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", 1_000)
-        .option("minPartitions", 4)  # tasks of a batch, of however many partitions
-        .option("includeHeaders", True)  # else they are read once more for dead letters
+        .option("minPartitions", 4)  # tasks of a batch, however many partitions it has
+        .option("includeHeaders", True)  # else dead letters read their source records again
         .load()
     )
 
@@ -66,8 +66,8 @@ def main(name: str, bootstrap_servers: str, folder: str, payments: str) -> None:
 
 
 def decide(batch: DataFrame, payments: str, key: str) -> DataFrame:
-    """The orders with what becomes of each; ``value`` stays as it was, for the dead letters."""
-    orders = batch.withColumn("json", from_json(col("value").cast("string"), ORDER, WHAT_IS_BROKEN))
+    """The orders with the columns acknowledgement and reason; ``value`` is unchanged, for the dead letters."""
+    orders = batch.withColumn("json", from_json(col("value").cast("string"), ORDER, CORRUPT_RECORD))
     is_broken = col("json.broken").isNotNull()
     is_paid = is_paid_for(when(~is_broken, col("json.order")), lit(payments), lit(key))
     return orders.withColumn(
@@ -77,13 +77,13 @@ def decide(batch: DataFrame, payments: str, key: str) -> DataFrame:
 
 @udf(returnType=BooleanType())
 def is_paid_for(order: int | None, payments: str, key: str) -> bool:
-    """Whether the payment service says so; else it has no time now."""
+    """Whether the payment service takes the order; if not, it is too busy now."""
     return order is not None and Payments(payments).pay(order, key)
 
 
 @udf(returnType=DoubleType())
 def bill(amount: float) -> float:
-    """What is due, tax included. It takes its time, as work that calls other systems does."""
+    """The amount due, tax included. It takes a moment, as a call of another system does."""
     time.sleep(0.002)
     return round(amount * 1.19, 2)
 

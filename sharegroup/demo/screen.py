@@ -1,6 +1,6 @@
-"""What the reader sees: the story's lines, a live view below them, and the closing table with the checks.
+"""The reader's screen: the story's lines, a live view below them, and the closing table with the checks.
 
-Rule: nothing is decided here. Without a terminal the live view is a plain line now and then.
+Rule: the screen decides nothing. Without a terminal it prints a plain line every few seconds instead of the live view.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _STATES = {"starting": "yellow", "running": "green", "idle": "cyan", "killed": "
 
 @dataclass(frozen=True, kw_only=True)
 class QueryView:
-    """A query now. ``batch``: the one that it works on; ``tasks_done`` of its ``tasks`` have written their part."""
+    """A query's state now. ``batch``: the batch that it processes; ``tasks_done`` of its ``tasks`` have written their
+    output."""
 
     name: str
     state: str
@@ -40,9 +41,9 @@ class QueryView:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """The story now: ``step`` says what is waited for; ``lag`` None: not known yet. ``dead``: orders that have a dead
-    letter, with its reason, the last one last. ``waiting``: released records; ``came_back``: orders that were tried
-    again.
+    """The story's state now. ``step``: the event that the story waits for. ``lag`` None: not known yet. ``dead``:
+    orders that have a dead letter, with its reason, the newest last. ``waiting``: released records that wait.
+    ``came_back``: orders that were delivered again.
     """
 
     step: str
@@ -55,7 +56,7 @@ class View:
 
 
 class Screen:
-    """The reader's screen, for as long as the ``with`` block lasts."""
+    """The reader's screen, for the length of its ``with`` block."""
 
     def __init__(self, console: Console | None = None) -> None:
         if console is None:
@@ -84,37 +85,37 @@ class Screen:
             self._live = None
 
     def title(self, title: str, lines: str) -> None:
-        """What the story is about."""
+        """Print the title and the lines below it."""
         self._console.print(Text(title, style="bold"))
         self._console.print(Text(lines, style="dim"))
         self._console.print()
 
     def say(self, text: str) -> None:
-        """A line of the story, with the seconds since it began; ``[bold]markup[/]`` is understood."""
-        at = f"{time.monotonic() - self._began:5.1f} s"
+        """Print a line of the story, with the seconds since its begin. The text may have ``[bold]markup[/]``."""
+        elapsed = f"{time.monotonic() - self._began:5.1f} s"
         if self._live is None:
-            self._console.print(f"{at}  {text}", soft_wrap=True)
+            self._console.print(f"{elapsed}  {text}", soft_wrap=True)
             return
         row = Table.grid(padding=(0, 2))
         row.add_column(style="dim", no_wrap=True)
         row.add_column(overflow="fold")
-        row.add_row(at, Text.from_markup(text))
+        row.add_row(elapsed, Text.from_markup(text))
         self._console.print(row)
 
     def show(self, view: View) -> None:
-        """The story now, in the live view."""
+        """Show the story's state in the live view."""
         if self._live is not None:
             self._spinner.update(text=Text(view.step, style="dim", no_wrap=True, overflow="ellipsis"))
             self._live.update(Group(_live_view(view), self._spinner))
             return
-        at_s, shown = self._plain
+        printed_s, printed_line = self._plain
         line = _plain_line(view)
-        if line != shown and time.monotonic() - at_s >= _PLAIN_EVERY_S:
+        if line != printed_line and time.monotonic() - printed_s >= _PLAIN_EVERY_S:
             self._plain = (time.monotonic(), line)
             self._console.print(f"         {line}", soft_wrap=True)
 
     def close(self, outcome: Outcome, checks: Sequence[Check]) -> None:
-        """The table and the checks."""
+        """Print the closing table and the checks."""
         self._console.print()
         self._console.print(_table(outcome))
         self._console.print()
@@ -136,10 +137,10 @@ def _live_view(view: View) -> RenderableType:
             f"{_batches(query)} done",
             _batch(query),
         )
-    return Group(Text(), bar, queries, _news(view))
+    return Group(Text(), bar, queries, _letters_and_releases(view))
 
 
-def _news(view: View) -> Text:
+def _letters_and_releases(view: View) -> Text:
     last = f"; the last one is order {view.dead[-1][0]}: {view.dead[-1][1]}" if view.dead else ""
     lines = (
         (f"dead letters  {len(view.dead)}{last}\n", "magenta" if view.dead else ""),
@@ -159,8 +160,8 @@ def _billed(view: View) -> str:
 def _batch(query: QueryView) -> str:
     if query.batch is None:
         return ""
-    if query.state == "replaying":  # what there is on disk is the killed attempt's
-        return f"batch {query.batch} once more"
+    if query.state == "replaying":  # the files on disk are the killed attempt's
+        return f"batch {query.batch} again"
     return f"batch {query.batch}: {query.tasks_done} of {query.tasks} tasks written"
 
 
@@ -169,7 +170,7 @@ def _batches(query: QueryView) -> str:
 
 
 def _plain_line(view: View) -> str:
-    queries = "; ".join(f"query {each.name} {each.state}, {_batches(each)} done" for each in view.queries)
+    queries = "; ".join(f"query {query.name} {query.state}, {_batches(query)} done" for query in view.queries)
     return f"{_billed(view)}; dead letters: {len(view.dead)}; released: {_released(view)}; {queries}"
 
 
@@ -199,7 +200,7 @@ def _table(outcome: Outcome) -> Table:
 
 
 def _how_often(delivery_counts: Sequence[int]) -> tuple[str, str, str]:
-    """How many were delivered once, twice, and more often."""
+    """How many records were delivered once, twice, and more often."""
     once, twice = delivery_counts.count(1), delivery_counts.count(2)
     return f"{once:,}", f"{twice:,}", f"{len(delivery_counts) - once - twice:,}"
 

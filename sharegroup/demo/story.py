@@ -1,8 +1,8 @@
-"""The story: two queries share a partition; one is killed in the middle of a batch, comes back, and nothing is lost.
-Broken orders become dead letters meanwhile, and what has to be tried again comes back.
+"""The story: two queries share a partition; one is killed in the middle of a batch and restarts, and nothing is lost.
+Broken orders become dead letters meanwhile, and released orders are delivered again.
 
-Rule: each step waits for something that can be seen (the group's members, Spark's log, files), within a limit; never
-for a time to pass.
+Rule: each step waits for an observable event (the group's members, Spark's log, files), within a limit; never for a
+fixed time.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ T = TypeVar("T")
 
 
 class Story:
-    """Tells it; leave the ``with`` block and every process is gone."""
+    """Runs the story. At the end of its ``with`` block all its processes have ended."""
 
     def __init__(self, workspace: Workspace, screen: Screen) -> None:
         self._screen = screen
         self._cleanup = ExitStack()
         try:
             self._set_up(workspace)
-        except BaseException:  # an interrupt, too: nobody else can clean up yet
+        except BaseException:  # also an interrupt: the caller has no object to close yet
             self.close()
             raise
 
@@ -55,7 +55,7 @@ class Story:
         self._broker = self._cleanup.enter_context(EmbeddedBroker())
         self._orders = Orders(self._broker.bootstrap_servers)
         self._cleanup.callback(kill_coordinator, workspace)
-        with undisturbed():  # the coordinator has started, and can be found, or it has not
+        with undisturbed():  # after an interrupt here, the cleanup could miss the coordinator
             self._group = GroupWatch(self._broker.bootstrap_servers)
         self._cleanup.callback(self._group.close)
         for topic in (TOPIC, DEAD_LETTER_TOPIC):
@@ -66,7 +66,7 @@ class Story:
         self._queries = tuple(Query(name, workspace, self._broker.bootstrap_servers) for name in NAMES)
         for query in self._queries:
             self._cleanup.callback(query.kill)
-        self._news = OrderEvents(self._screen, self._queries, self._letters, self._payments)
+        self._events = OrderEvents(self._screen, self._queries, self._letters, self._payments)
 
     def __repr__(self) -> str:
         return f"<Story {self._broker!r} {self._orders!r}>"
@@ -78,12 +78,16 @@ class Story:
         self.close()
 
     def close(self) -> None:
-        """End every process; an interrupt waits for it."""
+        """End all processes; an interrupt is raised after that."""
         with undisturbed():
             self._cleanup.close()
 
     def tell(self) -> Outcome:
-        """The whole of it; DemoFailed names the step that did not come to its end."""
+        """Run the whole story.
+
+        Raises:
+            DemoFailed: a step did not end; the message names the step.
+        """
         say, victim = self._screen.say, self._queries[0]
         say(f"A Kafka broker runs inside this process, at [bold]{self._broker.bootstrap_servers}[/].")
         for query in self._queries:
@@ -108,7 +112,7 @@ class Story:
 
     def _place(self, orders: int) -> None:
         self._orders.place(orders)
-        self._group.look(fresh=True)  # else a lag from before them would say that they are billed
+        self._group.look(fresh=True)  # a lag from before these orders would mean that they are billed
 
     def _kill_in_the_middle(self, query: Query) -> KilledBatch:
         killed = self._wait(f"query {query.name} is in the middle of a batch", query.stopped_in_a_batch)
@@ -157,13 +161,17 @@ class Story:
         )
 
     def _wait(self, what: str, condition: Callable[[], T | None]) -> T:
-        """The condition's first answer that is neither None nor False."""
+        """Wait for the condition. Returns its first answer that is neither None nor False.
+
+        Raises:
+            DemoFailed: STEP_LIMIT_S have passed, or a query ended.
+        """
         deadline = time.monotonic() + STEP_LIMIT_S
         show_at_s = 0.0
         while (answer := condition()) is None or answer is False:
             now_s = time.monotonic()
             self._check_alive(what)
-            self._news.tell()
+            self._events.tell()
             if now_s > deadline:
                 raise DemoFailed(f"not within {STEP_LIMIT_S:.0f} s: {what}")
             if now_s >= show_at_s:

@@ -1,7 +1,7 @@
-"""What a query left on disk: its bills, Spark's checkpoint, and the half-written output of a batch that was killed.
+"""Reads a query's files: its bills, Spark's checkpoint, and the half-written output of a batch that was killed.
 
-Rule: these files are all that is known of a query; nothing is asked of the query itself. Spark writes the offset of a
-batch to ``checkpoint/offsets`` before it runs (the offset is the plan), and ``checkpoint/commits`` after it.
+Rule: the demo knows a query by these files only, and asks the query nothing. Spark writes the offset of a batch to
+``checkpoint/offsets`` before the batch runs (the offset is the plan), and ``checkpoint/commits`` after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Bill(NamedTuple):
-    """A line of a query's output: an order, where it came from, and how often it had been delivered by then."""
+    """A line of a query's output: an order, its partition and offset, and its delivery count."""
 
     order: int
     partition: int
@@ -25,7 +25,7 @@ class Bill(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchOutput:
-    """What the output holds of a (query, batch id); ``tasks``: how many tasks wrote it."""
+    """The output of one batch of a query. ``tasks``: how many tasks wrote it."""
 
     query: str
     batch_id: int
@@ -37,8 +37,8 @@ class BatchOutput:
 class KilledBatch:
     """A batch as it was when its query was killed.
 
-    ``planned``: its (partition, offset) pairs, from Spark's log. ``written``: what the tasks that were done had
-    written. ``committed``: it was too late, the batch was done.
+    ``planned``: its (partition, offset) pairs, from Spark's log. ``written``: the output of the tasks that were done.
+    ``committed``: the batch was done already, so the kill came too late.
     """
 
     query: str
@@ -49,7 +49,7 @@ class KilledBatch:
 
 
 class Traces:
-    """The traces of one query, in its folder."""
+    """The files of one query, in its folder."""
 
     def __init__(self, query: str, folder: Path) -> None:
         self.query = query
@@ -61,11 +61,11 @@ class Traces:
         return f"<Traces of query {self.query} committed={self.committed()}>"
 
     def has_begun(self) -> bool:
-        """Whether it has come as far as its first batch, or an empty one."""
+        """Whether the query has logged its first batch, or an empty batch."""
         return bool(_numbered(self._checkpoint / "offsets"))
 
     def committed(self) -> list[int]:
-        """The batches that are done; one without a plan, which is how an idle query begins, does not count."""
+        """The batches that are done, but for batches without a plan, with which an idle query begins."""
         return [batch_id for batch_id in _numbered(self._checkpoint / "commits") if self._has_plan(batch_id)]
 
     def is_committed(self, batch_id: int) -> bool:
@@ -73,16 +73,16 @@ class Traces:
         return (self._checkpoint / "commits" / str(batch_id)).exists()
 
     def running_batch(self) -> int | None:
-        """The batch whose plan Spark has logged and that is not done, if there is one."""
+        """The batch that Spark has logged and that is not done; None if there is none."""
         newest = max(_numbered(self._checkpoint / "offsets"), default=None)
         return None if newest is None or self.is_committed(newest) or not self._has_plan(newest) else newest
 
     def tasks_done(self, batch_id: int) -> int:
-        """How many tasks of a running batch have written their part."""
+        """How many tasks of a running batch have written their output."""
         return len(list(self._parts(batch_id)))
 
     def killed(self, batch_id: int) -> KilledBatch:
-        """The batch that was running when the query was killed; to be called before it starts again."""
+        """The batch that ran when the query was killed. Call it before the query starts again."""
         return KilledBatch(
             query=self.query,
             batch_id=batch_id,
@@ -92,11 +92,11 @@ class Traces:
         )
 
     def bill(self, batch_id: int, order: int) -> Bill | None:
-        """An order's bill in a batch that is done."""
+        """The bill of an order in a batch that is done; None if there is none."""
         return next((bill for bill in _bills(self._bills / f"batch={batch_id}") if bill.order == order), None)
 
     def outputs(self) -> list[BatchOutput]:
-        """All of the output but empty batches; to be called when nothing writes any more."""
+        """The output of all batches that are not empty. Call it when no process writes any more."""
         batches = (
             BatchOutput(self.query, int(batch.name.partition("=")[2]), *_read(batch))
             for batch in sorted(self._bills.glob("batch=*"))
@@ -109,13 +109,13 @@ class Traces:
     def _plan(self, batch_id: int) -> dict[str, dict[str, str]]:
         """The plan in Spark's log, ``{TOPIC: {"id": …, PARTITION: "first-last:delivery_count,…"}}``."""
         if batch_id not in self._plans:
-            with contextlib.suppress(OSError, ValueError):  # Spark is just writing it
+            with contextlib.suppress(OSError, ValueError):  # Spark may be writing the file
                 logged = (self._checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
                 self._plans[batch_id] = json.loads(logged.splitlines()[-1]).get("plan", {})
         return self._plans.get(batch_id, {})
 
     def _parts(self, batch_id: int) -> Iterator[Path]:
-        """Where Spark's committer keeps the output of tasks until the batch is written whole."""
+        """The folders in which Spark's committer keeps the tasks' output until the whole batch is written."""
         return self._bills.glob(f"batch={batch_id}/_temporary/0/task_*")
 
 
@@ -140,6 +140,6 @@ def _offsets_of(plan: dict[str, dict[str, str]]) -> Iterator[tuple[int, int]]:
     for partitions in plan.values():
         for partition, ranges in partitions.items():
             if partition.isdecimal():
-                for each in ranges.split(","):
-                    first, _, last = each.partition(":")[0].partition("-")
+                for text in ranges.split(","):
+                    first, _, last = text.partition(":")[0].partition("-")
                     yield from ((int(partition), offset) for offset in range(int(first), int(last) + 1))

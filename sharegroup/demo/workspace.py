@@ -1,7 +1,7 @@
-"""The demo's folder: everything that the demo and its processes write lies in it, and goes with it.
+"""The demo's folder: the demo and its processes write all their files into it, and the demo removes it.
 
-Rule: nothing of the user's is read or written. The coordinator's endpoint and state, Spark's settings, its logs, its
-temporary files and its sockets are all in here.
+Rule: the demo reads and writes none of the user's files. The coordinator's endpoint and state, Spark's settings, its
+logs, its temporary files and its sockets are all in this folder.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Short: the sockets of Spark's workers lie in the folder, and a socket's path has about 100 characters at most.
+# Short, since the sockets of Spark's workers are in the folder, and a socket's path may have some 100 characters.
 _PREFIX = "sg-"
-_NOT_OURS = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_MASTER", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
+_UNSET_VARIABLES = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_MASTER", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
 
 _SPARK_DEFAULTS = """\
 spark.master                          local[2]
 spark.driver.memory                   640m
 spark.driver.host                     127.0.0.1
-spark.driver.extraJavaOptions         -Djava.io.tmpdir={folder}/tmp -XX:-UsePerfData -XX:+UseSerialGC
--XX:TieredStopAtLevel=1 spark.local.dir                       {folder}/tmp
+spark.driver.extraJavaOptions         -Djava.io.tmpdir={folder}/tmp -XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+spark.local.dir                       {folder}/tmp
 spark.sql.warehouse.dir               {folder}/tmp/warehouse
 spark.python.unix.domain.socket.dir   {folder}
 spark.ui.enabled                      false
 spark.ui.showConsoleProgress          false
-"""
+"""  # noqa: E501 - a line of Spark's settings can't be broken
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -41,7 +41,7 @@ appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 
 
 class Workspace:
-    """A temporary folder; ``environment`` is for a query's process, ``own_environment`` for the demo's own."""
+    """A temporary folder. ``environment``: for a query's process; ``own_environment``: for the demo's own process."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -56,7 +56,7 @@ class Workspace:
             "SHAREGROUP_STATE_DIR": str(state),
         }
         self.environment = {
-            **{name: value for name, value in os.environ.items() if name not in _NOT_OURS},
+            **{name: value for name, value in os.environ.items() if name not in _UNSET_VARIABLES},
             **self.own_environment,
             "SPARK_CONF_DIR": str(settings),
             "SPARK_LOCAL_DIRS": str(tmp),
@@ -70,11 +70,11 @@ class Workspace:
         return f"<Workspace {self.folder}>"
 
     def query_folder(self, name: str) -> Path:
-        """Where a query keeps its output and its checkpoint."""
+        """The folder of a query's output and checkpoint."""
         return self._make(f"query={name}")
 
     def remove(self, *, keep_logs: bool) -> None:
-        """Remove all of it, or all but the logs, the coordinator's among them."""
+        """Remove the folder; with ``keep_logs`` all but the logs, those of the coordinator included."""
         for log in self.runtime.glob("*.log") if keep_logs else ():
             shutil.move(log, self.logs)
         for path in self.folder.iterdir():

@@ -309,7 +309,7 @@ def test_the_command_shows_first_and_sends_when_told(world, tmp_path, capsys):
     assert run(command) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "5 read, 2 would be sent" in told
-    assert "With --execute" in told
+    assert "Use --execute" in told
     assert world.read() == []
     assert run([*command, "--execute"]) == 0
     told = " ".join(capsys.readouterr().out.split())

@@ -96,7 +96,7 @@ def test_interrupted_it_ends_all_that_it_started(temporary, ending):
     finally:
         demo.kill()
     assert demo.returncode == 130
-    assert errors == "sharegroup: interrupted; everything that was started has ended\n"
+    assert errors == "sharegroup: interrupted; all processes of the demo have ended\n"
     assert not list(temporary.iterdir())
     wait_until(lambda: not processes_of(temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended")
 

@@ -252,7 +252,7 @@ def test_what_is_skipped_is_said_with_its_reason():
     report.skip("doubles", Record())
     lines = summary(report)
     assert lines[0] == "3 read, 1 would be sent"
-    assert "1 skipped: further letters of a record that is sent" in lines
+    assert "1 skipped: further dead letters of a record that is sent" in lines
     assert any("dlq-0@0, dlq-0@1" in line and line.endswith(", …)") for line in lines)
     assert lines[-1].startswith("Dry run")
 
