@@ -45,7 +45,7 @@ test: setup
 	python -m pytest -n $(WORKERS) --durations=15 $(ARGS)
 
 test-unit: setup
-	python -m pytest tests/unit tests/kip932 tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py -n $(WORKERS) $(ARGS)
+	python -m pytest tests/unit tests/kip932 tests/scenarios tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py -n $(WORKERS) $(ARGS)
 
 sim: setup
 	python -m tests.simulation service --seeds $(SEEDS) --seed $(SEED) $(if $(FAULTS),--faults $(FAULTS))

@@ -1,0 +1,193 @@
+"""Plays a scenario on the core, and writes its text anew with what the core shows after each step.
+
+Steps (M is a member, P a plan as in ``i.2``; what is in brackets may be left out):
+
+- ``group [records=N] [key=value]…``: a group on one partition with so many records.
+- ``join M [as PROCESS]``: a process of M joins: a new one, or the one that is named.
+- ``latest M [after P] [limit N]``: latestOffset: P is completed, and the next plan acquired. At most 4000 records.
+- ``partitions M P [epoch N]``: partitions(): the plan is started, or reclaimed. ``epoch``: an older process asks.
+- ``restart M P``: the query's process dies; a new one replays the batch that ended in P.
+- ``complete M P``: P is completed, and nothing is acquired.
+- ``stage ROWS [strictly]``: the sink's commit. ``8000 accept, 8001 release 60000 ms, 8002-8003 reject at 2``, where ``at``
+  is the delivery count, 1 unless it is named, and ``written`` says that the dead letter is. ``strictly``: failOnStale.
+- ``heartbeat M``, ``pass N ms``, ``records N`` (the log ends there), ``log starts N``.
+- ``coordinator restarts``: another process loads what was appended.
+- ``drain M after P fails OFFSET``: the query goes on until it is given nothing; each batch with the offset fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from coordinator.core.members import Member
+from coordinator.core.runs import Run
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import Heartbeat, PlanReply
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from tests.support.group_driver import GroupDriver, ranges
+
+FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
+ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject)(?: (\d+) ms)?(?: at (\d+))?( written)?")
+MOST_BATCHES = 200
+"""A drain ends after so many batches: a story that goes on has a mistake in it."""
+
+
+def played(text: str) -> str:
+    """The scenario with what the core shows now. ValueError for a step that is not known."""
+    player = Player()
+    return "\n\n".join("\n".join(player.block(block.splitlines())) for block in text.strip().split("\n\n")) + "\n"
+
+
+class Player:
+    """Plays the blocks of one scenario, in order."""
+
+    def __init__(self) -> None:
+        self.group = GroupDriver()
+
+    def block(self, lines: list[str]) -> Iterator[str]:
+        """The block's own lines, and what the core shows after its step. A block of comments has no step."""
+        for line in lines:
+            if not line.startswith(" "):
+                yield line
+        steps = [line for line in lines if not line.startswith((" ", "#"))]
+        for step in steps:
+            yield from self._shown(self._answer(step))
+
+    def _answer(self, step: str) -> list[str]:
+        verb, *words = step.split()
+        method = getattr(self, f"_{verb}", None)
+        if method is None:
+            raise ValueError(f"no step begins with {verb!r}")
+        try:
+            return list(method(*words))
+        except ShareGroupError as error:
+            return [_line("refused", type(error).__name__)]
+
+    def _shown(self, answer: list[str]) -> Iterator[str]:
+        yield from answer
+        partition = self.group.partition()
+        for first, last, run in partition.runs:
+            yield _line("run", f"[{first}..{last}] {self._run(run)}")
+        yield _line("window", f"{partition.start_offset} to {partition.end_offset}")
+        if partition.archived_total:
+            yield _line("archived", str(partition.archived_total))
+        for member in self.group.group.members.values():
+            yield _line("member", self._member(member))
+
+    def _run(self, run: Run) -> str:
+        """``STATE count failures plan``, as in the docs."""
+        text = f"{run.state.name} {run.delivery_count} {run.failures} {run.plan_id or '-'}"
+        if run.quarantined:
+            text += " quarantined"
+        if run.not_before_ms is not None and run.not_before_ms > self.group.now_ms:
+            text += f" in {run.not_before_ms - self.group.now_ms} ms"
+        return text
+
+    def _member(self, member: Member) -> str:
+        text = f"{member.member_id} epoch {member.member_epoch}" + ("" if member.active else ", session over")
+        if member.completed:
+            text += f", completed {self.group.group.plan_id_text(member.completed)}"
+        if member.pending is not None:
+            plan_id = member.pending.plan_id
+            text += f", {self.group.group.plan_id_text(plan_id)} {member.plan_state(plan_id).value}"
+        return text + (", evidence" if member.evidence else "")
+
+    # --- steps
+
+    def _group(self, *settings: str) -> Iterable[str]:
+        configs: dict[str, Any] = dict(setting.split("=") for setting in settings)
+        self.group = GroupDriver(records=int(configs.pop("records", 10_000)), **configs)
+        return ()
+
+    def _join(self, member: str, *named: str) -> Iterable[str]:
+        yield _line("epoch", str(self.group.join(member, named[1] if named else None)))
+
+    def _latest(self, member: str, *words: str) -> Iterable[str]:
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        yield from _plan(self.group.next(options.get("after", ""), member, int(options.get("limit", 4_000))))
+
+    def _partitions(self, member: str, plan: str, *words: str) -> Iterable[str]:
+        current = self.group.epochs[member]
+        self.group.epochs[member] = int(words[1]) if words else current
+        try:
+            yield from _plan(self.group.use(plan, member))
+        finally:
+            self.group.epochs[member] = current
+
+    def _restart(self, member: str, plan: str) -> Iterable[str]:
+        yield from _plan(self.group.restart(plan, member))
+
+    def _complete(self, member: str, plan: str) -> Iterable[str]:
+        self.group.complete(plan, member)
+        return ()
+
+    def _stage(self, *words: str) -> Iterable[str]:
+        strictly = words[-1] == "strictly"
+        rows = [ROW.fullmatch(row) for row in " ".join(words[: len(words) - strictly]).split(", ")]
+        runs = [
+            OutcomeRun(
+                int(row[1]),
+                int(row[2] or row[1]),
+                int(row[5] or 1),
+                AcknowledgeType[row[3].upper()],
+                letter=bool(row[6]),
+                delay_ms=int(row[4]) if row[4] else None,
+            )
+            for row in rows
+            if row is not None
+        ]
+        assert len(runs) == len(rows), "a row that is not understood"
+        staged = self.group.stage(*runs, fail_on_stale=strictly)
+        yield _line("staged", f"{staged.staged}, stale {staged.stale}")
+
+    def _heartbeat(self, member: str) -> Iterable[str]:
+        epoch = self.group.epochs[member]
+        self.group.run(Heartbeat(group_id="billing", member_id=member, member_epoch=epoch))
+        return ()
+
+    def _pass(self, ms: str, _: str) -> Iterable[str]:
+        self.group.pass_time(int(ms))
+        return ()
+
+    def _records(self, end: str) -> Iterable[str]:
+        self.group.ends[0] = int(end)
+        return ()
+
+    def _log(self, _: str, offset: str) -> Iterable[str]:
+        self.group.move_log_start(int(offset))
+        return ()
+
+    def _coordinator(self, _: str) -> Iterable[str]:
+        self.group.crash()
+        return ()
+
+    def _drain(self, member: str, _: str, plan: str, __: str, failing: str) -> Iterable[str]:
+        for _batch in range(MOST_BATCHES):
+            reply = self.group.next(plan, member)
+            if not reply.plan.plan_id:
+                return
+            plan = reply.plan.plan_id
+            reply = self.group.use(plan, member)
+            yield from _plan(reply)
+            while any(first <= int(failing) <= last for first, last, _ in ranges(reply)):
+                reply = self.group.restart(plan, member)
+                yield from _plan(reply, "again")
+        raise AssertionError("the drain does not end")
+
+
+def _plan(reply: PlanReply, name: str = "plan") -> Iterator[str]:
+    """``i.2: [0..3999] 1``, the number is the delivery count; and what the batch goes on without."""
+    held = ", ".join(f"[{first}..{last}] {count}" for first, last, count in ranges(reply))
+    trial = " on trial" if reply.plan.trial else ""
+    yield _line(name, f"{reply.plan.plan_id}{trial}: {held or 'empty'}" if reply.plan.plan_id else "none")
+    for out in reply.left_out:
+        yield _line("left out", f"[{out.first}..{out.last}] {out.reason}")
+    for out in reply.data_loss:
+        yield _line("data loss", f"[{out.first}..{out.last}]")
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<10}{text}"

@@ -1,0 +1,31 @@
+"""The stories of docs/protocol.md come out word for word as the scenario files have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.commands import reclaim_plan
+from tests.scenarios.player import FILES, played
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_core_shows_what_the_scenario_file_says(path: Path) -> None:
+    golden = path.read_text("utf-8")
+    assert played(golden) == golden, "python -m tests.scenarios writes it anew; read the difference"
+
+
+def test_there_are_ten_stories() -> None:
+    assert [path.name[:2] for path in FILES] == [f"{number:02}" for number in range(1, 11)]
+
+
+def test_a_core_that_forgets_the_cut_shows_another_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    (poison,) = (path.read_text("utf-8") for path in FILES if "poison" in path.name)
+    monkeypatch.setattr(reclaim_plan, "slice_size", lambda *a: None)
+    assert played(poison) != poison
+
+
+def test_a_step_that_the_player_does_not_know_is_named() -> None:
+    with pytest.raises(ValueError, match="no step begins with 'explode'"):
+        played("group\n\nexplode m1\n")
