@@ -53,10 +53,9 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
-from coordinator.service.brokers.deleted_topics import deleted_topic_ids
 from coordinator.service.brokers.log_gaps import LogGaps, LogRange, count_offsets
 from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, starting_offsets
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids, starting_offsets
 from coordinator.service.brokers.undecided_gaps import Asked, UndecidedLooks
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.runtime import transactions
@@ -212,13 +211,18 @@ class CoordinatorService:
         while True:
             news = self._news_count
             view = self._look(request)
-            partitions = self._partitions(view, request.group_id)
-            self._look_for_deleted(request.group_id, view, partitions)
+            partitions = self._partitions(view)
+            self._look_for_deleted(view, partitions)
             facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
             facts = self._with_gaps(request, view, facts)
             if facts.undecided_left:
-                who = (request.group_id, request.member_id, request.start, facts.undecided_left)
-                _log.info("reading what no sink decided: group=%s member=%s plan=%s left=%d", *who)
+                _log.info(
+                    "reading offsets that no sink decided: group=%s member=%s plan=%s left=%d",
+                    request.group_id,
+                    request.member_id,
+                    request.start,
+                    facts.undecided_left,
+                )
                 return PlanReply(undecided_left=facts.undecided_left)
             reply = self._event_loop.call(request.group_id, transactions.next_plan(request, facts))
             self._undecided.forget(_asked(request))
@@ -248,67 +252,72 @@ class CoordinatorService:
         if may_wait and self._watch.are_new(topic_partitions, read_committed=view.read_committed):
             return known
         ends = self._watch.ask_ends(topic_partitions, read_committed=view.read_committed)
-        self._say_shrunk(request.group_id, view, partitions, ends)
+        self._report_shrunk(view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
 
     def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
         view = self._look(request)
-        partitions = self._partitions(view, request.group_id)
-        self._look_for_deleted(request.group_id, view, partitions)
+        partitions = self._partitions(view)
+        self._look_for_deleted(view, partitions)
         facts = self._facts(request, view, partitions, may_wait=False)
         return self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
 
     def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
-        """Only while records are set aside: is there anything in what they, and what is told of them, rest on? And, in
-        explicit mode, in what is about to be released? ``undecided_left``: of that not all is read yet."""
+        """The facts, with what the log says of the offsets that the answer depends on.
+
+        While records are quarantined: which quarantined offsets are gaps, and whether the plan to complete had a record
+        at all. In explicit mode: which offsets that no sink decided are gaps, since the completion releases the others;
+        ``undecided_left`` says that not all of these offsets are read yet.
+        """
         if request.start and view.undecided and not self._gives_back(view):
-            # No guess will do: what is released counts a try.
+            # A guess is not allowed: each released record counts a try.
             look = self._undecided.go_on(_asked(request), view.undecided, read_committed=view.read_committed)
             if not look.is_done:
                 return dataclasses.replace(facts, undecided_left=look.total - look.read)
-            gaps = self._of_its_topics(request.group_id, view, tuple(look.gaps), view.undecided)
+            gaps = self._of_its_topics(view, tuple(look.gaps), view.undecided)
             processed = view.decides or count_offsets(gaps) < look.total
             facts = dataclasses.replace(facts, undecided_gaps=gaps, processed=processed)
         if not view.quarantined:
             return facts
         gaps = self._gaps.among(view.quarantined, read_committed=view.read_committed)
-        gaps = self._of_its_topics(request.group_id, view, gaps, view.quarantined)
-        unproven = request.start and view.unproven and view.decides
-        processed = not unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
+        gaps = self._of_its_topics(view, gaps, view.quarantined)
+        is_unproven = request.start and view.unproven and view.decides
+        processed = not is_unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
         return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
 
     def _of_its_topics(
-        self, group_id: str, view: View, gaps: tuple[OffsetRange, ...], looked_at: tuple[LogRange, ...]
+        self, view: View, gaps: tuple[OffsetRange, ...], ranges: tuple[LogRange, ...]
     ) -> tuple[OffsetRange, ...]:
-        """Without those of topics that are gone: it may be another topic's log, of the same name, that was read."""
+        """The gaps without those of deleted topics: the log that was read may be that of a new topic of the same name.
+        ``ranges``: what was read."""
         if not gaps:
             return ()
-        names = {held.offsets.topic_id: held.topic for held in looked_at}
-        gone = deleted_topic_ids(self._watch.cluster, names, group_id, topic_ids=view.topic_ids)
+        topics = {log_range.offsets.topic_id: log_range.topic for log_range in ranges}
+        gone = deleted_topic_ids(self._watch.cluster, topics, view.group_id, topic_ids=view.topic_ids)
         return tuple(gap for gap in gaps if gap.topic_id not in gone)
 
     def _gives_back(self, view: View) -> bool:
-        """No sink has ever decided anything, and there is a record: all of the plan is given back, gaps too. To know
-        that, one record is enough, of a batch of any size: it is looked for in the first ranges."""
+        """Whether the completion gives the whole plan back, gaps too: no sink of the member has ever decided a record,
+        and the plan holds one. One record in the first ranges is enough to know, however large the batch is."""
         return not view.decides and self._gaps.surely_holds_any(view.undecided, read_committed=view.read_committed)
 
-    def _say_shrunk(
-        self, group_id: str, view: View, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
+    def _report_shrunk(
+        self, view: View, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
     ) -> None:
-        """A log that ends below what was acquired of it has lost records, and will give their offsets to others. Said
-        once; the group goes on where it was."""
+        """Log an error, once, for each log that ends below what the group acquired of it: the log has lost records, and
+        will give their offsets to others. The group goes on where it was."""
         for p in partitions:
             reached = view.fetch_from.get((p.topic_id, p.partition), 0)
             end = ends.get(p.topic_partition, reached)
-            if end < reached and (group_id, p.topic_partition, reached) not in self._shrunk:
+            if end < reached and (view.group_id, p.topic_partition, reached) not in self._shrunk:
                 if len(self._shrunk) >= MOST_SHRUNK:
                     self._shrunk.clear()
-                self._shrunk.add((group_id, p.topic_partition, reached))
+                self._shrunk.add((view.group_id, p.topic_partition, reached))
                 _log.error(
                     "log shrunk: group=%s %s-%d ends at %d now, and the group has acquired it up to %d (an unclean "
                     "leader election, or a topic made anew on a cluster without topic ids). Records that come at these "
                     "offsets are not delivered: to have them, use a new group id.",
-                    group_id,
+                    view.group_id,
                     p.topic,
                     p.partition,
                     end,
@@ -316,14 +325,13 @@ class CoordinatorService:
                 )
 
     def _start_plan(self, request: StartPlan) -> PlanReply:
-        look = transactions.look(request.group_id, request.member_id, request.member_epoch, plan_id=request.plan_id)
-        view = self._event_loop.call(request.group_id, look)
+        view = self._event_loop.call(request.group_id, transactions.look(request, request.plan_id))
         assert view.subscription is not None
         # Both at once: one round trip in each batch's way instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in view.plan])
         names = {topic_id: topic for topic, topic_id, _ in view.plan}
         gone = deleted_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
-        self._archive_deleted(request.group_id, view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
+        self._archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
         kept = [TopicIdPartition(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=asked.result(), ends={})
@@ -333,23 +341,26 @@ class CoordinatorService:
             _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
         return reply
 
-    # --- topics that are gone
+    # --- deleted topics
 
-    def _look_for_deleted(self, group_id: str, view: View, partitions: list[TopicIdPartition]) -> None:
-        """Topics of the subscription that are not found any more, or only under another id, are asked for again before
-        they pass for gone; then the group settles what it still had of them."""
+    def _look_for_deleted(self, view: View, partitions: list[TopicIdPartition]) -> None:
+        """Look again for subscribed topics that were not found, or only under another id, and archive what the group
+        still had of those that are deleted."""
         assert view.subscription is not None
-        here = {p.topic_id for p in partitions}
-        missing = {i: topic for i, topic in view.topics.items() if i not in here and view.subscription.has(topic)}
-        asked = {i: topic for i, topic in missing.items() if self._may_ask_again(group_id, i)}
-        if not asked or not view.topic_ids:  # without ids a topic made anew is the same one
+        found = {p.topic_id for p in partitions}
+        topics = {
+            topic_id: topic
+            for topic_id, topic in view.topics.items()
+            if topic_id not in found and view.subscription.has(topic) and self._may_ask_again(view.group_id, topic_id)
+        }
+        if not topics or not view.topic_ids:  # without ids a topic that was made anew is the same topic
             return
         try:
-            gone = deleted_topic_ids(self._watch.cluster, asked, group_id, topic_ids=True, past=view.past)
+            gone = deleted_topic_ids(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
-            _log.warning("whether topics are gone is not known: group=%s %s", group_id, error)
+            _log.warning("the brokers do not say whether topics are deleted: group=%s %s", view.group_id, error)
             return
-        self._archive_deleted(group_id, view, {topic_id: asked[topic_id] for topic_id in gone})
+        self._archive_deleted(view, {topic_id: topics[topic_id] for topic_id in gone})
 
     def _may_ask_again(self, group_id: str, topic_id: str) -> bool:
         now_s = time.monotonic()
@@ -360,7 +371,8 @@ class CoordinatorService:
         self._asked_gone[group_id, topic_id] = now_s + self._watch.metadata_refresh_s
         return True
 
-    def _archive_deleted(self, group_id: str, view: View, gone: Mapping[str, str]) -> None:
+    def _archive_deleted(self, view: View, gone: Mapping[str, str]) -> None:
+        """Archive what the group had of these topics (names by id), and log what it lost."""
         if not gone or not view.topic_ids:
             return
         ends = tuple(
@@ -369,12 +381,12 @@ class CoordinatorService:
             for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
         )
         archive = ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends)
-        lost = in_reply(self._event_loop.call(group_id, one(archive)).lost)
+        left_out = in_reply(self._event_loop.call(view.group_id, one(archive)).lost)
         for topic_id, topic in gone.items():
-            of_topic = [out for out in lost if out.topic_id == topic_id]
+            of_topic = [entry for entry in left_out if entry.topic_id == topic_id]
             _log.warning(
-                "topic gone: group=%s topic=%s id=%s was deleted; lost=%d%s",
-                group_id,
+                "topic deleted: group=%s topic=%s id=%s lost=%d%s",
+                view.group_id,
                 topic,
                 topic_id,
                 count(of_topic),
@@ -385,7 +397,7 @@ class CoordinatorService:
 
     def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
         view = self._look(request)
-        partitions = self._partitions(view, request.group_id)
+        partitions = self._partitions(view)
         found = self._watch.ask_ends([p.topic_partition for p in partitions], read_committed=view.read_committed)
         ends: dict[str, dict[str, int]] = {}
         for p in partitions:
@@ -412,13 +424,12 @@ class CoordinatorService:
     # --- inside
 
     def _look(self, request: NextPlan | AcquireRecords | LatestOffsets) -> View:
-        look = transactions.look(request.group_id, request.member_id, request.member_epoch)
-        return self._event_loop.call(request.group_id, look)
+        return self._event_loop.call(request.group_id, transactions.look(request))
 
-    def _partitions(self, view: View, group_id: str) -> list[TopicIdPartition]:
+    def _partitions(self, view: View) -> list[TopicIdPartition]:
         assert view.subscription is not None
         topics = self._watch.topics(view.subscription)
-        return view.subscription.partitions(topics.values(), group_id, topic_ids=view.topic_ids)
+        return view.subscription.partitions(topics.values(), view.group_id, topic_ids=view.topic_ids)
 
 
 def _asked(request: NextPlan) -> Asked:

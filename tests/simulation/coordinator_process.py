@@ -162,7 +162,7 @@ class CoordinatorProcess(Process):
         )
 
     def _look(self, request: Any, **fields: Any) -> Task:
-        look = transactions.look(request.group_id, request.member_id, request.member_epoch, **fields)
+        look = transactions.look(request, **fields)
         return (yield from self._run(request, look))
 
     def _ask_brokers(self) -> Task:

@@ -19,7 +19,7 @@ import msgspec
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import JoinGroup, NextPlan
 from coordinator.service import coordinator_service
-from coordinator.service.brokers import broker_watch, deleted_topics, log_gaps, undecided_gaps
+from coordinator.service.brokers import broker_watch, log_gaps, subscription, undecided_gaps
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicAndPartition, TopicInfo
 from coordinator.service.coordinator_service import CoordinatorService
@@ -31,7 +31,7 @@ from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.world import Task, World
 
 DEAD_LETTERS = "dlq"
-OLD_TIMES = (broker_watch, coordinator_service, log_gaps, deleted_topics, undecided_gaps)
+OLD_TIMES = (broker_watch, coordinator_service, log_gaps, subscription, undecided_gaps)
 """Modules of the service that look at the clock."""
 
 

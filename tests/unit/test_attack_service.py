@@ -24,7 +24,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, NextPlan, PartitionBounds, PlanReply
 from coordinator.protocol.wire import Endpoint, LaunchSettings
-from coordinator.service.brokers import deleted_topics
+from coordinator.service.brokers import subscription
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
@@ -101,7 +101,7 @@ def test_log_starts_that_were_asked_for_before_a_topic_was_made_anew_are_not_whe
 
 @pytest.mark.parametrize("stale", [{}, {"orders": TopicInfo("orders", "id-of-its-predecessor", 1)}])
 def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, cluster, monkeypatch, stale):
-    monkeypatch.setattr(deleted_topics, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(subscription, "PAUSES_S", (0.0, 0.0))
     running.join(starting_offsets="earliest")
     number = running.next(max_records=100).plan_id
     answers = [stale, stale, dict(cluster.found)]

@@ -12,7 +12,7 @@ from coordinator.dead_letters.record_format import parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.service.brokers import deleted_topics
+from coordinator.service.brokers import subscription
 from coordinator.service.dead_letters import builder, group_worker
 from coordinator.service.dead_letters.group_worker import GroupWorker, Left
 from coordinator.service.process.rate_limited_log import RateLimitedLog
@@ -94,7 +94,7 @@ def cluster():
 def log(monkeypatch):
     standing_in = Log()
     monkeypatch.setattr(builder, "SourceRecordReader", standing_in)
-    monkeypatch.setattr(deleted_topics, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(subscription, "PAUSES_S", (0.0,))
     return standing_in
 
 

@@ -157,7 +157,7 @@ def test_what_nobody_had_of_a_topic_that_went_is_archived_counted_and_told_once(
     assert running.use(plan.plan_id).data_loss == ()
     assert held(plan) == ({("orders-us", 0): [(0, 4)]} if how == "made anew" else {})
     assert running.next(plan.plan_id).plan_id == ""
-    said = [record.getMessage() for record in caplog.records if "topic gone" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "topic deleted" in record.getMessage()]
     assert len(said) == 1
     assert "group=billing topic=orders-us id=id-1 was deleted; lost=910 (orders-us-0 offsets 0 to 9" in said[0]
 

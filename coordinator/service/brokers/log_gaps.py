@@ -57,20 +57,20 @@ class LogGaps:
 
     def surely_holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
         """The same, never a guess: BrokerNotReachable or BrokerRefused if the log can't be read."""
-        looks = (self._look(held, 1, read_committed=read_committed) for held in islice(ranges, MOST_RANGES))
+        looks = (self._look(log_range, 1, read_committed=read_committed) for log_range in islice(ranges, MOST_RANGES))
         return any(seen.offsets for seen in looks)
 
     def among(self, ranges: Iterable[LogRange], *, read_committed: bool) -> tuple[OffsetRange, ...]:
         """Those of the offsets that the log does not hold, though it was read over them."""
         found: list[OffsetRange] = []
-        unknown = [held for held in ranges if held not in self._known]
-        for held, seen in self._looked_at(unknown, read_committed=read_committed):
-            found += _between(held, seen)
-            if not _is_whole(held, seen):
+        unknown = [log_range for log_range in ranges if log_range not in self._known]
+        for log_range, seen in self._looked_at(unknown, read_committed=read_committed):
+            found += _between(log_range, seen)
+            if not _is_whole(log_range, seen):
                 continue
             if len(self._known) >= KNOWN:
                 self._known = set()
-            self._known.add(held)
+            self._known.add(log_range)
         return tuple(found)
 
     def _looked_at(
@@ -78,32 +78,32 @@ class LogGaps:
     ) -> Iterator[tuple[LogRange, Seen]]:
         """What was seen of them; those of logs that could not be read come last, and one of them in a while: members
         wait for the answer. After the first log that can't be read nothing more is looked at now."""
-        for held in sorted(ranges, key=lambda held: self._failed.get(held.offsets.key, 0.0)):
-            if held.offsets.key in self._failed and time.monotonic() < self._not_before_s:
+        for log_range in sorted(ranges, key=lambda log_range: self._failed.get(log_range.offsets.key, 0.0)):
+            if log_range.offsets.key in self._failed and time.monotonic() < self._not_before_s:
                 return
             try:
-                seen = self._look(held, most or held.offsets.size, read_committed=read_committed)
+                seen = self._look(log_range, most or log_range.offsets.size, read_committed=read_committed)
             except (BrokerNotReachable, BrokerRefused) as error:
-                self._left_alone(held)
-                where = f"{held.topic}-{held.offsets.partition}"
+                self._left_alone(log_range)
+                where = f"{log_range.topic}-{log_range.offsets.partition}"
                 _log.warning("%s can't be read to see which of its records exist: %s", where, error)
                 return
-            if _is_whole(held, seen) or (most and len(seen.offsets) == most):
-                self._failed.pop(held.offsets.key, None)
+            if _is_whole(log_range, seen) or (most and len(seen.offsets) == most):
+                self._failed.pop(log_range.offsets.key, None)
             else:
-                self._left_alone(held)
-            yield held, seen
+                self._left_alone(log_range)
+            yield log_range, seen
 
-    def _left_alone(self, held: LogRange) -> None:
+    def _left_alone(self, log_range: LogRange) -> None:
         """For a while."""
         if len(self._failed) >= KNOWN:
             self._failed = {}
-        self._failed[held.offsets.key] = now_s = time.monotonic()
+        self._failed[log_range.offsets.key] = now_s = time.monotonic()
         self._not_before_s = now_s + AFTER_ERROR_S
 
-    def _look(self, held: LogRange, most: int, *, read_committed: bool) -> Seen:
-        first, last = held.offsets.first, held.offsets.last
-        return self._cluster.existing(held.topic_partition, first, last, most=most, read_committed=read_committed)
+    def _look(self, log_range: LogRange, most: int, *, read_committed: bool) -> Seen:
+        first, last = log_range.offsets.first, log_range.offsets.last
+        return self._cluster.existing(log_range.topic_partition, first, last, most=most, read_committed=read_committed)
 
 
 def count_offsets(ranges: Iterable[OffsetRange]) -> int:
@@ -111,16 +111,16 @@ def count_offsets(ranges: Iterable[OffsetRange]) -> int:
     return sum(offsets.size for offsets in ranges)
 
 
-def _is_whole(held: LogRange, seen: Seen) -> bool:
+def _is_whole(log_range: LogRange, seen: Seen) -> bool:
     """Whether it is known of every offset whether there is a record."""
-    return seen.first <= held.offsets.first and held.offsets.last < seen.end
+    return seen.first <= log_range.offsets.first and log_range.offsets.last < seen.end
 
 
-def _between(held: LogRange, seen: Seen) -> list[OffsetRange]:
+def _between(log_range: LogRange, seen: Seen) -> list[OffsetRange]:
     """The holes that the existing offsets leave in what was seen of a range."""
-    edges = [max(held.offsets.first, seen.first) - 1, *seen.offsets, min(held.offsets.last + 1, seen.end)]
+    edges = [max(log_range.offsets.first, seen.first) - 1, *seen.offsets, min(log_range.offsets.last + 1, seen.end)]
     return [
-        held.offsets._replace(first=before + 1, last=after - 1)
+        log_range.offsets._replace(first=before + 1, last=after - 1)
         for before, after in pairwise(edges)
         if after - before > 1
     ]

@@ -1,10 +1,12 @@
-"""What a member subscribes to, resolved against the cluster; and where a group begins in what it never had.
+"""Subscriptions resolved against the cluster: their partitions, which topics are deleted, and starting offsets.
 
-Pure but for the cluster that is asked.
+Rule: a broker that does not know a topic yet, or still knows its predecessor, answers as one whose topic was deleted.
+So the brokers are asked again before a topic counts as deleted, and its records as lost.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +20,9 @@ from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.topic_names import check_pattern, check_topic, matches
 from coordinator.protocol.wire import derived_topic_id
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
+
+PAUSES_S = (0.1, 0.3, 0.6)
+"""Before the second question, the third and the last."""
 
 
 class TopicIdPartition(NamedTuple):
@@ -92,6 +97,22 @@ def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:
     if not topic.topic_id:
         raise TopicIdsMissing(group_id=group_id, topic=topic.name)
     return topic.topic_id
+
+
+def deleted_topic_ids(
+    cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    """Those of the ids (with their topics' names) that no topic of that name has now. ``topic_ids``: whether the group
+    knows topics by the cluster's ids. ``past``: ids that went before; a broker that names one of them knows nothing of
+    the topic that came after it."""
+    for pause_s in (0.0, *PAUSES_S):
+        time.sleep(pause_s)
+        found = cluster.topics(set(topics.values()))
+        ids = {name: id_of(topic, group_id, topic_ids=topic_ids) for name, topic in found.items()}
+        gone = frozenset(i for i, name in topics.items() if ids.get(name) not in past - {i} and ids.get(name) != i)
+        if not gone:
+            break
+    return gone
 
 
 def starting_offsets(

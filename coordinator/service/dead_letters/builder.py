@@ -15,7 +15,7 @@ from coordinator.dead_letters.source_records import AbsenceReason, Absent, Sourc
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.deleted_topics import deleted_topic_ids
+from coordinator.service.brokers.subscription import deleted_topic_ids
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -40,6 +41,7 @@ from coordinator.protocol.messages import (
     GroupRequest,
     Joined,
     JoinGroup,
+    MemberRequest,
     NextPlan,
     PartitionBounds,
     PlanReply,
@@ -68,6 +70,7 @@ class View:
     of those that the group does not know to be ``gone``; ``past``: those that are, or that another topic came after.
     """
 
+    group_id: str
     exists: bool
     topic_ids: bool
     read_committed: bool
@@ -100,14 +103,19 @@ class Facts:
     undecided_left: int = 0
 
 
-def look(group_id: str, member_id: str, member_epoch: int, *, plan_id: str = "") -> Transaction[View]:
-    """The view of a member with a live session; ``plan`` is (topic, topic id, partition) of plan ``plan_id``."""
+def look(request: MemberRequest[Any], plan_id: str = "") -> Transaction[View]:
+    """The view of a member with a live session. With ``plan_id``, ``View.plan`` names the partitions of that plan.
+
+    Raises:
+        GroupIdNotFound: the group does not exist.
+        UnknownMemberId, FencedMemberEpoch: the member has no session of this epoch.
+    """
 
     def transaction(group: ShareGroup) -> TransactionSteps[View]:
         yield from ()  # a transaction is a generator, also one that commands nothing
         if not group.exists:
-            raise GroupIdNotFound(group_id=group_id)
-        member = group.member(member_id, member_epoch)
+            raise GroupIdNotFound(group_id=request.group_id)
+        member = group.member(request.member_id, request.member_epoch)
         held = group.plan_topic_ids(member, plan_id) if plan_id else set()
         return view(group, member, frozenset((group.topic_names[t], t, p) for t, p in held))
 
@@ -121,6 +129,7 @@ def look_before_join(request: JoinGroup) -> Transaction[View]:
         yield from ()
         config = GroupConfig.parse({**group.configs, **request.configs})
         return View(
+            group_id=group.group_id,
             exists=group.exists,
             topic_ids=group.topic_ids,
             read_committed=config.share_isolation_level == "read_committed",
@@ -137,6 +146,7 @@ def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, st
     """The group as it is, with the member's subscription."""
     aside = _quarantined(group)
     return View(
+        group_id=group.group_id,
         exists=group.exists,
         topic_ids=group.topic_ids,
         read_committed=group.config.share_isolation_level == "read_committed",
@@ -221,13 +231,12 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
     """Complete ``start``, then acquire the next plan: one transaction. NothingDecided, once the plan is given back."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
-        member_id, member_epoch = request.member_id, request.member_epoch
         given_up: tuple[GivenUp, ...] = ()
         if request.start:
             done = yield from ask(
                 CompletePlan(
-                    member_id=member_id,
-                    member_epoch=member_epoch,
+                    member_id=request.member_id,
+                    member_epoch=request.member_epoch,
                     plan_id=request.start,
                     processed=facts.processed,
                     gaps=facts.undecided_gaps,
@@ -244,12 +253,12 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
         yield from move_log_starts(known, facts)
         reply = yield from ask(
             AcquirePlan(
-                member_id=member_id,
-                member_epoch=member_epoch,
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
                 start=request.start,
                 max_records=request.max_records,
                 bounds=bounds(known, facts, request.until),
-                topics=_only_to_tell(group, group.member(member_id, member_epoch)),
+                topics=_only_to_tell(group, group.member(request.member_id, request.member_epoch)),
             )
         )
         return msgspec.structs.replace(reply, given_up=given_up) if given_up else reply

@@ -15,7 +15,7 @@ from coordinator.core.commands import (
     TopicPartitions,
 )
 from coordinator.core.record_state import RecordState
-from coordinator.protocol.messages import LeftOut, PlanReply
+from coordinator.protocol.messages import Heartbeat, LeftOut, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
@@ -167,7 +167,9 @@ def test_a_snapshot_knows_the_names_of_topics_that_were_made_anew() -> None:
     from_snapshot(group)
     epoch = group.join()
     assert (group.group.topics, transactions.past_ids(group.group)) == ({"orders": "N"}, {TOPIC_ID})
-    assert played(group, transactions.look("billing", "m1", epoch)).topics == {TOPIC_ID: "orders", "N": "orders"}
+    assert played(
+        group, transactions.look(Heartbeat(group_id="billing", member_id="m1", member_epoch=epoch))
+    ).topics == {TOPIC_ID: "orders", "N": "orders"}
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
     assert take_up(group, next_plan(group, start).plan.plan_id)
     assert group.partition().runs.counts[RecordState.AVAILABLE] == 0
