@@ -1,1 +1,1 @@
-"""What every process of ours needs: log format, rate limits of the log, properties files, its exit."""
+"""Parts that every process of ours needs: clock, log format, rate limits of the log, properties files, exit."""

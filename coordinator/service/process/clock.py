@@ -1,7 +1,7 @@
-"""The clocks of a coordinator, and how much of the time it heard nobody.
+"""The clocks of a coordinator, and the detection of time in which it was stalled and received nothing.
 
-Rule: time in which nobody was heard is nobody's silence. A process may be stopped at any point (SIGSTOP, a freezer,
-swap, a suspended host, a long hold of the interpreter), and a round may take long; members sent requests meanwhile.
+Rule: stalled time counts against no member. A process may be stopped at any point (SIGSTOP, a freezer, swap, a
+suspended host, a long hold of the interpreter), and a round may take long; members sent requests meanwhile.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from __future__ import annotations
 import time
 
 LISTENS_AGAIN_MS = 250
-"""How often the event_loop looks whether it still runs, while a session or a lock may end."""
+"""Milliseconds between two checks of the event loop whether it was stalled, while a session or a lock may end."""
 STALLED_MS = 500
-"""A look that comes so late, or earlier, counts as time in which members were heard."""
+"""Milliseconds: a pause of at most so long between two checks is no stall."""
 
-# Goes on while the process is stopped, and where the system has such a clock also while the machine is suspended.
+# This clock runs while the process is stopped and, where the system has such a clock, while the machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now_s() -> float:
-    """A monotonic time that does not stand still with the process."""
+    """A monotonic time in seconds that runs on while the process is stopped."""
     return time.clock_gettime(_CLOCK)
 
 
 class Clock:
-    """Wall time at the start, monotonic from there: durable times are wall times, and deadlines can't jump."""
+    """A clock that starts at wall time and is monotonic from there: stored times are wall times, and deadlines cannot
+    jump."""
 
     def __init__(self) -> None:
         self._anchor_s = time.time() - now_s()
@@ -33,14 +34,14 @@ class Clock:
 
 
 class StallDetector:
-    """Measures the time between two looks of the one who listens."""
+    """Measures the time between two checks of the thread that handles requests."""
 
     def __init__(self) -> None:
         self._looked_ms: int | None = None
 
     def look(self, now_ms: int) -> int:
-        """Somebody listens now. Returns for how many ms nobody did, since the last look: all but ``STALLED_MS``, so
-        that time passes for those who are gone also where every round is slow."""
+        """Note that the thread handles requests now. Returns the stalled milliseconds since the last check: the pause
+        less ``STALLED_MS``, so that sessions of members that are away end also where every round is slow."""
         before_ms = now_ms if self._looked_ms is None else self._looked_ms
         self._looked_ms = now_ms
         return max(0, now_ms - before_ms - STALLED_MS)

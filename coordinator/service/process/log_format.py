@@ -1,4 +1,4 @@
-"""One line for each event, as text or as JSON: also for one that holds a traceback."""
+"""Log formats with one line for each event, as text or as JSON, also where the event has a traceback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON = "json"
 
 
 class TextLines(logging.Formatter):
-    """``time pid LEVEL module message``, a traceback behind it with its lines joined."""
+    """Formats a line as ``time pid LEVEL module message``, followed by the traceback with its lines joined."""
 
     def __init__(self) -> None:
         super().__init__(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s")
@@ -26,7 +26,8 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """An object with ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``pid``, ``message``, perhaps ``exception``."""
+    """Formats an object with ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``pid``, ``message`` and, where there is
+    one, ``exception``."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
@@ -44,7 +45,7 @@ class JsonLines(logging.Formatter):
 
 @contextlib.contextmanager
 def log_lines(stream: TextIO, form: str) -> Iterator[None]:
-    """The whole process logs to the stream meanwhile, and as before afterwards."""
+    """A context in which the whole process logs to the stream, at INFO; afterwards it logs as before."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == JSON else TextLines())
     root = logging.getLogger()

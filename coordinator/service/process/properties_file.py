@@ -1,4 +1,4 @@
-"""A configuration file as Kafka's: Java properties, ``${env:NAME}`` in a value stands for an environment variable.
+"""Reads configuration files as Kafka's are: Java properties; ``${env:NAME}`` in a value is an environment variable.
 
 Rule: values may be secrets, so errors name keys and lines and never a value.
 """
@@ -18,7 +18,11 @@ _VARIABLE = re.compile(r"\$\{env:([^}]*)\}")
 
 
 def read_properties(path: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Key -> value. InvalidPropertiesFile."""
+    """The values of the file by key.
+
+    Raises:
+        InvalidPropertiesFile: the file can't be read, or a value names a variable that is not set.
+    """
     try:
         found = javaproperties.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A log in which a flood is one line: each kind of event at most once a minute, with how many more there were."""
+"""A log with a rate limit: each kind of event at most once a minute, with the count of those that were left out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 
 INTERVAL_S = 60.0
+"""Seconds between two lines of one kind."""
 MOST_KINDS = 1_000
-"""Kinds name groups and clients, of which there may be any number."""
+"""The most kinds that are remembered: kinds name groups and clients, and there may be any number of these."""
 
 
 class RateLimitedLog:
-    """Thread-safe. Of more than MOST_KINDS the one that was logged longest ago is forgotten."""
+    """Logs warnings by kind. Thread-safe. Beyond MOST_KINDS the kind that was logged longest ago is forgotten."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -22,7 +23,7 @@ class RateLimitedLog:
         self._said: dict[str, tuple[float, int]] = {}
 
     def say(self, kind: str, message: str) -> None:
-        """Log it, unless its kind was logged within the last minute: then it is counted."""
+        """Log the message, or count it if its kind was logged within the last INTERVAL_S."""
         now = self._clock()
         with self._lock:
             last, unsaid = self._said.get(kind, (now - INTERVAL_S, 0))

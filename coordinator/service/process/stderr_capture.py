@@ -1,6 +1,6 @@
-"""What C libraries write to standard error becomes lines of our log, each kind of them seldom.
+"""Turns what C libraries write to standard error into lines of our log, with a rate limit for each kind.
 
-gRPC says a line for each connection that fails its TLS handshake: a flood of them would be a flood of the log.
+gRPC writes a line for each connection that fails its TLS handshake: a flood of connections would flood the log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 
 
 class StderrCapture:
-    """From its construction until :meth:`close` descriptor 2 leads to the log; :attr:`stream`: where it led before."""
+    """Redirects descriptor 2 to the log from its construction until :meth:`close`; :attr:`stream` is the standard error
+    of before."""
 
     def __init__(self, seldom: RateLimitedLog) -> None:
         self._seldom = seldom
@@ -34,7 +35,7 @@ class StderrCapture:
         self._thread.start()
 
     def close(self) -> None:
-        """Give descriptor 2 back, once all that was written to it is logged."""
+        """Restore descriptor 2 once everything that was written to it is logged."""
         os.dup2(self.stream.fileno(), 2)
         self._thread.join(1.0)
 

@@ -1,4 +1,4 @@
-"""Acknowledgements as Arrow rows, one a record: how sinks and ShareConsumers with many records send them.
+"""Acknowledgements as Arrow rows, one row a record: for ShareConsumers with many records. Sinks send outcome_rows.
 
 Pure, and without Python per row: rows become :class:`~coordinator.protocol.messages.AckBatch` runs by comparing
 columns with themselves, shifted by one.
@@ -23,20 +23,25 @@ SCHEMA = pa.schema(
         pa.field("acknowledge_type", pa.int8(), nullable=False),
     ]
 )
-"""A row's receipt, and its outcome as KIP-932 numbers it: 0 gap, 1 ACCEPT, 2 RELEASE, 3 REJECT, 4 RENEW."""
+"""A row holds a record's receipt and its outcome, numbered as in KIP-932: 0 gap, 1 ACCEPT, 2 RELEASE, 3 REJECT,
+4 RENEW."""
 
 _SAME = ("topic_id", "partition", "delivery_count", "acknowledge_type")
 
 
 def partition_acks(rows: Any) -> tuple[PartitionAcks, ...]:
-    """Rows (pyarrow.Table or RecordBatch of SCHEMA, in any order) as acknowledgements by partition, their offsets
-    ascending. InvalidRequest for another schema, for nulls, and for an offset that is named twice."""
+    """The rows (pyarrow.Table or RecordBatch of SCHEMA, in any order) as acknowledgements by partition, with ascending
+    offsets.
+
+    Raises:
+        InvalidRequest: the schema is another one, a value is null, or an offset is named twice.
+    """
     table = pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows
     if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
         raise InvalidRequest(what=f"acknowledged rows need the columns {', '.join(SCHEMA.names)}, without nulls.")
     if not table.num_rows:
         return ()
-    # Ids are few and long: as numbers they are sorted and compared some ten times as fast.
+    # Topic ids are few and long: numbers sort and compare some ten times as fast.
     ids = table["topic_id"].combine_chunks().dictionary_encode()
     table = table.set_column(0, "topic_id", ids.indices)
     table = table.sort_by([("topic_id", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
@@ -57,8 +62,8 @@ def partition_acks(rows: Any) -> tuple[PartitionAcks, ...]:
 
 
 def _starts(table: pa.Table) -> pa.Array:
-    """The rows with which a run begins: something other than the offset differs from the row before, or it is not
-    the next offset."""
+    """The indices of rows with which a run begins: the row differs from the one before in something other than the
+    offset, or its offset is not the next one."""
     steps = pc.subtract(table["offset"][1:], table["offset"][:-1])
     begins = pc.not_equal(steps, 1)
     same_place = pc.and_(_unchanged(table["topic_id"]), _unchanged(table["partition"]))

@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Compares in constant time, on every call."""
+    """Checks the token of every call, in constant time."""
 
     def __init__(self, token: str, seldom: RateLimitedLog) -> None:
         super().__init__()
@@ -95,9 +95,9 @@ class _ProtocolReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves ``handle`` from its construction until ``shutdown``.
 
-    ``find`` says by ``host:port`` which coordinator serves a group; None: this one serves all. ``greet`` is told who
-    has shown the token, ``step_down`` why this one is to leave (None: it does not). ``ready`` is what Health answers;
-    requests are handled either way.
+    ``find`` returns the ``host:port`` of the coordinator that serves a group; None: this coordinator serves all groups.
+    ``greet`` is called with each peer that has shown the token. ``step_down`` is called with the reason why this
+    coordinator shall leave; None: it refuses to. ``ready`` is the answer to Health; requests are handled either way.
     """
 
     def __init__(
@@ -218,12 +218,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             raise RequestTooLarge(name=name[:80], size_bytes=size_bytes, limit_bytes=self._max_bytes)
 
     def _say_refused(self, error: ShareGroupError) -> None:
-        """Only what says that a client, or this process, is not as it should be."""
+        """Log a refusal that points to a fault of a client or an overload of this process."""
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
             self._seldom.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _counted(self, request: Request[Any]) -> Message:
-        """A heartbeat is never refused: a full queue must end nobody's session."""
+        """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no
+        session."""
         with self._counting:
             if self._running >= self._max_requests and not isinstance(request, Heartbeat):
                 raise CoordinatorOverloaded(limit=self._max_requests)

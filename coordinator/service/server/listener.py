@@ -1,7 +1,7 @@
-"""Where a coordinator listens, and what with.
+"""The listener of a coordinator: its address, certificate and key.
 
-Rule: what is wrong with the address, the certificate or its key is found before anything is started, and is said by
-name; without TLS nobody outside of this host can connect.
+Rules: a wrong address, certificate or key raises a named error before anything is started. Without TLS the listener
+accepts connections of this host alone.
 """
 
 from __future__ import annotations
@@ -34,12 +34,20 @@ class Listener:
 
     @property
     def location(self) -> str:
-        """As Flight wants it."""
+        """The address as a Flight URI."""
         return f"grpc{'+tls' if self.certificate else ''}://{show_address(self.host, self.port)}"
 
 
 def listener_of(config: ServerConfig) -> Listener:
-    """TlsRequired, MissingConfig, UnusableFile, UnsafeFile, ListenerNotAvailable."""
+    """The listener that the configuration describes.
+
+    Raises:
+        TlsRequired: the address is not this host's own, and no certificate is given.
+        MissingConfig: the certificate has no key, the key no certificate, or an address of all interfaces is not
+            accompanied by one that clients can use.
+        UnusableFile, UnsafeFile: the certificate or the key can't be read, or others may read the key.
+        ListenerNotAvailable: the address can't be bound.
+    """
     found = parse_endpoint(config.share_coordinator_listener)
     assert found is not None
     host, port = found
@@ -70,7 +78,11 @@ def _certificate(config: ServerConfig) -> tuple[bytes, bytes]:
 
 
 def _check_pair(certificate_path: str, certificate: bytes, key_path: str, key: bytes) -> None:
-    """The server's own library says no more than that it did not start."""
+    """Check the pair here, since gRPC reports nothing more than that the server did not start.
+
+    Raises:
+        UnusableFile: a file holds no PEM, or the key does not belong to the certificate.
+    """
     for marker, name, path, content in (
         (b"-----BEGIN CERTIFICATE-----", _CERTIFICATE, certificate_path, certificate),
         (b"PRIVATE KEY-----", _KEY, key_path, key),
@@ -78,7 +90,9 @@ def _check_pair(certificate_path: str, certificate: bytes, key_path: str, key: b
         if marker not in content:
             raise UnusableFile(key=name, path=path, reason="it holds none in PEM.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile() as pair:  # as it was read, not as the files are now; its mode is 0600
+    with (
+        tempfile.NamedTemporaryFile() as pair
+    ):  # checks the bytes that were read, not the files of now; its mode is 0600
         pair.write(certificate + b"\n" + key)
         pair.flush()
         try:

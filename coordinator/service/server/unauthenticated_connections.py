@@ -1,8 +1,9 @@
-"""Connections that show no token are cut: after a while, or at once when there are too many.
+"""Closes connections that show no token: after a while, or at once when there are too many.
 
-The server's own library accepts whoever comes and has no limit to set. So this looks through the process's sockets for
-those of the server's port, once a second. Rule: nobody else's socket is touched: a descriptor is duplicated before it
-is looked at, since its number may be another socket's a moment later.
+gRPC accepts every connection and has no limit to set. So a thread scans the descriptors of this process once a second
+for sockets of the server's port (through ``/dev/fd``, which Linux and macOS have). Rule: a socket of anybody else is
+never touched. A descriptor is duplicated before it is examined, since its number may be another socket's a moment
+later.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from urllib.parse import unquote
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 LOOK_S = 1.0
+"""Seconds between two scans."""
 DESCRIPTORS = "/dev/fd"
 _MAPPED = "::ffff:"
 
@@ -27,7 +29,7 @@ Peer: TypeAlias = tuple[str, int]
 
 
 class UnauthenticatedConnections:
-    """Looks after the connections to ``port`` until it is closed."""
+    """Limits the connections to ``port`` until it is closed."""
 
     def __init__(
         self,
@@ -47,20 +49,20 @@ class UnauthenticatedConnections:
         self._look_s = look_s
         self._greeted: set[str] = set()
         self._first_seen: dict[Peer, float] = {}
-        self._hand = os.open(os.devnull, os.O_RDONLY)
-        self._spare = os.open(os.devnull, os.O_RDONLY)  # given up to list descriptors when a flood has taken the rest
+        self._duplicate = os.open(os.devnull, os.O_RDONLY)
+        self._spare = os.open(os.devnull, os.O_RDONLY)  # closed to list descriptors when a flood has taken all others
         self._looked = clock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-doorkeeper", daemon=True)
         self._thread.start()
 
     def greet(self, peer: str) -> None:
-        """This peer (as gRPC writes it) has shown the token."""
+        """Note that this peer (as gRPC writes it) has shown the token."""
         if peer not in self._greeted:
             self._greeted.add(peer)
 
     def look(self) -> None:
-        """Cut connections that have shown no token for too long, and the oldest of them while there are too many."""
+        """Close connections that have shown no token for too long, and the oldest of them while there are too many."""
         greeted = set(self._greeted)
         known, now = {_of_grpc(peer) for peer in greeted}, self._clock()
         self._forgive(now)
@@ -78,42 +80,43 @@ class UnauthenticatedConnections:
             self._seldom.say("crowd", f"{len(there)} connections, all with the token: more than max.connections")
 
     def close(self) -> None:
-        """Look no more."""
+        """End the thread and release its descriptors."""
         self._closed.set()
         self._thread.join()
-        for descriptor in (self._hand, self._spare):
+        for descriptor in (self._duplicate, self._spare):
             os.close(descriptor)
 
     # --- inside
 
     def _run(self) -> None:
         while not self._closed.wait(self._look_s):
-            with contextlib.suppress(OSError):  # no descriptor is left: the next look tries again
+            with contextlib.suppress(OSError):  # no descriptor is free: the next scan tries again
                 self.look()
 
     def _forgive(self, now: float) -> None:
-        """If this process stood still: who wanted to show the token meanwhile has its time again."""
+        """Extend every connection's time by as long as this process stood still, since no token could be shown then."""
         late_s, self._looked = now - self._looked - self._look_s, now
         if late_s > self._look_s:
             self._first_seen = {peer: seen + late_s for peer, seen in self._first_seen.items()}
 
     def _connections(self) -> dict[Peer, int]:
-        """Connections to the port: peer -> descriptor."""
+        """The descriptors of connections to the port, by peer."""
         os.close(self._spare)
         try:
             names = os.listdir(DESCRIPTORS)
         finally:
             self._spare = os.open(os.devnull, os.O_RDONLY)
         numbers = sorted(int(name) for name in names)
-        found = {peer: number for number in numbers if number != self._hand and (peer := self._peer(number))}
-        self._let_go()
+        found = {peer: number for number in numbers if number != self._duplicate and (peer := self._peer(number))}
+        self._release()
         return found
 
     def _peer(self, number: int) -> Peer | None:
-        """Who is at the other end of the descriptor, if it is a connection to the port. The hand holds it then."""
+        """The peer of descriptor ``number`` if it is a connection to the port, else None. ``_duplicate`` refers to the
+        same socket afterwards."""
         try:
-            os.dup2(number, self._hand)
-            held = socket.socket(fileno=self._hand)
+            os.dup2(number, self._duplicate)
+            held = socket.socket(fileno=self._duplicate)
         except OSError:
             return None
         try:
@@ -125,15 +128,15 @@ class UnauthenticatedConnections:
 
     def _cut(self, number: int, peer: Peer, kind: str, why: str) -> None:
         if self._peer(number) == peer:
-            held = socket.socket(fileno=self._hand)
+            held = socket.socket(fileno=self._duplicate)
             with contextlib.suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)
             held.detach()
             self._seldom.say(kind, f"refused: connection of {peer[0]} is cut, {why}")
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
-        os.dup2(self._spare, self._hand)
+    def _release(self) -> None:
+        os.dup2(self._spare, self._duplicate)
 
 
 def _normal(address: tuple[object, ...]) -> Peer:
@@ -141,13 +144,13 @@ def _normal(address: tuple[object, ...]) -> Peer:
 
 
 def _of_grpc(peer: str) -> Peer:
-    """``ipv4:127.0.0.1:5`` or ``ipv6:%5B::1%5D:5``."""
+    """The peer that gRPC writes as ``ipv4:127.0.0.1:5`` or ``ipv6:%5B::1%5D:5``."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     return host.strip("[]").removeprefix(_MAPPED), int(port or 0)
 
 
 def raise_descriptor_limit() -> None:
-    """As many descriptors as this process may have."""
+    """Raise the limit of open descriptors to the most that this process may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems don't take "unlimited"
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
