@@ -58,8 +58,10 @@ class TriggerOnceRefused(ShareGroupError):
 
 class RecordsGone(ShareGroupError):
     """{count} record(s) of {topic}-{partition} were lost before they were read, offsets {first} to {last}: {reason}.
-    They were removed from the log (retention, delete-records), or the topic was deleted. Restart the query to continue
-    without them, or set failOnDataLoss=false to never fail for lost records."""
+    They were removed from the log (retention, delete-records), or the topic was deleted: restart the query to continue
+    without them, or set failOnDataLoss=false to never fail for lost records. If an unclean leader election has
+    shortened the log, a restart fails again until other records are at these offsets: only failOnDataLoss=false
+    continues without them."""
 
     kafka_error = "OFFSET_OUT_OF_RANGE"
 

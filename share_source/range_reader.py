@@ -36,7 +36,7 @@ from share_source.consumers import (
 )
 from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsGone
 from share_source.offset_ranges import PartitionRanges
-from share_source.range_cursor import RangeCursor
+from share_source.range_cursor import Key, RangeCursor
 from share_source.record_batches import Rows, timestamps_of
 
 logger = logging.getLogger(__name__)
@@ -142,6 +142,8 @@ class _Reader:
         self._task = task
         self._cursors = {cursor.key: cursor for cursor in cursors}
         self._open = dict(self._cursors)
+        self._ended: set[Key] = set()
+        """Partitions whose broker has said, after their last record, that nothing follows."""
         self._silence = Silence()
 
     def drain(self, rows: Rows) -> Iterator[pa.RecordBatch]:
@@ -176,6 +178,7 @@ class _Reader:
             self._check_topics()
 
     def _take(self, cursor: RangeCursor, messages: list[Message], rows: Rows, timestamps: list[int] | None) -> None:
+        self._ended.discard(cursor.key)
         picked, runs, beyond = cursor.take(messages)
         if picked:
             if timestamps is None or picked is not messages:
@@ -211,6 +214,7 @@ class _Reader:
         if code == KafkaError._PARTITION_EOF:
             self.consumer.last_error = error.str()
             for cursor in affected:
+                self._ended.add(cursor.key)
                 self._seen(cursor, offset)
         elif code in _MISSING_OFFSETS:
             for cursor in affected:
@@ -293,6 +297,7 @@ class _Reader:
 
         Raises:
             ReadTimeout: no record came within ``poll_timeout_ms``.
+            RecordsGone: that, and a log ends below the records that are still to be read, with failOnDataLoss=true.
             BrokerSecurityFailed: the brokers have refused the client's credentials for REFUSED_S.
         """
         silent_s = self._silence.lasts_s()
@@ -306,15 +311,39 @@ class _Reader:
         if silent_s > SILENT_S:
             _outage.failed(_label(late), time.monotonic() - silent_s, f"{_label(late)}: {self.consumer.last_error}")
         if remaining_s <= 0:
-            raise ReadTimeout(
-                topic=late.topic,
-                partition=late.partition,
-                offset=late.wanted,
-                last=late.last,
-                timeout_ms=self._task.poll_timeout_ms,
-                reason=self.consumer.last_error,
-            )
+            if not self._lose_beyond_log_ends():
+                raise ReadTimeout(
+                    topic=late.topic,
+                    partition=late.partition,
+                    offset=late.wanted,
+                    last=late.last,
+                    timeout_ms=self._task.poll_timeout_ms,
+                    reason=self.consumer.last_error,
+                )
+            self._silence.ends()
+            return _SLICE_S
         return min(remaining_s, _SLICE_S)
+
+    def _lose_beyond_log_ends(self) -> bool:
+        """Give up the records that brokers do not have though they answer: an unclean leader election shortens a log.
+        Called only after the poll timeout, because a new leader's high watermark may lie below the old leader's for a
+        while, without any loss. False if no log ends below its cursor.
+
+        Raises:
+            RecordsGone: with failOnDataLoss=true.
+        """
+        lost = False
+        for cursor in [cursor for key, cursor in self._open.items() if key in self._ended]:
+            try:
+                low, high = self.consumer.watermarks(cursor.key, SILENT_S)
+            except KafkaException as error:
+                self.consumer.last_error = error.args[0].str()
+                break
+            if low <= cursor.wanted >= high:
+                self._lose(cursor, cursor.last + 1, f"the log has offsets {low} to {high - 1} now")
+                self.consumer.leave(cursor.key)
+                lost = True
+        return lost
 
 
 def _label(cursor: RangeCursor) -> str:

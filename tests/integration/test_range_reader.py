@@ -441,6 +441,20 @@ def test_prefetched_records_of_a_deleted_topic_are_not_taken_for_those_of_a_new_
     assert [(row["offset"], row["value"]) for row in got] == [(offset, b"new") for offset in range(10, 20)]
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_records_beyond_the_logs_end_are_named_as_lost_after_the_poll_timeout(kafka, topic, task, caplog, fails):
+    name = topic()
+    kafka.produce(name, ["x"] * 10)
+    asked = task({(name, 0): [(5, 14, 1)]}, fail_on_data_loss=fails)
+    object.__setattr__(asked, "poll_timeout_ms", 2_000)
+    if fails:
+        with pytest.raises(RecordsGone, match=r"5 record\(s\) of .* offsets 10 to 14"):
+            offsets(asked)
+        return
+    assert offsets(asked) == list(range(5, 10))
+    assert [text for text in caplog.messages if text.startswith("5 record(s)") and "offsets 10 to 14" in text]
+
+
 def test_a_silent_broker_is_a_named_timeout_without_passwords(topic, task, unused_port):
     config = {"sasl.password": "hunter2", "sasl.username": "me", "sasl.mechanism": "PLAIN", "log_level": "0"}
     asked = task({("orders", 3): [(17, 20, 1)]}, bootstrap=f"127.0.0.1:{unused_port}", config=config)

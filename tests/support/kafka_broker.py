@@ -139,6 +139,10 @@ class KafkaBroker:
         """The broker's process, while there is one."""
         return self._process.pid if self._process else None
 
+    def has_ended(self) -> bool:
+        """Whether the process that was started last has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     @property
     def admin(self) -> AdminClient:
         """An admin client, kept."""
