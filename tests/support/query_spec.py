@@ -48,6 +48,9 @@ class QuerySpec:
     hold: tuple[str, ...] = ()
     """The work stops at these values until ``release()``, so that a test finds a batch in its middle."""
 
+    hold_first: tuple[str, ...] = ()
+    """As ``hold``, but only the first attempt of a task stops; ``attempts`` says which attempts came to a value."""
+
     checkpoint: str = ""
     """Where it is, if not at its usual place."""
 
@@ -56,7 +59,7 @@ class QuerySpec:
 
     @classmethod
     def from_json(cls, fields: dict[str, object]) -> QuerySpec:
-        lists = {key: tuple(fields[key]) for key in ("drop", "poison", "hold")}  # type: ignore[call-overload]
+        lists = {key: tuple(fields[key]) for key in ("drop", "poison", "hold", "hold_first")}  # type: ignore[call-overload]
         return cls(**{**fields, **lists})  # type: ignore[arg-type]
 
     @property
@@ -84,6 +87,10 @@ class QuerySpec:
             worker, jvm = path.read_text().split()
             found[path.stem] = (int(worker), int(jvm))
         return found
+
+    def attempts(self, value: str) -> set[int]:
+        """The attempts of a task that came to this value of ``hold_first``."""
+        return {int(path.suffix[1:]) for path in self.held_path.glob(f"{value}.attempt.*")}
 
     def release(self) -> None:
         """Let the work go on, now and in later starts."""

@@ -49,10 +49,14 @@ def decided(rows: DataFrame, spec: QuerySpec, batch_id: int | None = None) -> Da
 
 def _work(spec: QuerySpec):  # type: ignore[no-untyped-def] # pyspark's own type is private
     poison, hold, held_path = set(spec.poison), set(spec.hold), str(spec.held_path)
+    hold_first = set(spec.hold_first)
 
     def work(values: pd.Series) -> pd.Series:
         for value in values[values.isin(hold)] if hold else ():
             _wait_for_release(Path(held_path), value)
+        for value in values[values.isin(hold_first)] if hold_first else ():
+            if _note_attempt(Path(held_path), value) == 0:
+                _wait_for_release(Path(held_path), value)
         for value in values[values.isin(poison)] if poison else ():
             raise PoisonRecord(f"poison: {value}")
         return values
@@ -77,6 +81,14 @@ def _seen(spec: QuerySpec):  # type: ignore[no-untyped-def] # as above
         return at
 
     return pandas_udf(seen, "double")
+
+
+def _note_attempt(held: Path, value: str) -> int:
+    context = TaskContext.get()
+    assert context is not None
+    held.mkdir(parents=True, exist_ok=True)
+    (held / f"{value}.attempt.{context.attemptNumber()}").touch()
+    return context.attemptNumber()
 
 
 def _wait_for_release(held: Path, value: str) -> None:
