@@ -43,13 +43,13 @@ class RejectedRowWriter:
         writer = _writer(options.bootstrap_servers, tuple(sorted(options.kafka_config.items())))
         letters = list(self._letters(rows))
         results = writer.write(opened.dead_letter_topic, opened.dead_letter_partitions, letters)
-        failed = [result for result in results if result.fate is not WriteStatus.WRITTEN]
+        failed = [result for result in results if result.status is not WriteStatus.WRITTEN]
         if failed:
-            self._gave_up = any(result.fate is WriteStatus.PASSING for result in failed)
+            self._gave_up = any(result.status is WriteStatus.RETRIABLE_FAILURE for result in failed)
             self.log_left(len(failed), failed[0].reason)
         if bare := [result.reason for result in results if result.headers_only]:
             _log.warning("%s dead letter(s) were written without their record: %s", len(bare), bare[0])
-        return [result.fate is WriteStatus.WRITTEN for result in results]
+        return [result.status is WriteStatus.WRITTEN for result in results]
 
     def give_up(self, count: int, reason: str) -> list[bool]:
         """Leave the dead letters of these rows, and of all later ones, to the coordinator."""

@@ -1,7 +1,7 @@
-"""Dead letters into their topic: idempotent, acks=all, and what became of each.
+"""Writes dead letters to their topic, idempotent and with acks=all, and returns the result of each.
 
-Rule: a letter counts as written only once the broker said so; of one that it did not speak of nothing is known, and it
-may be there: it is written again, and its origin headers make the two one. No secret stands in a reason.
+Rule: a dead letter counts as written only once the broker confirmed it. Without an answer it may be written or not: it
+is written again, and the origin headers identify the duplicate. A reason contains no secret.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
 
 TIMEOUT_S = 10.0
 LARGEST_BYTES = 1_000_000_000
-"""How large a letter may be is the topic's to say, not ours."""
+"""The producer's limit, above any topic's max.message.bytes: the topic decides how large a dead letter may be."""
 
 _FIXED = {
     "enable.idempotence": "true",
     "acks": "all",
     "message.max.bytes": str(LARGEST_BYTES),
     "linger.ms": "5",
-    "topic.metadata.propagation.max.ms": "3000",  # a topic that is not there is found out before the time is over
+    "topic.metadata.propagation.max.ms": "3000",  # a missing topic is reported before the timeout
 }
 _DEFAULTS = {
     "client.id": "sharegroup",
     "log_level": "0",
     "queue.buffering.max.kbytes": "65536",
 }
-# Their own in a batch of ours: whether one is too large is known of it alone.
+# One record per produce request, to find out which record is too large.
 _SINGLY = {"batch.num.messages": "1", "linger.ms": "0"}
 
 _OF_THE_RECORD = frozenset(
@@ -45,9 +45,8 @@ _OF_THE_RECORD = frozenset(
     )
 )
 OF_THE_RECORD = frozenset(KafkaError(code).name() for code in _OF_THE_RECORD)
-"""Reasons that say nothing of other letters. A batch is refused as a whole: one such letter takes its neighbours with
-it."""
-_FOR_GOOD = _OF_THE_RECORD.union(
+"""Errors that concern one record only. The broker refuses a whole batch for one such record."""
+_PERMANENT = _OF_THE_RECORD.union(
     UNKNOWN_TOPIC,
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -58,33 +57,35 @@ _FOR_GOOD = _OF_THE_RECORD.union(
         KafkaError._INVALID_ARG,
     ),
 )
-"""Waiting does not mend these; a person may. All else may pass."""
+"""Errors that a retry does not correct; a person may. All others are retriable."""
 
 
 class WriteStatus(Enum):
-    """What became of a letter."""
+    """Whether a dead letter was written, and if not, whether a retry may help."""
 
     WRITTEN = "written"
-    PASSING = "passing"
-    CANT_HEAL = "can't heal"
+    RETRIABLE_FAILURE = "retriable failure"
+    PERMANENT_FAILURE = "permanent failure"
 
 
 class WriteResult(NamedTuple):
-    """What became of a letter, and the reason if it is not there. ``headers_only``: it stands there without its
-    record, for that reason."""
+    """The result of a write, and the reason if the dead letter was not written. ``headers_only``: it was written
+    without its record, for that reason."""
 
-    fate: WriteStatus
+    status: WriteStatus
     reason: str = ""
     headers_only: bool = False
 
 
 class DeadLetterProducer:
-    """Used by one thread at a time. It connects when it first writes, and keeps the connection until it is closed."""
+    """Writes dead letters. One thread at a time uses it. It connects at the first write, and keeps the connection until
+    it is closed."""
 
     def __init__(
         self, bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """``timeout_s``: how long a letter waits for the broker. One write takes thrice that at most."""
+        """Connects nowhere yet. ``timeout_s``: seconds that a dead letter waits for the broker; one write takes at most
+        three times that."""
         self._addresses = bootstrap_servers
         self._timeout_s = timeout_s
         self._config: dict[str, Any] = {**_DEFAULTS, **kafka_config, **_FIXED, "bootstrap.servers": bootstrap_servers}
@@ -95,21 +96,25 @@ class DeadLetterProducer:
         return f"<DeadLetterProducer {self._addresses}>"
 
     def write(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
-        """What became of each. The topic is there and has so many partitions. A letter that can't be written as it is
-        is written without its record (headers only) before it counts as one that can't heal."""
-        found = self._each(topic, partitions, letters)
-        whole = [n for n, w in enumerate(found) if w.fate is WriteStatus.CANT_HEAL and not letters[n].is_headers_only]
+        """Writes the dead letters, and returns the result of each. The topic exists and has so many ``partitions``. A
+        dead letter with a permanent failure is written again without its record (headers only)."""
+        results = self._each(topic, partitions, letters)
+        whole = [
+            n
+            for n, w in enumerate(results)
+            if w.status is WriteStatus.PERMANENT_FAILURE and not letters[n].is_headers_only
+        ]
         if whole:
             bare = self._each(topic, partitions, [letters[n].headers_only() for n in whole])
             for n, written in zip(whole, bare, strict=True):
-                if written.fate is WriteStatus.WRITTEN:
-                    found[n] = WriteResult(WriteStatus.WRITTEN, found[n].reason, headers_only=True)
-                elif written.fate is WriteStatus.PASSING:
-                    found[n] = written
-        return found
+                if written.status is WriteStatus.WRITTEN:
+                    results[n] = WriteResult(WriteStatus.WRITTEN, results[n].reason, headers_only=True)
+                elif written.status is WriteStatus.RETRIABLE_FAILURE:
+                    results[n] = written
+        return results
 
     def close(self) -> None:
-        """Let go of the connection; nothing waits in it."""
+        """Closes the connection; no dead letter waits in it."""
         producers, self._producers = self._producers, {}
         for producer in producers.values():
             producer.purge()
@@ -118,7 +123,7 @@ class DeadLetterProducer:
     # --- inside
 
     def _each(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
-        """In batches, and those that a batch was refused with once more, each alone."""
+        """Writes in batches, and then the records of a refused batch once more, each alone."""
         found = self._written(topic, partitions, letters)
         if refused := [n for n, written in enumerate(found) if written.reason in OF_THE_RECORD]:
             again = self._written(topic, partitions, [letters[n] for n in refused], singly=True)
@@ -134,19 +139,19 @@ class DeadLetterProducer:
         deadline = time.monotonic() + self._timeout_s
         for number, letter in enumerate(letters):
             partition = dead_letter_partition(letter.origin.partition, partitions)
-            told = partial(_told, found, number)
+            on_delivery = partial(_set_result, found, number)
             try:
-                if not _produced(producer, topic, partition, letter, told, deadline):
+                if not _produced(producer, topic, partition, letter, on_delivery, deadline):
                     break
             except KafkaException as raised:
-                found[number] = _judged(raised.args[0])
+                found[number] = _failure(raised.args[0])
         if producer.flush(max(deadline - time.monotonic(), 0.0) + 1.0):
             producer.purge()
             producer.flush(1.0)
-        if any(written.fate is WriteStatus.PASSING for written in found):
-            self._producers.pop(singly, None)  # with a new one a new sequence begins
+        if any(written.status is WriteStatus.RETRIABLE_FAILURE for written in found):
+            self._producers.pop(singly, None)  # a new producer begins a new sequence
             producer.purge()
-        return list(found)  # as it is now, whoever is told later
+        return list(found)  # a copy: late delivery reports change the list
 
     def _producer(self, singly: bool) -> Producer:
         if singly not in self._producers:
@@ -155,12 +160,14 @@ class DeadLetterProducer:
 
 
 def _produced(
-    producer: Producer, topic: str, partition: int, letter: DeadLetterRecord, told: Any, deadline: float
+    producer: Producer, topic: str, partition: int, letter: DeadLetterRecord, on_delivery: Any, deadline: float
 ) -> bool:
-    """False if the queue stayed full until the deadline."""
+    """Whether librdkafka took the record; False if its queue stayed full until the deadline."""
     while True:
         try:
-            producer.produce(topic, letter.value, letter.key, partition, on_delivery=told, headers=list(letter.headers))
+            producer.produce(
+                topic, letter.value, letter.key, partition, on_delivery=on_delivery, headers=list(letter.headers)
+            )
         except BufferError:
             if time.monotonic() >= deadline:
                 return False
@@ -170,13 +177,15 @@ def _produced(
             return True
 
 
-_UNKNOWN = WriteResult(WriteStatus.PASSING, "no answer in time")
+_UNKNOWN = WriteResult(WriteStatus.RETRIABLE_FAILURE, "no answer in time")
 _WRITTEN = WriteResult(WriteStatus.WRITTEN)
 
 
-def _told(found: list[WriteResult], number: int, error: KafkaError | None, _: object) -> None:
-    found[number] = _WRITTEN if error is None else _judged(error)
+def _set_result(found: list[WriteResult], number: int, error: KafkaError | None, _: object) -> None:
+    found[number] = _WRITTEN if error is None else _failure(error)
 
 
-def _judged(error: KafkaError) -> WriteResult:
-    return WriteResult(WriteStatus.CANT_HEAL if error.code() in _FOR_GOOD else WriteStatus.PASSING, error.name())
+def _failure(error: KafkaError) -> WriteResult:
+    return WriteResult(
+        WriteStatus.PERMANENT_FAILURE if error.code() in _PERMANENT else WriteStatus.RETRIABLE_FAILURE, error.name()
+    )

@@ -1,8 +1,8 @@
-"""The originals of dead letters, read from their topic: the records at given offsets, many or a few of a partition.
+"""Reads source records: the records at given offsets of a partition, of which dead letters are copies.
 
-Rule: each offset that was asked for is answered once, in order, with its record or with why there is none; the reader
-never says that a record is not there because the broker was away. It goes by offsets only: whether the topic is still
-the one that had them is the caller's to know (topic ids).
+Rule: each requested offset gets one answer, in order: its record, or the reason why there is none. An unreachable
+broker is never such a reason. The reader knows offsets only: the caller must know whether the topic is still the same
+(topic ids).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Silence, new_client
 
 STALL_S = 15.0
-"""So long without anything new, and the log can't be read."""
+"""Seconds without a record after which the log can't be read."""
 READ_THROUGH_RECORDS = 10_000
-"""A hole up to this wide is read through: moving costs as much."""
-AT_ONCE = 2_000
-_SLICE_S = 0.1  # so long a poll waits for all that it asked for, though some of it is there
+"""A gap of up to this many offsets is read through: a seek costs as much."""
+BATCH_RECORDS = 2_000
+_POLL_S = 0.1  # a poll waits this long for all records that it wants, even if some have come
 
 _DEFAULTS = {
     "client.id": "sharegroup",
     "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
     "log_level": "0",
-    "fetch.queue.backoff.ms": "2",  # 1000 by default: a stall each time that the queue is full
+    "fetch.queue.backoff.ms": "2",  # 1000 by default: a pause each time that the queue is full
     "fetch.wait.max.ms": "25",
     "log.connection.close": "false",
     "max.poll.interval.ms": "86400000",
@@ -37,7 +37,7 @@ _FIXED = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
-    "auto.offset.reset": "error",  # what is below the log's start is said, and not mistaken for a hole
+    "auto.offset.reset": "error",  # an offset below the log's start is an error, and not taken for a gap
     "allow.auto.create.topics": "false",
 }
 _DENSE = {
@@ -45,7 +45,7 @@ _DENSE = {
     "queued.min.messages": "20000",
     "queued.max.messages.kbytes": "16384",
 }
-# Of scattered records nothing that is fetched beyond them is of use.
+# For scattered records, anything fetched beyond them is useless.
 _SPARSE = {
     "fetch.message.max.bytes": str(1 << 16),
     "queued.min.messages": "1",
@@ -53,7 +53,7 @@ _SPARSE = {
 }
 
 GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
-"""What a client that has no place to go back to says of an offset that the log does not have."""
+"""Errors of a consumer without a reset policy for an offset that the log does not have."""
 _REFUSED = frozenset(
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -63,11 +63,11 @@ _REFUSED = frozenset(
         KafkaError.INVALID_MSG,
     )
 )
-"""What waiting does not mend. The log's records may be unreadable, too."""
+"""Errors that a retry does not correct: missing permissions, and records that can't be read."""
 
 
 class AbsenceReason(Enum):
-    """Why there is no record at an offset."""
+    """The reason why there is no record at an offset."""
 
     GONE = "below the log's start, or the topic is not there"
     NEVER = "inside the log, which has none there: compaction, a transaction's marker, an aborted batch"
@@ -75,7 +75,7 @@ class AbsenceReason(Enum):
 
 
 class SourceRecord(NamedTuple):
-    """A record as its log has it; ``headers`` in order."""
+    """A record of the log; ``headers`` in order."""
 
     offset: int
     key: bytes | None
@@ -85,14 +85,14 @@ class SourceRecord(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """There is no record at the offset."""
+    """The answer for an offset without a record."""
 
     offset: int
     why: AbsenceReason
 
 
 class SourceRecordReader:
-    """Reads on one thread at a time; keeps a connection, until it is closed."""
+    """Reads source records, for one thread at a time. It keeps its connections until it is closed."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class SourceRecordReader:
         read_committed: bool = False,
         stall_s: float = STALL_S,
     ) -> None:
-        """``read_committed``: as the group that had the records delivered."""
+        """Connects nowhere yet. ``read_committed``: the isolation level of the group that got the records."""
         self._addresses = bootstrap_servers
         level = "read_committed" if read_committed else "read_uncommitted"
         self._config = {**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": level}
@@ -114,8 +114,12 @@ class SourceRecordReader:
         return f"<SourceRecordReader {self._addresses}>"
 
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> Iterator[SourceRecord | Absent]:
-        """One answer for each of the offsets, which are ascending and differ. BrokerNotReachable if nothing came for
-        a while, which may pass; BrokerRefused for what does not (a missing permission, a record that can't be read)."""
+        """Yields one answer for each of the offsets, which are ascending and differ.
+
+        Raises:
+            BrokerNotReachable: no record came for ``stall_s``; a retry may help.
+            BrokerRefused: a permission is missing, or a record can't be read; a retry does not help.
+        """
         if not offsets:
             return
         is_dense = (offsets[-1] - offsets[0] + 1) / len(offsets) <= READ_THROUGH_RECORDS / 10
@@ -123,13 +127,13 @@ class SourceRecordReader:
         try:
             yield from _Reading(self, consumer, topic, partition, offsets, is_dense=is_dense).run()
         except BaseException:
-            self._consumers.pop(is_dense, None)  # where it stands, and what it knows, is in doubt
+            self._consumers.pop(is_dense, None)  # its position and its state are unknown
             consumer.close()
             raise
         consumer.unassign()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Closes the consumers' connections."""
         consumers, self._consumers = self._consumers, {}
         for consumer in consumers.values():
             consumer.close()
@@ -139,7 +143,7 @@ class SourceRecordReader:
         return BrokerNotReachable(addresses=self._addresses, timeout_ms=int(self._stall_s * 1000), reason=reason)
 
     def refused(self, topic: str, error: KafkaError) -> BrokerRefused:
-        """The error for one that can't be read at all."""
+        """The error for a log that a retry can't read."""
         return BrokerRefused(
             addresses=self._addresses, what=f"read the originals of dead letters in {topic}", reason=error.name()
         )
@@ -159,7 +163,7 @@ class _Reading:
 
     def __init__(
         self,
-        originals: SourceRecordReader,
+        reader: SourceRecordReader,
         consumer: Consumer,
         topic: str,
         partition: int,
@@ -167,12 +171,12 @@ class _Reading:
         *,
         is_dense: bool,
     ) -> None:
-        self._originals = originals
+        self._reader = reader
         self._consumer = consumer
         self._topic, self._partition = topic, partition
         self._offsets = offsets
         self._is_dense = is_dense
-        self._seen = -1  # the last record that came, or what lies below the first that can come
+        self._seen = -1  # the offset of the last record that came, or the one below the first that can come
         self._next = 0  # the first of the offsets that has no answer yet
         self._last_error = "no record came"
 
@@ -180,31 +184,31 @@ class _Reading:
         self._assign()
         silence = Silence()
         while self._next < len(self._offsets):
-            messages = self._consumer.consume(self._most(), _SLICE_S)
+            messages = self._consumer.consume(self._most(), _POLL_S)
             before = self._next
             for message in messages:
                 error = message.error()
-                answers = self._taken(message) if error is None else self._at(message, error)
+                answers = self._answers(message) if error is None else self._answers_to_error(message, error)
                 yield from answers
                 if self._next == len(self._offsets) or self._moved(message):
-                    break  # what else came is not wanted
+                    break  # the rest of the messages is not wanted
             if self._next > before or any(message.error() is None for message in messages):
                 silence.ends()
-            elif silence.lasts_s() >= self._originals.stall_s:
+            elif silence.lasts_s() >= self._reader.stall_s:
                 self._check_topic()
                 yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.GONE)
 
-    # --- what came
+    # --- messages
 
-    def _taken(self, message: Message) -> Iterator[SourceRecord | Absent]:
-        """The answers that a record gives: those below it that were asked for are not in the log."""
+    def _answers(self, message: Message) -> Iterator[SourceRecord | Absent]:
+        """The answers that follow from a record: the log has no record at the wanted offsets below it."""
         offset = self._seen = _number(message.offset())
         yield from self._absent_below(offset, AbsenceReason.NEVER)
         if self._next < len(self._offsets) and self._offsets[self._next] == offset:
             self._next += 1
-            yield _original(message)
+            yield _source_record(message)
 
-    def _at(self, message: Message, error: KafkaError) -> Iterator[Absent]:
+    def _answers_to_error(self, message: Message, error: KafkaError) -> Iterator[Absent]:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             end = _number(message.offset())
@@ -215,16 +219,16 @@ class _Reading:
         elif code in UNKNOWN_TOPIC:
             yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.GONE)
         elif code in _REFUSED:
-            raise self._originals.refused(self._topic, error)
+            raise self._reader.refused(self._topic, error)
         else:
             self._last_error = error.name()
 
     def _out_of_range(self) -> Iterator[Absent]:
         where = TopicPartition(self._topic, self._partition)
         try:
-            low, high = self._consumer.get_watermark_offsets(where, timeout=self._originals.stall_s)
+            low, high = self._consumer.get_watermark_offsets(where, timeout=self._reader.stall_s)
         except KafkaException as raised:
-            raise self._originals.not_reachable(raised.args[0].name()) from None
+            raise self._reader.not_reachable(raised.args[0].name()) from None
         yield from self._absent_below(low, AbsenceReason.GONE)
         if self._next < len(self._offsets) and self._offsets[self._next] >= high:
             yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.PAST_END)
@@ -232,35 +236,39 @@ class _Reading:
             self._assign()
 
     def _check_topic(self) -> None:
-        """Return if the topic or partition is not there; librdkafka does not say so of one that it was assigned."""
+        """Returns if the topic or partition does not exist, which librdkafka does not report for an assigned one.
+
+        Raises:
+            BrokerNotReachable, BrokerRefused: it exists, or the broker gives no answer.
+        """
         try:
-            found = self._consumer.list_topics(self._topic, self._originals.stall_s).topics[self._topic]
+            found = self._consumer.list_topics(self._topic, self._reader.stall_s).topics[self._topic]
         except KafkaException as raised:
-            raise self._originals.not_reachable(raised.args[0].name()) from None
+            raise self._reader.not_reachable(raised.args[0].name()) from None
         if found.error is not None and found.error.code() in _REFUSED:
-            raise self._originals.refused(self._topic, found.error)
+            raise self._reader.refused(self._topic, found.error)
         is_there = found.error is None and self._partition in found.partitions
         if is_there or (found.error is not None and found.error.code() not in UNKNOWN_TOPIC):
-            raise self._originals.not_reachable(self._last_error)
+            raise self._reader.not_reachable(self._last_error)
 
     def _absent_below(self, end: int, why: AbsenceReason) -> Iterator[Absent]:
         while self._next < len(self._offsets) and self._offsets[self._next] < end:
             self._next += 1
             yield Absent(self._offsets[self._next - 1], why)
 
-    # --- where it stands
+    # --- position
 
     def _most(self) -> int:
-        """No more than there can be up to the next wanted one, or, where they lie densely, up to the last."""
+        """The most records that can come up to the next wanted one, or, where they lie densely, up to the last one."""
         upto = self._offsets[-1] if self._is_dense else self._offsets[self._next]
-        return max(1, min(AT_ONCE, upto - self._seen))
+        return max(1, min(BATCH_RECORDS, upto - self._seen))
 
     def _assign(self) -> None:
         self._seen = self._offsets[self._next] - 1
         self._consumer.assign([TopicPartition(self._topic, self._partition, self._offsets[self._next])])
 
     def _moved(self, message: Message) -> bool:
-        """Over a large hole; then what was fetched before is not wanted."""
+        """Whether it moved over a large gap, so that the records fetched before are not wanted."""
         if message.error() is not None:
             return False
         wanted = self._offsets[self._next]
@@ -270,11 +278,11 @@ class _Reading:
         try:
             self._consumer.seek(TopicPartition(self._topic, self._partition, wanted))
         except KafkaException as raised:
-            raise self._originals.not_reachable(raised.args[0].name()) from None
+            raise self._reader.not_reachable(raised.args[0].name()) from None
         return True
 
 
-def _original(message: Message) -> SourceRecord:
+def _source_record(message: Message) -> SourceRecord:
     headers: Any = message.headers() or ()  # a list of pairs, whatever its type says
     return SourceRecord(
         _number(message.offset()), message.key(), message.value(), tuple(headers), message.timestamp()[1]

@@ -154,7 +154,7 @@ def test_letters_are_written_with_their_headers_into_their_partition(kafka, topi
     dlq = topic("dlq", partitions=3)
     letters = letters_of(range(10), partition=4)
 
-    assert [w.fate for w in writer.write(dlq, 3, letters)] == [WriteStatus.WRITTEN] * 10
+    assert [w.status for w in writer.write(dlq, 3, letters)] == [WriteStatus.WRITTEN] * 10
 
     found = read_all(kafka, dlq)
     assert [m.partition() for m in found] == [1] * 10
@@ -170,7 +170,7 @@ def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka
 
     written = writer.write(dlq, 1, letters)
 
-    assert [w.fate for w in written] == [WriteStatus.WRITTEN] * 100
+    assert [w.status for w in written] == [WriteStatus.WRITTEN] * 100
     assert [n for n, w in enumerate(written) if w.headers_only] == [50]
     assert written[50].reason == "MSG_SIZE_TOO_LARGE"
     found = {parse_headers(m.headers()).origin.offset: m.value() for m in read_all(kafka, dlq)}
@@ -183,17 +183,17 @@ def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
     dlq = topic("dlq")
     with contextlib.closing(DeadLetterProducer(kafka.bootstrap, {})) as writer:
         (written,) = writer.write(unique("nowhere"), 1, letters_of([1]))
-        assert written.fate is WriteStatus.CANT_HEAL
+        assert written.status is WriteStatus.PERMANENT_FAILURE
         assert "UNKNOWN" in written.reason
     with contextlib.closing(DeadLetterProducer(kafka.proxied_bootstrap, {}, timeout_s=STALL_S)) as writer:
-        assert writer.write(dlq, 1, letters_of([1]))[0].fate is WriteStatus.WRITTEN
+        assert writer.write(dlq, 1, letters_of([1]))[0].status is WriteStatus.WRITTEN
         kafka.proxy.cut()
         try:
-            assert {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.PASSING}
+            assert {w.status for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.RETRIABLE_FAILURE}
         finally:
             kafka.proxy.heal()
         wait_until(
-            lambda: {w.fate for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.WRITTEN},
+            lambda: {w.status for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.WRITTEN},
             what="the letters are written",
         )
     assert {parse_headers(m.headers()).origin.offset for m in read_all(kafka, dlq)} == set(range(5))
@@ -203,5 +203,5 @@ def test_more_letters_than_the_clients_queue_holds(kafka, topic):
     dlq = topic("dlq")
     config = {"queue.buffering.max.messages": "1000"}
     with contextlib.closing(DeadLetterProducer(kafka.bootstrap, config)) as writer:
-        assert {w.fate for w in writer.write(dlq, 1, letters_of(range(30_000)))} == {WriteStatus.WRITTEN}
+        assert {w.status for w in writer.write(dlq, 1, letters_of(range(30_000)))} == {WriteStatus.WRITTEN}
     assert len(read_all(kafka, dlq)) == 30_000

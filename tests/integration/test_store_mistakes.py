@@ -75,7 +75,7 @@ def no_answer_comes_from_memory(hosts: Hosts) -> None:
     taken(old)
     old.append({"billing": [b"a"]})
     taken(new)
-    old._open["billing"].proved_s -= 60.0
+    old._open["billing"].confirmed_s -= 60.0
     assert old.must_prove("billing")
     with pytest.raises(StoreFenced):
         old.append({"billing": []})

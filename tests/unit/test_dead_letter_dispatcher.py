@@ -14,7 +14,7 @@ from coordinator.service.dead_letters.dispatcher import (
     DeadLetterDispatcher,
     backoff_s,
 )
-from coordinator.service.dead_letters.group_worker import Left
+from coordinator.service.dead_letters.group_worker import PassResult
 from tests.support.waiting import wait_until
 
 
@@ -41,7 +41,7 @@ class Work:
             left = self.answers[worker.group_id].pop(0)
         if isinstance(left, Exception):
             raise left
-        worker.attempts = worker.attempts + 1 if left in (Left.BLOCKED, Left.WAITING) else 0
+        worker.attempts = worker.attempts + 1 if left in (PassResult.BLOCKED, PassResult.WAITING) else 0
         return left
 
     def answer(self, group_id, *left):
@@ -73,7 +73,7 @@ def dispatcher(work, having):
     yield opened
     opened._closed = True
     for group_id in having:
-        work.answer(group_id, *[Left.NOTHING] * 10)
+        work.answer(group_id, *[PassResult.DONE] * 10)
     opened.close()
 
 
@@ -89,7 +89,7 @@ def test_a_coordinator_stays_until_the_letters_are_written(dispatcher, work):
     work.wait_passes("a", 1)
     assert not dispatcher.may_rest()
 
-    work.answer("a", Left.NOTHING)
+    work.answer("a", PassResult.DONE)
 
     wait_until(dispatcher.may_rest, what="nothing waits")
     assert work.closed == ["a"]
@@ -97,12 +97,12 @@ def test_a_coordinator_stays_until_the_letters_are_written(dispatcher, work):
 
 def test_it_stays_while_a_letter_can_still_be_written_and_not_for_one_that_needs_a_person(dispatcher, work):
     dispatcher.tell({"a", "b"})
-    work.answer("a", Left.BLOCKED)
-    work.answer("b", Left.WAITING)
+    work.answer("a", PassResult.BLOCKED)
+    work.answer("b", PassResult.WAITING)
     wait_until(lambda: dispatcher._slots["a"].is_blocked, what="a is blocked")
     assert not dispatcher.may_rest()
 
-    work.answer("b", Left.BLOCKED)
+    work.answer("b", PassResult.BLOCKED)
 
     wait_until(dispatcher.may_rest, what="both are blocked")
 
@@ -111,17 +111,17 @@ def test_what_is_told_during_a_pass_is_looked_at_after_it(dispatcher, work):
     dispatcher.tell({"a"})
     work.wait_passes("a", 1)
     dispatcher.tell({"a"})
-    work.answer("a", Left.NOTHING)
+    work.answer("a", PassResult.DONE)
 
     work.wait_passes("a", 2)
     assert not dispatcher.may_rest()
-    work.answer("a", Left.NOTHING)
+    work.answer("a", PassResult.DONE)
     wait_until(dispatcher.may_rest)
 
 
 def test_a_group_that_went_elsewhere_is_dropped(dispatcher, work):
     dispatcher.tell({"a"})
-    work.answer("a", Left.GROUP_GONE)
+    work.answer("a", PassResult.GROUP_GONE)
 
     wait_until(dispatcher.may_rest)
     assert work.passes == {"a": 1}
@@ -131,7 +131,7 @@ def test_groups_that_wait_hold_up_no_other(dispatcher, work):
     waiting = {"a", "b", "c", "d"}
     dispatcher.tell(waiting)
     for group_id in waiting:
-        work.answer(group_id, Left.WAITING)
+        work.answer(group_id, PassResult.WAITING)
         work.wait_passes(group_id, 1)
 
     dispatcher.tell({"e"})
@@ -141,7 +141,7 @@ def test_groups_that_wait_hold_up_no_other(dispatcher, work):
 
 def test_a_mistake_with_one_group_ends_no_thread(dispatcher, work):
     dispatcher.tell({"a"})
-    work.answer("a", ValueError("ours"), Left.NOTHING)
+    work.answer("a", ValueError("ours"), PassResult.DONE)
 
     wait_until(dispatcher.may_rest, what="it was tried again")
     assert work.passes == {"a": 2}
@@ -153,7 +153,7 @@ def test_what_was_told_before_it_opened_is_not_forgotten(work, having):
     dispatcher.open(SimpleNamespace(has_letters=having.__contains__))
 
     work.wait_passes("a", 1)
-    work.answer("a", Left.NOTHING)
+    work.answer("a", PassResult.DONE)
     wait_until(dispatcher.may_rest)
     dispatcher.close()
 

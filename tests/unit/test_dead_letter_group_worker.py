@@ -14,7 +14,7 @@ from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, Group
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
 from coordinator.service.brokers import subscription
 from coordinator.service.dead_letters import builder, group_worker
-from coordinator.service.dead_letters.group_worker import GroupWorker, Left
+from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
@@ -71,7 +71,7 @@ class Queue:
             partition = letter.origin.partition % partitions
             fate = self.of_offset.get(letter.origin.offset) or self.fates.get(partition, WRITTEN)
             found.append(fate)
-            if fate.fate is WriteStatus.WRITTEN:
+            if fate.status is WriteStatus.WRITTEN:
                 self.letters.append(letter)
         return found
 
@@ -146,7 +146,7 @@ def waiting(group):
 def test_a_pass_writes_and_files_everything(group, worker, queue):
     reject(group)
 
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert waiting(group) == {0: 0, 1: 0}
     assert queue.values() == {(p, n): b"%d" % n for p in (0, 1) for n in range(10)}
 
@@ -156,7 +156,7 @@ def test_small_looks_and_chunks_write_each_letter_once(group, worker, queue, mon
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 7)
     reject(group)
 
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert set(Counter(letter.origin for letter in queue.letters).values()) == {1}
     assert len(queue.letters) == 20
 
@@ -164,23 +164,26 @@ def test_small_looks_and_chunks_write_each_letter_once(group, worker, queue, mon
 def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, worker, queue):
     reject(group)
     queue.fates = {
-        0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT"),
-        1: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT"),
+        0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),
+        1: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),
     }
 
-    assert (worker.work(), worker.attempts) == (Left.WAITING, 1)
-    assert (worker.work(), worker.attempts) == (Left.WAITING, 2)
+    assert (worker.work(), worker.attempts) == (PassResult.WAITING, 1)
+    assert (worker.work(), worker.attempts) == (PassResult.WAITING, 2)
     assert waiting(group) == {0: 10, 1: 10}
 
     queue.fates = {}
-    assert (worker.work(), worker.attempts) == (Left.NOTHING, 0)
+    assert (worker.work(), worker.attempts) == (PassResult.DONE, 0)
     assert len(queue.letters) == 20
 
 
 def test_after_a_failure_only_a_few_letters_are_tried(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "PROBE_LETTERS", 2)
     reject(group)
-    queue.fates = {0: WriteResult(WriteStatus.PASSING, "x"), 1: WriteResult(WriteStatus.PASSING, "x")}
+    queue.fates = {
+        0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "x"),
+        1: WriteResult(WriteStatus.RETRIABLE_FAILURE, "x"),
+    }
     worker.work()
     queue.asked = 0
 
@@ -191,9 +194,9 @@ def test_after_a_failure_only_a_few_letters_are_tried(group, worker, queue, monk
 
 def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, worker, queue):
     reject(group)
-    queue.fates = {0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT")}
+    queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
 
-    assert worker.work() is Left.WAITING
+    assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 10, 1: 0}
 
 
@@ -202,38 +205,38 @@ def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group
     monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 5)
     reject(group, copy_record_enable=copy)
-    queue.fates = {0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT")}
+    queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
 
-    assert worker.work() is Left.WAITING
+    assert worker.work() is PassResult.WAITING
     assert (queue.asked, waiting(group)) == (12, {0: 10, 1: 0})
 
 
 def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
     reject(group)
-    queue.of_offset = {4: WriteResult(WriteStatus.CANT_HEAL, "INVALID_RECORD")}
+    queue.of_offset = {4: WriteResult(WriteStatus.PERMANENT_FAILURE, "INVALID_RECORD")}
 
-    assert worker.work() is Left.BLOCKED
+    assert worker.work() is PassResult.BLOCKED
     assert waiting(group) == {0: 1, 1: 1}
 
 
 def test_on_failure_archive_archives_what_can_not_heal_at_once(group, worker, queue):
     reject(group, on_failure="archive")
-    queue.fates = {0: WriteResult(WriteStatus.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")}
+    queue.fates = {0: WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")}
 
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert waiting(group) == {0: 0, 1: 0}
     assert len(queue.letters) == 10
 
 
 def test_on_failure_archive_archives_what_may_pass_after_as_many_attempts_as_kafka(group, worker, queue):
     reject(group, on_failure="archive")
-    queue.fates = {0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT")}
+    queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
 
     for _ in range(4):
-        assert worker.work() is Left.WAITING
+        assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 10, 1: 0}
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert waiting(group) == {0: 0, 1: 0}
 
 
@@ -241,7 +244,7 @@ def test_while_the_source_can_not_be_read_nothing_is_given_up(group, worker, que
     reject(group)
     log.away = True
 
-    assert worker.work() is Left.WAITING
+    assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 10, 1: 10}
     assert not queue.letters
 
@@ -250,7 +253,7 @@ def test_an_original_that_can_not_be_read_leaves_its_place_and_the_others_are_wh
     reject(group)
     log.unreadable = {3}
 
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     values = queue.values()
     assert (values.pop((0, 3)), values.pop((1, 3))) == (None, None)
     assert values == {(p, n): b"%d" % n for p in (0, 1) for n in range(10) if n != 3}
@@ -260,7 +263,7 @@ def test_what_the_log_never_had_gets_no_letter_and_what_it_lost_its_place(group,
     reject(group)
     log.absent = {1: AbsenceReason.NEVER, 2: AbsenceReason.GONE}
 
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert (0, 1) not in queue.values()
     assert queue.values()[0, 2] is None
 
@@ -269,10 +272,10 @@ def test_a_log_that_ends_too_soon_is_waited_for_a_while(group, worker, queue, lo
     reject(group)
     log.absent = {9: AbsenceReason.PAST_END}
 
-    assert worker.work() is Left.WAITING
+    assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 1, 1: 1}
     monkeypatch.setattr(builder, "PAST_END_S", 0.0)
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert queue.values()[0, 9] is None
 
 
@@ -282,12 +285,12 @@ def test_the_while_begins_anew_once_the_log_is_whole(group, worker, queue, log, 
     reject(group)
     log.absent = {9: AbsenceReason.PAST_END}
     worker.work()
-    log.absent, queue.of_offset = {}, {9: WriteResult(WriteStatus.PASSING, "x")}
+    log.absent, queue.of_offset = {}, {9: WriteResult(WriteStatus.RETRIABLE_FAILURE, "x")}
     worker.work()  # it was read, and not written
     now[0] += builder.PAST_END_S + 1
     log.absent, queue.of_offset = {9: AbsenceReason.PAST_END}, {}
 
-    assert worker.work() is Left.WAITING
+    assert worker.work() is PassResult.WAITING
     assert waiting(group) == {0: 1, 1: 1}
 
 
@@ -301,7 +304,7 @@ def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, worker, q
 
     log.on_read = remade
 
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert set(queue.values().values()) == {None}
 
 
@@ -311,27 +314,27 @@ def test_a_topic_made_anew_has_nothing_to_say_of_the_old_ones_offsets(group, wor
     cluster.add("orders", partitions=2)
     log.absent = dict.fromkeys(range(10), AbsenceReason.NEVER)
 
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert len(queue.letters) == 20
 
 
 def test_letters_that_may_be_written_later_are_waited_for_though_others_need_a_person(group, worker, queue):
     reject(group)
     queue.fates = {
-        0: WriteResult(WriteStatus.PASSING, "_MSG_TIMED_OUT"),
-        1: WriteResult(WriteStatus.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED"),
+        0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),
+        1: WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED"),
     }
 
-    assert worker.work() is Left.WAITING
+    assert worker.work() is PassResult.WAITING
 
 
 def test_a_topic_that_is_missing_blocks_until_it_is_there(group, worker, cluster, queue):
     reject(group)
     cluster.delete("dlq")
 
-    assert worker.work() is Left.BLOCKED
+    assert worker.work() is PassResult.BLOCKED
     cluster.add("dlq")
-    assert worker.work() is Left.NOTHING
+    assert worker.work() is PassResult.DONE
     assert len(queue.letters) == 20
 
 
@@ -339,7 +342,7 @@ def test_brokers_that_are_away_are_waited_for(group, worker, cluster):
     reject(group)
     cluster.unreachable = True
 
-    assert worker.work() is Left.WAITING
+    assert worker.work() is PassResult.WAITING
 
 
 def test_a_group_that_another_process_has_is_left_to_it(group, worker, monkeypatch):
@@ -349,7 +352,7 @@ def test_a_group_that_another_process_has_is_left_to_it(group, worker, monkeypat
         raise GroupTakenOver(group_id="billing", owner="another")
 
     monkeypatch.setattr(group.event_loop, "call", taken)
-    assert worker.work() is Left.GROUP_GONE
+    assert worker.work() is PassResult.GROUP_GONE
 
 
 def test_a_group_that_is_not_there_any_more_has_no_letters(group, cluster):
@@ -357,4 +360,4 @@ def test_a_group_that_is_not_there_any_more_has_no_letters(group, cluster):
         "never", group.event_loop, cluster, {}, RateLimitedLog(logging.getLogger("test")), lambda: False
     )
 
-    assert elsewhere.work() is Left.GROUP_GONE
+    assert elsewhere.work() is PassResult.GROUP_GONE

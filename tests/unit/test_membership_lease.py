@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.service.fleet.membership_lease import GIVEN_UP_S, LeaseCheck, MembershipLease, MembershipStatus
+from coordinator.service.fleet.membership_lease import ABANDONED_S, LeaseCheck, MembershipLease, MembershipStatus
 from coordinator.service.fleet.partition_owners import Owners, client_id_of, endpoint_of
 from tests.support.waiting import wait_until
 
@@ -110,14 +110,14 @@ def test_what_tells_nothing_is_asked_again(proofs, clock):
 
 def test_no_answer_in_time_is_said(proofs):
     proof = proofs.fresh(0.0)
-    assert proof.standing is MembershipStatus.UNKNOWN
+    assert proof.status is MembershipStatus.UNKNOWN
     assert "within 0 s" in proof.reason
 
 
 def test_an_attempt_without_an_answer_is_given_up(proofs, clock):
     proofs.keep(True)
     lost = proofs.begin()
-    clock.go(GIVEN_UP_S)
+    clock.go(ABANDONED_S)
     newer = proofs.begin()
     assert newer is not None
     proofs.finish(lost, MEMBER)
@@ -157,7 +157,7 @@ def test_at_the_end_who_waits_is_told_and_nothing_begins(proofs):
     thread.join()
     assert answers == [LeaseCheck(MembershipStatus.UNKNOWN, "it is leaving")]
     assert proofs.begin() is None
-    assert proofs.fresh(30.0).standing is MembershipStatus.UNKNOWN
+    assert proofs.fresh(30.0).status is MembershipStatus.UNKNOWN
 
 
 def test_a_client_id_carries_the_endpoint():

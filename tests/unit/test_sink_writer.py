@@ -70,7 +70,7 @@ class DeadLetters:
 
     def write(self, topic: str, partitions: int, wanted: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         assert (topic, partitions) == ("dlq", 2)
-        if self.fate.fate is WriteStatus.WRITTEN:
+        if self.fate.status is WriteStatus.WRITTEN:
             self.written += wanted
         else:
             self.refused.append([each.origin.offset for each in wanted])
@@ -177,13 +177,13 @@ def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
 
 
 def test_a_letter_that_cant_be_written_is_left_to_the_coordinator_with_its_reason(dead_letters: DeadLetters) -> None:
-    dead_letters.fate = WriteResult(WriteStatus.CANT_HEAL, "TOPIC_AUTHORIZATION_FAILED")
+    dead_letters.fate = WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")
     found = task(opened(WITH_LETTERS), row(0, "reject", reason="x" * 600), row(1, "reject"))
     assert runs_of(found) == [(0, 0, 3, False, "x" * 500), (1, 1, 3, False, None)]
 
 
 def test_a_row_that_replaces_nothing_loses_nothing_with_its_letter(dead_letters: DeadLetters) -> None:
-    dead_letters.fate = WriteResult(WriteStatus.PASSING, "_TIMED_OUT")
+    dead_letters.fate = WriteResult(WriteStatus.RETRIABLE_FAILURE, "_TIMED_OUT")
     same = {"key": b"key", "headers": [{"key": "trace", "value": None}]}
     said = [row(7, "reject", value="value 7", **same), row(8, "reject", value="mine", **same), row(9)]
     assert task(opened(WITH_LETTERS), *said).lost_replacements == 1
@@ -196,7 +196,7 @@ def test_while_the_queue_is_down_a_task_waits_for_it_once(
     dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rejected_rows, "SLICE_ROWS", 2)
-    dead_letters.fate = WriteResult(WriteStatus.PASSING, "_TIMED_OUT")
+    dead_letters.fate = WriteResult(WriteStatus.RETRIABLE_FAILURE, "_TIMED_OUT")
     found = task(opened(WITH_LETTERS), *(row(offset, "reject") for offset in range(6)))
     assert dead_letters.refused == [[0, 1]]
     assert runs_of(found) == [(0, 5, 3, False, None)]

@@ -1,1 +1,1 @@
-"""Writes the dead letters that no sink wrote: schedules groups, reads originals, retries with backoff."""
+"""Writes the dead letters that no sink wrote: schedules the groups, reads the source records, retries with backoff."""

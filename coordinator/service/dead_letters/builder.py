@@ -1,7 +1,8 @@
-"""The letters of a backlog: each record's original, read where one is wanted, and what is written in its place where
-there is none.
+"""Builds the dead letters of a backlog: it reads each source record that is to be copied, and builds a dead letter
+without the record where there is none.
 
-Rule: a letter copies the record that was delivered, or none: what lies at its offset in a topic made anew is another.
+Rule: a dead letter copies the record that was delivered, or none: in a topic that was deleted and created again, the
+record at that offset is another one.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 STALL_S = 5.0
 PAST_END_S = 60.0
-"""A log that still ends below a record after this long has lost it; before, its leader may just not show all of it."""
+"""Seconds after which a log that ends below a record has lost the record. Before that, a new leader may just not show
+all of its log yet."""
 
 
 class DeadLetterBuilder:
-    """Of one group. ``wait_for`` is told why a letter can't be made now."""
+    """Builds the dead letters of one group. It calls ``wait_for`` with the reason why one can't be built now."""
 
     def __init__(
         self,
         group_id: str,
         cluster: Cluster,
         kafka_config: Mapping[str, str],
-        said: RateLimitedLog,
+        log: RateLimitedLog,
         wait_for: Callable[[str], None],
     ) -> None:
         self._group_id, self._cluster, self._kafka_config = group_id, cluster, kafka_config
-        self._said, self._wait_for = said, wait_for
+        self._log, self._wait_for = log, wait_for
         self._readers: dict[bool, SourceRecordReader] = {}
         self._past_end_since: dict[SharePartitionKey, float] = {}
 
@@ -44,25 +46,26 @@ class DeadLetterBuilder:
         return f"<DeadLetterBuilder {self._group_id}>"
 
     def of(self, backlog: Backlog, is_up: Callable[[int], bool]) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
-        """Each record of the backlog with its letter, in order; None for one that the log never had. Those that can't
-        be read now are left out, and so are those of source partitions that are not ``is_up``."""
-        gone = self.gone_topics(backlog)
+        """Each record of the backlog with its dead letter, in order; None for an offset where the log never had a
+        record. Records that can't be read now are left out, and so are those of source partitions that are not
+        ``is_up``."""
+        deleted = self.deleted_topics(backlog)
         for key, group in groupby(backlog.due, key=lambda due: due.offsets.key):
-            found = self._bare_or_read(backlog, list(group), is_gone=key.topic_id in gone)
-            while is_up(key.partition) and (one := next(found, None)) is not None:
-                yield one
+            built = self._bare_or_read(backlog, list(group), is_deleted=key.topic_id in deleted)
+            while is_up(key.partition) and (entry := next(built, None)) is not None:
+                yield entry
 
-    def gone_topics(self, backlog: Backlog) -> frozenset[str]:
-        """Ids of the backlog's topics that were deleted, or created anew."""
+    def deleted_topics(self, backlog: Backlog) -> frozenset[str]:
+        """Ids of the backlog's topics that were deleted, or deleted and created again."""
         names = {due.offsets.topic_id: due.topic for due in backlog.due}
         return deleted_topic_ids(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
 
     def bare(self, due: Due, offset: int) -> DeadLetterRecord:
-        """Without the record."""
+        """The dead letter of an offset without its record: headers only."""
         return letter(self._origin(due, offset), due.disposition, message=due.reason, copy=False)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Closes the readers' connections."""
         readers, self._readers = self._readers, {}
         for reader in readers.values():
             reader.close()
@@ -70,12 +73,12 @@ class DeadLetterBuilder:
     # --- inside
 
     def _bare_or_read(
-        self, backlog: Backlog, due: list[Due], *, is_gone: bool
+        self, backlog: Backlog, due: list[Due], *, is_deleted: bool
     ) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
         copies = backlog.config.errors_deadletterqueue_copy_record_enable
-        # Only what a consumer or a sink has had is known to be in the log.
+        # Only of a record that a consumer or a sink has rejected is it certain that it exists in the log.
         reads = copies or any(each.disposition is not Disposition.REJECTED for each in due)
-        if reads and not is_gone:
+        if reads and not is_deleted:
             return self._read(backlog, due, copies=copies)
         return ((each, n, self.bare(each, n)) for each in due for n in each.offsets.as_range())
 
@@ -90,7 +93,7 @@ class DeadLetterBuilder:
                 while answer.offset > owner.offsets.last:
                     owner = next(owners)
                 if isinstance(answer, SourceRecord):
-                    yield owner, answer.offset, self._whole(owner, answer, copies=copies)
+                    yield owner, answer.offset, self._copied(owner, answer, copies=copies)
                 elif answer.why is AbsenceReason.NEVER:
                     yield owner, answer.offset, None
                 elif answer.why is AbsenceReason.GONE or self._is_lost(owner.offsets.key, answer.offset):
@@ -102,7 +105,7 @@ class DeadLetterBuilder:
             self._wait_for(str(error))
 
     def _answers(self, backlog: Backlog, due: Due, offsets: list[int]) -> Iterator[SourceRecord | Absent]:
-        """Of all the offsets; an original that can't be read at all counts as gone."""
+        """An answer for each of the offsets. A source record that can never be read counts as gone."""
         while offsets:
             answered = 0
             try:
@@ -111,11 +114,11 @@ class DeadLetterBuilder:
                     yield answer
                 return
             except BrokerRefused as refused:
-                self._said.say(f"unreadable {self._group_id}", str(refused))
+                self._log.say(f"unreadable {self._group_id}", str(refused))
                 is_all = "AUTH" in refused.fields["reason"]
-                given_up = len(offsets) if is_all else answered + 1
-                yield from (Absent(n, AbsenceReason.GONE) for n in offsets[answered:given_up])
-                offsets = offsets[given_up:]
+                unreadable_to = len(offsets) if is_all else answered + 1
+                yield from (Absent(n, AbsenceReason.GONE) for n in offsets[answered:unreadable_to])
+                offsets = offsets[unreadable_to:]
 
     def _reader(self, backlog: Backlog) -> SourceRecordReader:
         committed = backlog.config.share_isolation_level == "read_committed"
@@ -126,21 +129,21 @@ class DeadLetterBuilder:
         return self._readers[committed]
 
     def _is_lost(self, key: SharePartitionKey, offset: int) -> bool:
-        """Whether a log has ended below the record for so long that it is not there any more."""
+        """Whether the log has ended below the record for PAST_END_S, so that the record is lost."""
         now = time.monotonic()
         if now - self._past_end_since.setdefault(key, now) >= PAST_END_S:
             return True
         self._wait_for(f"the log ends below offset {offset}")
         return False
 
-    def _whole(self, due: Due, original: SourceRecord, *, copies: bool) -> DeadLetterRecord:
+    def _copied(self, due: Due, record: SourceRecord, *, copies: bool) -> DeadLetterRecord:
         return letter(
-            self._origin(due, original.offset),
+            self._origin(due, record.offset),
             due.disposition,
             message=due.reason,
-            key=original.key,
-            value=original.value,
-            headers=original.headers,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
             copy=copies,
         )
 

@@ -1,8 +1,8 @@
-"""The records of a group that wait for their dead letters, as the dispatcher sees them: transactions that look and that
-file.
+"""The records of a group that wait for their dead letters: a transaction that reads them, and one that marks dead
+letters as written.
 
-Rule: no I/O in here. A look is a part of the backlog in a fixed order, so that one pass comes to every record once,
-whatever stays behind.
+Rule: no I/O in this module. A read returns a part of the backlog in a fixed order, so that one pass reaches every
+record once, even if some of them stay.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MOST_RUNS = 10_000
 MOST_RECORDS = 20_000
 
 BacklogCursor = tuple[SharePartitionKey, int]
-"""A share partition, and an offset in it."""
+"""The position in a backlog: a share partition, and an offset in it."""
 BEGINNING: BacklogCursor = (SharePartitionKey("", -1), -1)
 
 
 class Due(NamedTuple):
-    """Records of a share partition that were given up alike."""
+    """Records of a share partition with the same disposition, reason and delivery count."""
 
     topic: str
     offsets: OffsetRange
@@ -39,8 +39,8 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backlog:
-    """What waits, in order of share partition and offset; ``reached`` is where the next look begins, None at the end.
-    ``own_topics``: what the group has records of."""
+    """Records that wait, in order of share partition and offset. ``reached``: where the next read begins; None at the
+    end. ``own_topics``: the topics that the group subscribes to."""
 
     incarnation: str
     config: GroupConfig
@@ -51,10 +51,11 @@ class Backlog:
 
 
 def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Backlog | None]:
-    """What waits from ``begin`` on in partitions whose index is ``wanted``; None if there is no such group."""
+    """A transaction that reads the backlog from ``begin`` on, of the partitions whose index is ``wanted``; its result
+    is None if the group does not exist."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[Backlog | None]:
-        yield from ()  # a transaction is a generator, also one that commands nothing
+        yield from ()  # a transaction is a generator, also one without a command
         if not group.exists:
             return None
         due, reached = _part(_waiting(group, begin, wanted))
@@ -71,7 +72,7 @@ def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Bac
 
 
 def file(incarnation: str, letters: Iterable[DeadLettersWritten]) -> Transaction[None]:
-    """They are ARCHIVED; nothing happens in another incarnation of the group."""
+    """A transaction after which these records are ARCHIVED; it does nothing in another incarnation of the group."""
     command = MarkDeadLettersWritten(letters=tuple(letters))
 
     def transaction(group: ShareGroup) -> TransactionSteps[None]:
@@ -82,11 +83,11 @@ def file(incarnation: str, letters: Iterable[DeadLettersWritten]) -> Transaction
 
 
 def coalesced(records: Iterable[tuple[Due, int]]) -> list[DeadLettersWritten]:
-    """Records in ranges, in the order that they come in."""
-    alike = (((due.offsets.key, due.delivery_count), offset) for due, offset in records)
+    """The records as ranges, in their order."""
+    keyed = (((due.offsets.key, due.delivery_count), offset) for due, offset in records)
     return [
         DeadLettersWritten(offsets=OffsetRange(*key, first, last), delivery_count=delivery_count)
-        for (key, delivery_count), first, last in ranges_of(alike)
+        for (key, delivery_count), first, last in ranges_of(keyed)
     ]
 
 
@@ -115,7 +116,7 @@ def _of(topic: str, partition: SharePartition, offset: int) -> Iterator[Due]:
 
 
 def _part(waiting: Iterator[Due]) -> tuple[tuple[Due, ...], BacklogCursor | None]:
-    """As much as one look takes."""
+    """The first records, as many as one read returns, and the position of the next read."""
     taken: list[Due] = []
     left = MOST_RECORDS
     for due in waiting:

@@ -1,8 +1,9 @@
-"""A group's dead letters, one pass over them after the other: originals read, letters written, records filed.
+"""Writes a group's dead letters. Each pass reads source records, writes dead letters, and marks them as written.
 
-Rules: a record is filed only once its letter is written, or is wanted no more, or there is no record; a crash between
-the two doubles the letter, whose origin headers make it one again. What can't be written now does not hold up what can:
-a partition of the dead letter topic that fails is left out for the rest of the pass.
+Rules: a record is marked only once its dead letter is written, or is not wanted any more, or the log has no such
+record. A crash between the two writes the dead letter twice; its origin headers identify the duplicate. A dead letter
+that can't be written now does not block others: a partition of the dead letter topic that fails is left out for the
+rest of the pass.
 """
 
 from __future__ import annotations
@@ -31,26 +32,30 @@ from coordinator.service.runtime.event_loop import RuntimeApi
 CHUNK_LETTERS = 10_000
 CHUNK_BYTES = 16 << 20
 PROBE_LETTERS = 100
-"""After a failure the first letters of a pass are so few: there is no use in reading many that can't be written."""
+"""Dead letters in the first write of a pass after a failure: few, since reading many that can't be written is
+useless."""
 ARCHIVE_AFTER_ATTEMPTS = 5
-"""As natively, where errors.deadletterqueue.on.failure=archive."""
+"""Attempts after which a record is archived without its dead letter where errors.deadletterqueue.on.failure=archive, as
+Kafka does."""
+
 _log = logging.getLogger(__name__)
 
 
-class Left(IntEnum):
-    """What a pass has left behind."""
+class PassResult(IntEnum):
+    """The result of a pass, the worst of its dead letters; larger is worse."""
 
-    NOTHING = 0
+    DONE = 0
     BLOCKED = 1
-    """DeadLetterBuilder that can't be written until a person mends something."""
+    """Some dead letters can't be written until a person corrects something."""
     WAITING = 2
-    """DeadLetterBuilder that may be written later."""
+    """Some dead letters may be written later."""
     GROUP_GONE = 3
-    """The group is not served here any more."""
+    """This coordinator does not serve the group any more."""
 
 
 class GroupWorker:
-    """Used by one thread at a time. Its connections are opened by a pass that needs them; :meth:`close` ends them."""
+    """The writer of one group's dead letters. One thread at a time uses it. A pass opens the connections that it needs;
+    :meth:`close` closes them."""
 
     def __init__(
         self,
@@ -58,16 +63,16 @@ class GroupWorker:
         event_loop: RuntimeApi,
         cluster: Cluster,
         kafka_config: Mapping[str, str],
-        said: RateLimitedLog,
+        log: RateLimitedLog,
         is_stopped: Callable[[], bool],
     ) -> None:
         self.group_id = group_id
         self.attempts = 0
-        """Passes in a row that left something behind."""
+        """Passes in a row after which dead letters were left to write."""
         self._event_loop, self._cluster, self._kafka_config = event_loop, cluster, kafka_config
-        self._said, self._is_stopped = said, is_stopped
-        self._letters = DeadLetterBuilder(
-            group_id, cluster, kafka_config, said, lambda why: self._hold(Left.WAITING, why)
+        self._log, self._is_stopped = log, is_stopped
+        self._builder = DeadLetterBuilder(
+            group_id, cluster, kafka_config, log, lambda why: self._hold(PassResult.WAITING, why)
         )
         self._writer: DeadLetterProducer | None = None
         self._pass = _Pass()
@@ -75,55 +80,57 @@ class GroupWorker:
     def __repr__(self) -> str:
         return f"<GroupWorker {self.group_id} attempts={self.attempts}>"
 
-    def work(self) -> Left:
-        """One pass over the backlog."""
+    def work(self) -> PassResult:
+        """Makes one pass over the backlog, and returns its result."""
         self._pass = _Pass()
         try:
-            left = self._work()
+            result = self._work()
         except (GroupTakenOver, NotCoordinator):
-            return Left.GROUP_GONE
+            return PassResult.GROUP_GONE
         except (BrokerNotReachable, CoordinatorNotAvailable) as error:
-            self._hold(Left.WAITING, str(error))
-            left = Left.WAITING
-        except ShareGroupError as error:  # the topic is missing, or denied; a configuration that librdkafka refuses
-            self._hold(Left.BLOCKED, str(error))
-            left = max(self._pass.left, Left.BLOCKED)
-        self.attempts = self.attempts + 1 if left in (Left.BLOCKED, Left.WAITING) else 0
+            self._hold(PassResult.WAITING, str(error))
+            result = PassResult.WAITING
+        except (
+            ShareGroupError
+        ) as error:  # the topic is missing or not authorized; a configuration that librdkafka refuses
+            self._hold(PassResult.BLOCKED, str(error))
+            result = max(self._pass.result, PassResult.BLOCKED)
+        self.attempts = self.attempts + 1 if result in (PassResult.BLOCKED, PassResult.WAITING) else 0
         if self._pass.counts:
             counts = " ".join(f"{what}={count}" for what, count in self._pass.counts.items())
             _log.info("dead letters: group=%s %s", self.group_id, counts)
-        return left
+        return result
 
     def close(self) -> None:
-        """Let go of the connections."""
-        self._letters.close()
+        """Closes the worker's connections."""
+        self._builder.close()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     # --- a pass
 
-    def _work(self) -> Left:
-        place: BacklogCursor | None = BEGINNING
-        while place is not None and not self._is_stopped():
-            backlog = self._event_loop.call(self.group_id, group_backlog.look(place, self._pass.is_up))
+    def _work(self) -> PassResult:
+        cursor: BacklogCursor | None = BEGINNING
+        while cursor is not None and not self._is_stopped():
+            backlog = self._event_loop.call(self.group_id, group_backlog.look(cursor, self._pass.is_up))
             if backlog is None:
-                return Left.GROUP_GONE
-            place = backlog.reached
+                return PassResult.GROUP_GONE
+            cursor = backlog.reached
             if backlog.due:
-                self._go_through(backlog)
-        return Left.WAITING if self._is_stopped() else self._pass.left
+                self._process(backlog)
+        return PassResult.WAITING if self._is_stopped() else self._pass.result
 
-    def _go_through(self, backlog: Backlog) -> None:
+    def _process(self, backlog: Backlog) -> None:
         if not backlog.config.errors_deadletterqueue_topic_name:
             unwanted = [(due, offset) for due in backlog.due for offset in due.offsets.as_range()]
-            self._file(backlog, unwanted, "not_wanted")
+            self._mark_written(backlog, unwanted, "not_wanted")
             return
         if not self._has_topic(backlog):
             return
         chunk: list[tuple[Due, int, DeadLetterRecord | None]] = []
         size_bytes = 0
-        for due, offset, written in self._letters.of(backlog, self._pass.is_up):
+        for due, offset, written in self._builder.of(backlog, self._pass.is_up):
             chunk.append((due, offset, written))
             size_bytes += 0 if written is None else len(written.value or b"")
             most = PROBE_LETTERS if self.attempts and not self._pass.has_written else CHUNK_LETTERS
@@ -136,8 +143,13 @@ class GroupWorker:
             self._write(backlog, chunk)
 
     def _has_topic(self, backlog: Backlog) -> bool:
-        """Looked for once a pass, and where the name was changed meanwhile. Its named error, unless records are
-        archived without their letters then."""
+        """Whether the dead letter topic can be written to. It is checked once a pass, and when its name changes. False:
+        the records were archived without dead letters (errors.deadletterqueue.on.failure=archive).
+
+        Raises:
+            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: on.failure is hold.
+            BrokerNotReachable, CoordinatorNotAvailable: it may pass.
+        """
         name = backlog.config.errors_deadletterqueue_topic_name
         if self._pass.topic == name:
             return True
@@ -148,88 +160,90 @@ class GroupWorker:
         except ShareGroupError as error:
             if backlog.config.errors_deadletterqueue_on_failure != "archive":
                 raise
-            self._say_lost(str(error))
-            self._file(backlog, [(due, n) for due in backlog.due for n in due.offsets.as_range()], "lost")
+            self._log_lost(str(error))
+            self._mark_written(backlog, [(due, n) for due in backlog.due for n in due.offsets.as_range()], "lost")
             return False
-        self._pass.found(name, partitions)
+        self._pass.use_topic(name, partitions)
         return True
 
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
-        """Write the letters, then file what is settled."""
-        if gone := self._letters.gone_topics(backlog):  # since it was read, perhaps: then another's was read
-            chunk = [(d, n, self._letters.bare(d, n) if d.offsets.topic_id in gone else w) for d, n, w in chunk]
-        self._file(backlog, [(due, offset) for due, offset, written in chunk if written is None], "not_in_the_log")
+        """Writes the dead letters, then marks those that are settled."""
+        if deleted := self._builder.deleted_topics(backlog):  # perhaps before the read, which then read another topic
+            chunk = [(d, n, self._builder.bare(d, n) if d.offsets.topic_id in deleted else w) for d, n, w in chunk]
+        self._mark_written(
+            backlog, [(due, offset) for due, offset, written in chunk if written is None], "not_in_the_log"
+        )
         letters = [(due, offset, written) for due, offset, written in chunk if written is not None]
         if not letters:
             return
         if self._writer is None:
             self._writer = DeadLetterProducer(self._cluster.addresses, self._kafka_config)
-        fates = self._writer.write(self._pass.topic, self._pass.partitions, [written for _, _, written in letters])
+        results = self._writer.write(self._pass.topic, self._pass.partitions, [written for _, _, written in letters])
         settled: dict[str, list[tuple[Due, int]]] = {}
-        for (due, offset, written), fate in zip(letters, fates, strict=True):
-            if (settled_as := self._settled(backlog, written, fate)) is not None:
+        for (due, offset, written), result in zip(letters, results, strict=True):
+            if (settled_as := self._settled(backlog, written, result)) is not None:
                 settled.setdefault(settled_as, []).append((due, offset))
         for settled_as, records in settled.items():
-            self._file(backlog, records, settled_as)
+            self._mark_written(backlog, records, settled_as)
 
-    def _settled(self, backlog: Backlog, written: DeadLetterRecord, fate: WriteResult) -> str | None:
-        """As what the record is filed; None if it stays."""
-        if fate.fate is WriteStatus.WRITTEN:
+    def _settled(self, backlog: Backlog, written: DeadLetterRecord, result: WriteResult) -> str | None:
+        """How the record is settled, as a word for the log; None if it still waits."""
+        if result.status is WriteStatus.WRITTEN:
             self._pass.has_written = True
-            if fate.headers_only:
-                self._said.say(
-                    f"bare {self.group_id}", f"dead letter without its record: {written.origin} {fate.reason}"
+            if result.headers_only:
+                self._log.say(
+                    f"bare {self.group_id}", f"dead letter without its record: {written.origin} {result.reason}"
                 )
-            return "headers_only" if fate.headers_only else "written"
-        is_for_good = fate.fate is WriteStatus.CANT_HEAL
+            return "headers_only" if result.headers_only else "written"
+        is_permanent = result.status is WriteStatus.PERMANENT_FAILURE
         does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
-        if (is_for_good and does_archive) or self._gives_up(backlog):
-            self._say_lost(f"{written.origin} {fate.reason}")
+        if (is_permanent and does_archive) or self._archives_without(backlog):
+            self._log_lost(f"{written.origin} {result.reason}")
             return "lost"
-        if fate.reason not in OF_THE_RECORD:
+        if result.reason not in OF_THE_RECORD:
             self._pass.down.add(dead_letter_partition(written.origin.partition, self._pass.partitions))
-        self._hold(Left.BLOCKED if is_for_good else Left.WAITING, f"{self._pass.topic}: {fate.reason}")
+        self._hold(PassResult.BLOCKED if is_permanent else PassResult.WAITING, f"{self._pass.topic}: {result.reason}")
         return None
 
-    def _file(self, backlog: Backlog, records: Sequence[tuple[Due, int]], settled_as: str) -> None:
+    def _mark_written(self, backlog: Backlog, records: Sequence[tuple[Due, int]], settled_as: str) -> None:
         if records:
             letters = group_backlog.coalesced(records)
             self._event_loop.call(self.group_id, group_backlog.file(backlog.incarnation, letters))
             self._pass.counts[settled_as] = self._pass.counts.get(settled_as, 0) + len(records)
 
-    # --- what can't be written
+    # --- dead letters that can't be written
 
-    def _gives_up(self, backlog: Backlog) -> bool:
-        """Whether a record is archived without its letter after so many attempts, as natively."""
+    def _archives_without(self, backlog: Backlog) -> bool:
+        """Whether a record is archived without its dead letter after so many attempts."""
         does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
         return does_archive and self.attempts + 1 >= ARCHIVE_AFTER_ATTEMPTS
 
-    def _say_lost(self, what: str) -> None:
-        self._said.say(
+    def _log_lost(self, what: str) -> None:
+        self._log.say(
             f"lost {self.group_id}",
             f"archived without a dead letter (on.failure=archive): group={self.group_id} {what}",
         )
 
-    def _hold(self, left: Left, reason: str) -> None:
-        self._pass.left = max(self._pass.left, left)
-        what = "waiting for" if left is Left.WAITING else "held, until somebody mends it:"
-        self._said.say(f"held {self.group_id}", f"dead letters {what} group={self.group_id} {reason}")
+    def _hold(self, result: PassResult, reason: str) -> None:
+        self._pass.result = max(self._pass.result, result)
+        what = "waiting for" if result is PassResult.WAITING else "held until a person corrects this:"
+        self._log.say(f"held {self.group_id}", f"dead letters {what} group={self.group_id} {reason}")
 
 
 class _Pass:
-    """What is known in one pass: the dead letter topic, which of its partitions fail, and what came of the letters."""
+    """The state of one pass: the dead letter topic, its partitions that fail, and the counts of settled records."""
 
     def __init__(self) -> None:
         self.topic = ""
         self.partitions = 0
         self.down: set[int] = set()
-        self.left = Left.NOTHING
+        self.result = PassResult.DONE
         self.has_written = False
         self.counts: dict[str, int] = {}
 
-    def found(self, topic: str, partitions: int) -> None:
+    def use_topic(self, topic: str, partitions: int) -> None:
         self.topic, self.partitions, self.down = topic, partitions, set()
 
     def is_up(self, source_partition: int) -> bool:
-        """Whether letters of this source partition can be written, as far as this pass knows."""
+        """Whether no write of this pass to the source partition's dead letter partition has failed."""
         return not self.down or dead_letter_partition(source_partition, self.partitions) not in self.down

@@ -1,5 +1,5 @@
-"""The dead letter topic, looked at before the first dead letter: what is wrong with it is found when a query or a sink
-starts, not when a record has nowhere to go."""
+"""Checks the dead letter topic before the first dead letter, so that a problem is found when a query or a sink starts,
+and not when a record can't be written."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from coordinator.protocol.errors import (
 from coordinator.service.brokers.cluster import Cluster
 
 CREATED_WITHIN_S = 10.0
+"""Seconds to wait until a topic that was created is listed."""
 _POLL_S = 0.1
 _DENIED = frozenset(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"))
 
@@ -24,9 +25,15 @@ _log = logging.getLogger(__name__)
 
 
 def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, own_topics: Container[str]) -> int:
-    """How many partitions the topic has that errors.deadletterqueue.topic.name names; it is created where
-    errors.deadletterqueue.auto.create.topics.enable says so. ``own_topics``: what the group subscribes to.
-    DeadLetterTopicSubscribed, DeadLetterTopicMissing, DeadLetterTopicNotAuthorized; those of the cluster."""
+    """The number of partitions of the dead letter topic (errors.deadletterqueue.topic.name). The topic is created if
+    errors.deadletterqueue.auto.create.topics.enable is set. ``own_topics``: the topics that the group subscribes to.
+
+    Raises:
+        DeadLetterTopicSubscribed: the group subscribes to the topic.
+        DeadLetterTopicMissing: the topic does not exist, and is not created.
+        DeadLetterTopicNotAuthorized: the principal may not describe, create or write to it.
+        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
+    """
     name = config.errors_deadletterqueue_topic_name
     if name in own_topics:
         raise DeadLetterTopicSubscribed(topic=name)
@@ -41,12 +48,16 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, own_topics: C
 
 
 def partitions_of(cluster: Cluster, name: str) -> int:
-    """How many the topic has now; 0 if it does not exist. DeadLetterTopicNotAuthorized."""
+    """The topic's number of partitions; 0 if it does not exist.
+
+    Raises:
+        DeadLetterTopicNotAuthorized: the principal may not describe it.
+    """
     try:
-        found = cluster.topics([name]).get(name)
+        topic = cluster.topics([name]).get(name)
     except BrokerRefused as refused:
         raise _named(refused, "describe", name) from None
-    return 0 if found is None else found.partitions
+    return 0 if topic is None else topic.partitions
 
 
 def _created(cluster: Cluster, name: str) -> int:

@@ -1,1 +1,1 @@
-"""Several standalone coordinators that share the groups out by Kafka's own group protocol."""
+"""Several standalone coordinators that divide the groups among themselves by Kafka's own group protocol."""

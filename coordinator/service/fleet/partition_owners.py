@@ -1,4 +1,4 @@
-"""Who owns which state partition, as Kafka's group says it: each member's client id carries its endpoint."""
+"""The owners of the state partitions, read from Kafka's group: each member's client id contains its endpoint."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.librdkafka import new_client
 
 CLIENT_ID_PREFIX = "sharegroup-coordinator@"
-KNOWN_FOR_S = 1.0
-"""How old an answer may be. Whoever is sent to the wrong process is refused there, and asks again."""
-MISSED_FOR_S = 0.2
-"""Nor is Kafka asked more often than this for a partition that nobody owns."""
+OWNER_CACHE_S = 1.0
+"""Seconds for which an owner is cached. A client that is sent to the wrong process is refused there, and asks again."""
+NO_OWNER_CACHE_S = 0.2
+"""Seconds for which it is cached that nobody owns a partition."""
 
 
 def client_id_of(endpoint: str) -> str:
@@ -27,12 +27,12 @@ def client_id_of(endpoint: str) -> str:
 
 
 def endpoint_of(client_id: str) -> str | None:
-    """The endpoint in a client id; None for a member that is none of ours."""
+    """The endpoint in a client id; None for a member that is no coordinator."""
     return client_id.removeprefix(CLIENT_ID_PREFIX) if client_id.startswith(CLIENT_ID_PREFIX) else None
 
 
 class Owners:
-    """Thread-safe; one question to Kafka at a time."""
+    """A cache of the partitions' owners. Thread-safe; it makes one request to Kafka at a time."""
 
     def __init__(self, config: Mapping[str, Any], group_id: str, topic: str, timeout_s: float) -> None:
         self._admin = new_client(AdminClient, config)
@@ -40,32 +40,36 @@ class Owners:
         self._topic = topic
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._known: dict[int, str] = {}
+        self._endpoints: dict[int, str] = {}
         self._reason = ""
         self._asked_s = float("-inf")
 
     def find(self, partition: int) -> str:
-        """The endpoint of the process that owns the partition; CoordinatorNotAvailable while there is none."""
+        """The endpoint of the process that owns the partition.
+
+        Raises:
+            CoordinatorNotAvailable: no process owns it now, or Kafka gave no answer.
+        """
         with self._lock:
             age_s = time.monotonic() - self._asked_s
-            if age_s > (KNOWN_FOR_S if partition in self._known else MISSED_FOR_S):
+            if age_s > (OWNER_CACHE_S if partition in self._endpoints else NO_OWNER_CACHE_S):
                 self._ask()
-            found, reason = self._known.get(partition), self._reason
-        if found is None:
+            endpoint, reason = self._endpoints.get(partition), self._reason
+        if endpoint is None:
             raise CoordinatorNotAvailable(group_id=f"(any of state partition {partition})", reason=reason)
-        return found
+        return endpoint
 
     def _ask(self) -> None:
-        # Not describe_consumer_groups: in librdkafka, a connection that breaks during one of the newer calls to a
+        # Not describe_consumer_groups: in librdkafka a connection that breaks during one of the newer calls to a
         # group's coordinator ends the process (its issue 4605).
         try:
             groups = self._admin.list_groups(self._group_id, timeout=self._timeout_s)
             members = [member for group in groups for member in group.members]
-            self._known = {p: endpoint for member in members for p, endpoint in self._owned_by(member)}
+            self._endpoints = {p: endpoint for member in members for p, endpoint in self._owned_by(member)}
             states = ", ".join(str(group.state) for group in groups) or "unknown"
             self._reason = f"no process owns it now (Kafka's group {self._group_id} is {states})"
         except (KafkaException, struct.error) as error:
-            self._known, self._reason = {}, f"Kafka's group {self._group_id} can't be described: {error}"
+            self._endpoints, self._reason = {}, f"Kafka's group {self._group_id} can't be described: {error}"
         self._asked_s = time.monotonic()
 
     def _owned_by(self, member: Any) -> Iterator[tuple[int, str]]:
@@ -76,17 +80,20 @@ class Owners:
 
 
 def assigned_partitions(assignment: bytes, topic: str) -> list[int]:
-    """What of the topic a member is assigned, from Kafka's ConsumerProtocolAssignment, all versions; struct.error if
-    it is none."""
+    """The topic's partitions that a member is assigned, from Kafka's ConsumerProtocolAssignment of any version.
+
+    Raises:
+        struct.error: the bytes are no assignment.
+    """
     (topics,) = struct.unpack_from(">i", assignment, 2)  # after the version
     at = 6
-    found: list[int] = []
+    partitions: list[int] = []
     for _ in range(topics):
         (length,) = struct.unpack_from(">h", assignment, at)
         name = assignment[at + 2 : at + 2 + length].decode()
         at += 2 + length
         (count,) = struct.unpack_from(">i", assignment, at)
         if name == topic:
-            found += struct.unpack_from(f">{count}i", assignment, at + 4)
+            partitions += struct.unpack_from(f">{count}i", assignment, at + 4)
         at += 4 + 4 * count
-    return found
+    return partitions

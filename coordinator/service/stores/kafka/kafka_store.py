@@ -44,7 +44,7 @@ from coordinator.state_log.owner import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
 
-PROOF_S = 5.0
+MEMORY_ANSWER_S = 5.0
 """Seconds that the last append may be old for an answer from memory. Kafka takes longer than that to give a partition
 to another process."""
 NEW_OWNER_S = 3.0
@@ -61,10 +61,10 @@ _log = logging.getLogger(__name__)
 class _OpenGroup:
     """A group that this process has loaded and may append to."""
 
-    __slots__ = ("end", "loaded_to", "log", "proved_s", "writer")
+    __slots__ = ("confirmed_s", "end", "loaded_to", "log", "writer")
 
-    def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, proved_s: float) -> None:
-        self.log, self.writer, self.loaded_to, self.proved_s = log, writer, loaded_to, proved_s
+    def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float) -> None:
+        self.log, self.writer, self.loaded_to, self.confirmed_s = log, writer, loaded_to, confirmed_s
         self.end = loaded_to
         """The partition is at least this long: the offset behind the last record that this process knows of."""
 
@@ -227,7 +227,7 @@ class KafkaStore:
         open_ = self._open.get(group_id)
         if open_ is None or self._topic_error is not None:
             return True
-        return now_s() - open_.proved_s > PROOF_S or not self._ownership.is_current
+        return now_s() - open_.confirmed_s > MEMORY_ANSWER_S or not self._ownership.is_current
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         open_ = self._opened(group_id)
@@ -248,7 +248,7 @@ class KafkaStore:
             log.next_sequence, offset = first, offsets[0]
         log.needed_offset = self._needed[group_id] = offset
         log.written(shown)
-        open_.proved_s = begun_s
+        open_.confirmed_s = begun_s
 
     def passed_over(self, strays: ForeignRecords) -> None:
         """Logs once that the partition holds records of no group. Any thread may call it."""
@@ -385,7 +385,7 @@ class KafkaStore:
             open_.log.needed_offset = self._needed[group_id] = offset
         open_.log.next_sequence = first + len(records)
         open_.log.written(shown)
-        open_.proved_s = begun_s
+        open_.confirmed_s = begun_s
 
     def _write_transaction(self, group_id: str, open_: _OpenGroup, entries: Sequence[KeyValue]) -> int:
         try:
