@@ -272,7 +272,6 @@ def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None
             "core/test_losses::test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan",
         ),
     },
-    simulator=(Seeds("topics"),),
 )
 def lose_without_a_report(patch: Patch) -> None:
     """Records that the log lost while no member held them are in no plan's report."""

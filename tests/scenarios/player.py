@@ -8,7 +8,7 @@ Steps (M is a member, P a plan as in ``i.2``; what is in brackets may be left ou
 - ``partitions M P [epoch N]``: partitions(): the plan is started, or reclaimed. ``epoch``: an older process asks.
 - ``restart M P``: the query's process dies; a new one replays the batch that ended in P.
 - ``complete M P``: P is completed, and nothing is acquired.
-- ``stage ROWS [strictly]``: the sink's commit. ``8000 accept, 8001 release 60000 ms, 8002-8003 reject at 2``, where ``at``
+- ``stage ROWS [strictly]``: the sink's commit. ``8000 accept, 8001 release 60000 ms, 8002-8003 reject at 2``: ``at``
   is the delivery count, 1 unless it is named, and ``written`` says that the dead letter is. ``strictly``: failOnStale.
 - ``heartbeat M``, ``pass N ms``, ``records N`` (the log ends there), ``log starts N``.
 - ``coordinator restarts``: another process loads what was appended.

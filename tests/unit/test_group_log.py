@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator.core.commands import CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
 from coordinator.core.decide import decide
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import MOST_BYTES, RunsChanged, UnreadableRecord, decode_record, encode_records
+from coordinator.core.records import MOST_BYTES, RunsChanged, decode_record, encode_records
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld, ShareGroupError
@@ -21,8 +21,6 @@ from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log import group_log
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES, Entry, GroupLog
 from coordinator.state_log.owner import Owner, encode_owner
-from coordinator.state_log.partition_log import KeyValue
-from coordinator.state_log.projection import project
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
     GroupRecordKey,
@@ -33,138 +31,11 @@ from coordinator.state_log.record_keys import (
     decode_key,
     encode_key,
 )
-from coordinator.state_log.record_values import ShareSnapshotValue
 from coordinator.state_log.value_version import versioned
-from tests.kip932.consumers import ShareConsumers, batch
-from tests.support.group_driver import durable_state
+from tests.kip932.consumers import ACCEPT, REJECT, RELEASE, batch
 from tests.support.group_steps import play_step, steps
-from tests.support.state_records import TOPIC_ID, state_after
-
-GROUP = "billing"
-OTHERS = "billing-2"
-MARKER = 1
-"""A transaction ends with a marker, which takes an offset."""
-
-
-class Kept(ShareConsumers):
-    """A group and the partition of the state topic that it would lie in, as the Kafka store writes it: every command,
-    or snapshot, is one transaction. The topic id is a real one, since Kafka's keys have room for nothing else."""
-
-    topic_id = TOPIC_ID
-
-    def __init__(self, *, updates_per_snapshot: int = 500, **fields: Any) -> None:
-        self.now_ms = 0
-        self.written: list[tuple[int, bytes | None, bytes | None]] = []
-        self.end = 0
-        self.updates_per_snapshot = updates_per_snapshot
-        self.live = self.new_log()
-        self.kafkas: dict[SharePartitionKey, ShareSnapshotValue] = {}
-        super().__init__(**fields)
-
-    def new_log(self) -> GroupLog:
-        return GroupLog(GROUP, updates_per_snapshot=self.updates_per_snapshot)
-
-    # --- the store's part
-
-    def append(self, records: Any) -> None:
-        durable = [record for record in records if record.durable]
-        super().append(records)
-        if not durable:
-            return
-        own = encode_records(durable)
-        shown = self.live.state_records(self.group, durable, self.now_ms)
-        first = self.live.next_sequence or 0
-        offset = self.write([*self.live.keyed(own, first), *shown])
-        if self.live.needed_offset is None:
-            self.live.needed_offset = offset
-        self.wrote(first + len(own), shown)
-
-    def snapshot(self) -> None:
-        own = encode_records(self.group.snapshot())
-        shown = self.live.snapshot_records(self.group, self.now_ms)
-        first = self.live.next_sequence or 0
-        self.live.needed_offset = self.write([self.live.snapshot_mark(), *self.live.keyed(own, first), *shown])
-        self.wrote(first + len(own), shown)
-
-    def wrote(self, next_sequence: int, shown: list[KeyValue]) -> None:
-        self.live.next_sequence = next_sequence
-        self.live.written(shown)
-        for key, value in shown:
-            known = decode_key(key)
-            assert isinstance(known, (ShareSnapshotKey, ShareUpdateKey))
-            at = SharePartitionKey(known.topic_id, known.partition)
-            self.kafkas[at] = state_after(self.kafkas.get(at), key, value)
-        self.check_log()
-
-    def write(self, entries: list[KeyValue]) -> int:
-        """The offset of the first."""
-        first = self.end
-        self.put(*entries)
-        self.end += MARKER
-        return first
-
-    def put(self, *entries: tuple[bytes | None, bytes | None]) -> None:
-        for key, value in entries:
-            self.written.append((self.end, key, value))
-            self.end += 1
-
-    def parts_of_a_snapshot(self) -> list[KeyValue]:
-        """What comes before the mark."""
-        return self.live.snapshot_parts(encode_records(self.group.snapshot()))
-
-    def snapshot_in_parts(self) -> None:
-        """Each part is a transaction of its own, and the mark is the last one."""
-        parts, first = self.parts_of_a_snapshot(), self.end
-        shown = self.live.snapshot_records(self.group, self.now_ms)
-        for part in [*parts, *shown]:
-            self.write([part])
-        self.write([self.live.snapshot_mark(len(parts))])
-        self.live.needed_offset = first
-        self.wrote(self.live.next_sequence or 0, shown)
-
-    def prune(self) -> None:
-        """What lies below the group's needed offset goes."""
-        needed = self.live.needed_offset or 0
-        self.written = [entry for entry in self.written if entry[0] >= needed]
-
-    # --- whoever comes after it
-
-    def load(self) -> tuple[ShareGroup, GroupLog]:
-        group, log = ShareGroup(GROUP), self.new_log()
-        for offset, key, value in self.written:
-            entry = log.read(key, value, offset)
-            if entry is not None and entry.data is None:
-                group = ShareGroup(GROUP)
-                for part in log.parts:
-                    group.replay(decode_record(part, GROUP))
-            elif entry is not None:
-                group.replay(decode_record(entry.data or b"", GROUP))
-        log.end()
-        return group, log
-
-    def check_log(self) -> None:
-        group, log = self.load()
-        assert durable_state(group) == durable_state(self.group)
-        assert (log.next_sequence, log.needed_offset) == (self.live.next_sequence, self.live.needed_offset)
-        assert {k: repr(p) for k, p in log.partitions.items()} == {k: repr(p) for k, p in self.live.partitions.items()}
-        assert set(self.kafkas) == set(self.group.partitions)
-        for key, state in self.kafkas.items():
-            partition = self.group.partitions[key]
-            assert (state.start_offset, state.state_batches) == project(partition)
-            assert state.delivery_complete_count == partition.delivery_complete_count
-
-
-ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
-
-
-def kinds(group: Kept) -> list[str]:
-    return [type(decode_key(key or b"")).__name__ for _, key, _ in group.written]
-
-
-def unreadable(group: Kept, reason: str) -> None:
-    with pytest.raises(UnreadableRecord, match=f"share group {GROUP} can't be read .*{reason}"):
-        group.load()
-
+from tests.support.kept_group import GROUP, OTHERS, Kept, kinds, mixed, unreadable
+from tests.support.state_records import TOPIC_ID
 
 # --- read back
 
@@ -200,16 +71,6 @@ def test_whatever_the_engine_does_its_log_is_the_group_and_kafkas_records_say_th
         except ShareGroupError:
             continue
     group.check_log()
-
-
-def mixed() -> Kept:
-    """A group with records in every durable state."""
-    group = Kept(end=20, members=2, partitions=2)
-    group.fetch("c1", 10)
-    group.acknowledge(ACCEPT, 2, 4)
-    group.acknowledge(RELEASE, 5, 6)
-    group.acknowledge(REJECT, 8)
-    return group
 
 
 def test_what_lies_before_the_group_s_snapshot_is_not_needed() -> None:

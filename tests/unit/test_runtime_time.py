@@ -1,0 +1,281 @@
+"""The runtime and time: deadlines, loads and stalls that take long, groups that rest, and logs that grow long."""
+
+import pytest
+
+from coordinator.core.commands import (
+    CreateGroup,
+    StageRuns,
+)
+from coordinator.core.records import RunsChanged, decode_record
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.messages import DescribeGroup, Heartbeat, PartitionOutcomes
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.runtime import runtime
+from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, CoordinatorRuntime, one
+from coordinator.service.stores.sqlite_store import SqliteStore
+from coordinator.service.stores.store import StoreOutcomeUnknown
+from tests.support.faulty_store import FaultyStore
+from tests.support.runtime_service import RECORDS, Service, acquire, beat, complete, join, use
+
+
+class SlowStore(FaultyStore):
+    """A store whose loads take as long as `load_ms` says on the runtime's clock."""
+
+    load_ms = 0
+
+    def load(self, group_id):
+        self.clock_ms += self.load_ms
+        return super().load(group_id)
+
+
+@pytest.fixture
+def service(tmp_path):
+    service = Service(tmp_path / "state.db")
+    service.create()
+    yield service
+    service.store.close()
+
+
+@pytest.fixture
+def slow(tmp_path):
+    service = Service(tmp_path / "state.db")
+    service.store.close()
+    store = service.store = SlowStore(SqliteStore(service.path))
+    store.clock_ms = service.now_ms
+    service.runtime = CoordinatorRuntime(store, clock=lambda: store.clock_ms)
+    service.create()
+    yield service
+    store.close()
+
+
+def test_deadlines_are_kept_without_anyone_asking(service):
+    due_ms = service.runtime.next_deadline_ms()
+    assert due_ms is not None and service.group.members["m1"].active
+    assert not service.runtime.may_rest(service.now_ms)
+    service.runtime.step(due_ms)
+    assert not service.group.members["m1"].active
+    assert service.runtime.may_rest(due_ms)
+
+
+def test_a_group_that_rests_is_snapshotted_and_let_go_of_and_comes_back_when_it_is_asked_for(service):
+    service.ask(acquire())
+    newest = list(service.store.load("billing"))[-1].sequence
+    before = service.ask(DescribeGroup(group_id="billing")).partitions
+    while "billing" in service.runtime.groups:
+        service.runtime.step(service.runtime.next_deadline_ms())
+    assert next(iter(service.store.load("billing"))).sequence > newest
+    assert service.runtime.next_deadline_ms() is None
+    after = service.ask(DescribeGroup(group_id="billing")).partitions
+    assert [(p.start_offset, p.end_offset) for p in after] == [(p.start_offset, p.end_offset) for p in before]
+
+
+def test_a_log_that_nothing_was_added_to_for_long_is_a_snapshot_by_then(service):
+    service.ask(acquire())
+    service.runtime.cold_after_ms = 10_000
+    assert service.runtime.next_deadline_ms() == service.now_ms + 10_000
+    service.runtime.step(service.now_ms + 10_000)
+    assert [type(decode_record(r.data)) for r in service.store.load("billing")][-1] is RunsChanged
+    assert "billing" in service.runtime.groups
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_an_owner_whose_clock_is_an_hour_off_lets_each_holder_have_its_session_and_nobody_else_the_records(
+    service, jump_ms
+):
+    held = service.ask(acquire()).plan
+    service.ask(use(held.plan_id))
+    service.die()
+    service.now_ms += jump_ms
+    service.ask(join("m2", "p2"))
+    other = service.ask(acquire(member="m2")).plan
+    assert [(r.first, r.last) for p in other.partitions for r in p.ranges] == [(100, 199)]
+    service.ask(join(epoch=1))
+    service.ask(complete(held.plan_id))
+    assert service.group.partitions["T", 0].start_offset == 100
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_holder_that_does_not_come_back_to_an_owner_whose_clock_is_off_loses_its_records_a_session_later(
+    service, jump_ms
+):
+    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.die()
+    service.now_ms += jump_ms
+    service.ask(join("m2", "p2"))
+    session_ms = service.group.config.share_session_timeout_ms
+    service.now_ms += session_ms - 1
+    service.ask(Heartbeat(group_id="billing", member_id="m2", member_epoch=1))
+    assert service.group.partitions["T", 0].acquired_count == 100
+    service.now_ms += 2
+    service.runtime.step(service.now_ms)
+    assert service.group.partitions["T", 0].acquired_count == 0
+    assert service.ask(acquire(member="m2")).plan.partitions[0].ranges[0].first == 0
+
+
+def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(service):
+    service.ask(acquire())
+    service.store.fault = "refuse"
+    with pytest.raises(CoordinatorNotAvailable):
+        service.ask(join("m2", "p2"))
+    service.store.load_fault = True
+    service.runtime.step(service.now_ms)
+    assert "billing" not in service.runtime.groups
+    assert not service.runtime.may_rest(service.now_ms)
+    service.runtime.step(service.runtime.next_deadline_ms())
+    assert service.runtime.next_deadline_ms() > service.now_ms + 40_000  # the holder has one session timeout
+
+
+def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
+    service = Service(tmp_path / "state.db", snapshot_after=10)
+    service.create()
+    number = ""
+    for _ in range(9):
+        number = service.ask(acquire(number)).plan.plan_id
+        service.ask(use(number))
+        service.ask(complete(number))
+    assert len(list(service.store.load("billing"))) < 30
+    before = list(service.group.snapshot())
+    service.die()
+    service.ask(join(epoch=1))
+    assert list(service.group.snapshot()) == before
+    service.store.close()
+
+
+def test_a_snapshot_that_always_takes_too_long_is_tried_seldom_and_the_group_is_served_on(tmp_path):
+    service = Service(tmp_path / "state.db", snapshot_after=10)
+    service.create()
+    service.store.snapshot_fault = StoreOutcomeUnknown("it takes too long")
+    number = ""
+    for _ in range(40):
+        number = service.ask(acquire(number, 5)).plan.plan_id
+        service.ask(use(number))
+        service.ask(complete(number))
+    assert service.store.snapshots == 1
+    assert service.store.loads <= 3, "not loaded anew in each round"
+    for pause_ms in (SNAPSHOT_AGAIN_MS, 2 * SNAPSHOT_AGAIN_MS):
+        before = service.store.snapshots
+        service.now_ms += pause_ms // 2
+        service.runtime.step(service.now_ms)
+        assert service.store.snapshots == before
+        service.now_ms += pause_ms // 2
+        service.runtime.step(service.now_ms)
+        service.runtime.step(service.now_ms)
+        assert service.store.snapshots == before + 1
+    service.store.snapshot_fault = None
+    service.now_ms += 4 * SNAPSHOT_AGAIN_MS
+    service.runtime.step(service.now_ms)
+    service.runtime.step(service.now_ms)
+    assert len(list(service.store.load("billing"))) < 30
+    service.store.close()
+
+
+def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch):
+    """As staged outcomes are: however many rows are decided one by one, the log does not grow without bounds."""
+    monkeypatch.setattr(runtime, "SNAPSHOT_AFTER_BYTES", 10_000)
+    service = Service(tmp_path / "state.db", snapshot_after=500)
+    service.create()
+    outcomes = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+    number, stored_bytes = "", []
+    for _ in range(10):
+        plan = service.ask(acquire(number)).plan
+        number = plan.plan_id
+        service.ask(use(number))
+        ((first, last, count),) = plan.partitions[0].ranges
+        runs = tuple(OutcomeRun(n, n, count, outcomes[n % 2]) for n in range(first, last + 1))
+        rows = (PartitionOutcomes(topic="orders", partition=0, runs=runs),)
+        service.ask(StageRuns(group_id="billing", partitions=rows))
+        service.ask(complete(number))
+        stored_bytes.append(sum(len(record.data or b"") for record in service.store.load("billing")))
+    service.store.close()
+    assert max(stored_bytes) < 15_000, stored_bytes
+
+
+def test_after_a_load_that_took_longer_than_a_session_each_holder_has_its_session_still(slow):
+    number = slow.ask(acquire()).plan.plan_id
+    slow.ask(use(number))
+    slow.store.load_ms = 60_000
+    slow.store.fault = "refuse"
+    with pytest.raises(CoordinatorNotAvailable):
+        slow.ask(join("m2", "p2"))
+    slow.runtime.step(slow.store.clock_ms)
+    slow.runtime.step(slow.store.clock_ms)
+    assert slow.group.partitions["T", 0].acquired_count == 100
+    assert slow.runtime.next_deadline_ms() > slow.store.clock_ms + 44_000
+
+
+def test_heartbeats_that_came_while_another_group_was_loaded_for_long_are_heard_before_sessions_end(slow):
+    slow.ask(use(slow.ask(acquire()).plan.plan_id))
+    slow.store.load_ms = 60_000
+    other = slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
+    slow.runtime.step(slow.store.clock_ms)
+    assert other.exception() is not None
+    beat = slow.runtime.submit("billing", one(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)))
+    slow.runtime.step(slow.store.clock_ms)
+    assert beat.result(0)
+    assert slow.group.partitions["T", 0].acquired_count == 100
+
+
+def test_a_process_that_was_stopped_for_a_session_ends_nobody_s_session(service):
+    """m1 reads its batch, m2 waits for records; both send heartbeats, which wait like their sender."""
+    service.ask(join("m2", "p2"))
+    service.ask(use(service.ask(acquire(limit=RECORDS)).plan.plan_id))
+    service.now_ms += 46_000
+    beats = [beat(service), beat(service, "m2")]
+    service.runtime.step(service.now_ms, stalled_ms=46_000)
+    assert all(each.result(0) for each in beats)
+    assert service.ask(acquire(member="m2")).plan.plan_id == ""
+
+
+def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
+    """Its client found another coordinator meanwhile, which has the group; one that still waits asks again."""
+    claimed = []
+    monkeypatch.setattr(service.store.inner, "claim", claimed.append, raising=False)
+    old = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    service.runtime.step(service.now_ms + 46_000, stalled_ms=46_000)
+    assert isinstance(old.exception(), CoordinatorNotAvailable) and old.exception().retriable
+    assert claimed == []
+    again = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    service.runtime.step(service.now_ms + 46_000 + runtime.CLAIM_PAUSE_MS)
+    assert again.result(0) and claimed == ["payments"]
+
+
+def test_sessions_that_are_over_while_nobody_was_heard_live_on_for_a_session_s_time(service):
+    """Its heartbeats come a moment after the event_loop goes on."""
+    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.runtime.step(service.now_ms + 100_000, stalled_ms=100_000)
+    assert service.group.partitions["T", 0].acquired_count == 100
+    assert service.runtime.next_deadline_ms() > service.now_ms + 144_000
+
+
+def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):
+    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.now_ms += 46_000
+    waits = beat(service)
+    service.runtime.step(service.now_ms)
+    assert waits.result(0)
+    assert service.group.partitions["T", 0].acquired_count == 100
+
+
+def test_what_a_load_in_the_same_round_took_ends_no_session(slow):
+    slow.ask(use(slow.ask(acquire()).plan.plan_id))
+    slow.store.load_ms = 60_000
+    slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
+    slow.runtime.step(slow.store.clock_ms)
+    assert slow.group.partitions["T", 0].acquired_count == 100
+
+
+def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
+    """It lost touch with its fleet: others may have its groups, and hear their members."""
+    service.ask(use(service.ask(acquire()).plan.plan_id))
+    with monkeypatch.context() as patch:
+        patch.setattr(FaultyStore, "is_current", False)
+        service.runtime.step(service.now_ms)
+        service.now_ms += 100_000
+        service.runtime.step(service.now_ms)
+        assert service.group.partitions["T", 0].acquired_count == 100
+        assert service.runtime.next_deadline_ms() > service.now_ms, "it looks again after a while"
+    service.runtime.step(service.now_ms)
+    assert service.group.partitions["T", 0].acquired_count == 100
+    service.now_ms += 46_000
+    service.runtime.step(service.now_ms)
+    assert service.group.partitions["T", 0].acquired_count == 0
