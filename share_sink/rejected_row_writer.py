@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
-from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, letter
+from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, dead_letter
 from coordinator.dead_letters.source_records import SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.values import Disposition
@@ -41,8 +41,8 @@ class RejectedRowWriter:
             return [False] * rows.num_rows
         opened, options = self._sink.opened, self._sink.options
         writer = _writer(options.bootstrap_servers, tuple(sorted(options.kafka_config.items())))
-        letters = list(self._letters(rows))
-        results = writer.write(opened.dead_letter_topic, opened.dead_letter_partitions, letters)
+        dead_letters = list(self._letters(rows))
+        results = writer.write(opened.dead_letter_topic, opened.dead_letter_partitions, dead_letters)
         failed = [result for result in results if result.status is not WriteStatus.WRITTEN]
         if failed:
             self._gave_up = any(result.status is WriteStatus.RETRIABLE_FAILURE for result in failed)
@@ -68,7 +68,7 @@ class RejectedRowWriter:
         for topic, partition, offset, count, reason, key, value, headers in zip(
             *(_values(rows, name) for name in columns), strict=True
         ):
-            yield letter(
+            yield dead_letter(
                 Origin(topic, partition, offset, group_id, count),
                 Disposition.REJECTED,
                 message=reason or "",

@@ -113,7 +113,7 @@ class RejectedRows:
 
     def _as_runs(self, rows: pa.Table, written: list[bool]) -> pa.Table:
         count = rows.num_rows
-        letter = pa.array(written, pa.bool_())
+        dead_letter = pa.array(written, pa.bool_())
         return coalesce(
             pa.table(
                 [
@@ -124,16 +124,16 @@ class RejectedRows:
                     rows[DELIVERY_COUNT],
                     pa.repeat(pa.scalar(int(AcknowledgeType.REJECT), pa.int8()), count),
                     pa.nulls(count, pa.int64()),
-                    letter,
-                    self._reasons(rows, letter),
+                    dead_letter,
+                    self._reasons(rows, dead_letter),
                 ],
                 schema=SCHEMA,
             )
         )
 
-    def _reasons(self, rows: pa.Table, letter: Any) -> Any:
+    def _reasons(self, rows: pa.Table, dead_letter: Any) -> Any:
         """The reasons of the rows whose dead letter the coordinator is to write; null for other rows."""
         if self._letters is None or REASON not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.string())
         reasons = pc.utf8_slice_codeunits(rows[REASON], 0, REASON_CHARACTERS)
-        return pc.if_else(letter, pa.scalar(None, pa.string()), reasons)
+        return pc.if_else(dead_letter, pa.scalar(None, pa.string()), reasons)

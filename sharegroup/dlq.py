@@ -43,24 +43,24 @@ def condition(text: str) -> Predicate:
         raise click.BadParameter(f"{text!r} is neither NAME=VALUE nor NAME~=REGEX.")
     name, sign, wanted = parts["name"], parts["sign"], parts["text"]
     if sign == "=":
-        return lambda letter: wanted in _texts(letter, name)
+        return lambda dead_letter: wanted in _texts(dead_letter, name)
     try:
         pattern = re.compile(wanted)
     except re.error as error:
         raise click.BadParameter(f"{wanted!r} is no regular expression: {error}.") from None
-    return lambda letter: any(pattern.search(value) for value in _texts(letter, name))
+    return lambda dead_letter: any(pattern.search(value) for value in _texts(dead_letter, name))
 
 
 def _conditions(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Predicate:
     every = [condition(text) for text in texts]
-    return lambda letter: all(holds(letter) for holds in every)
+    return lambda dead_letter: all(holds(dead_letter) for holds in every)
 
 
-def _texts(letter: DeadLetter, name: str) -> list[str]:
+def _texts(dead_letter: DeadLetter, name: str) -> list[str]:
     if name in ("key", "value"):
-        content = letter.key if name == "key" else letter.value
+        content = dead_letter.key if name == "key" else dead_letter.value
         return [] if content is None else [content.decode("utf-8", "replace")]
-    return letter.header(f"__dlq.errors.{name}" if name in ORIGIN else name.removeprefix("header."))
+    return dead_letter.header(f"__dlq.errors.{name}" if name in ORIGIN else name.removeprefix("header."))
 
 
 @click.group()

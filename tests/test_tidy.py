@@ -42,7 +42,9 @@ PLAIN = (
     "coordinator/config",
     "coordinator/state_log",
     "pyspark_sharegroup",
+    "share_sink",
     "share_source",
+    "sharegroup",
     "tools",
 )
 

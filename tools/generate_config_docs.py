@@ -29,7 +29,7 @@ STANDALONE_HEAD = """\
 # The Kafka brokers to ask first: host:port, separated by commas.
 bootstrap.servers=localhost:9092
 
-# Any property of librdkafka, with kafka. before it; ${env:NAME} is taken from the environment.
+# Any property of librdkafka, with the prefix kafka.; ${env:NAME} stands for the environment variable NAME.
 #kafka.security.protocol=SASL_SSL
 #kafka.sasl.password=${env:KAFKA_PASSWORD}
 

@@ -57,7 +57,7 @@ class DeadLetterRecord(NamedTuple):
         return self == self.headers_only()
 
 
-def letter(
+def dead_letter(
     origin: Origin,
     disposition: Disposition,
     *,

@@ -83,12 +83,12 @@ def redrive(
         raise RedriveTargetMissing(topic=to, dlq_topic=dlq_topic)
     report = RedriveReport(dlq_topic=dlq_topic, dry_run=dry_run)
     selection = _Selection(report, _predicate(where), to, max_redrives, topics)
-    letters = selection.of(read_topic(dlq_topic, topics[dlq_topic], config))
+    dead_letters = selection.of(read_topic(dlq_topic, topics[dlq_topic], config))
     if dry_run:
-        for letter, target in letters:
-            report.add(letter, target)
+        for dead_letter, target in dead_letters:
+            report.add(dead_letter, target)
     else:
-        _send_all(letters, topics, report, {**_DEFAULTS, **config, **_FIXED})
+        _send_all(dead_letters, topics, report, {**_DEFAULTS, **config, **_FIXED})
     return report
 
 
@@ -121,47 +121,47 @@ class _Selection:
         """
         for message in messages:
             self._report.read += 1
-            letter = DeadLetter.of(message)
-            kind = self._skip_reason(letter)
-            if letter is None or kind:
+            dead_letter = DeadLetter.of(message)
+            kind = self._skip_reason(dead_letter)
+            if dead_letter is None or kind:
                 self._report.skip(kind, message)
                 continue
-            target = self._to or letter.origin_topic
+            target = self._to or dead_letter.origin_topic
             if target not in self._topics:
                 raise RedriveTargetMissing(topic=target, dlq_topic=self._report.dlq_topic)
-            yield letter, target
+            yield dead_letter, target
 
-    def _skip_reason(self, letter: DeadLetter | None) -> str:
+    def _skip_reason(self, dead_letter: DeadLetter | None) -> str:
         """The report's count for a dead letter that is not sent; empty if it is sent."""
-        if letter is None:
+        if dead_letter is None:
             return "not_dead_letters"
-        if not self._selects(letter):
+        if not self._selects(dead_letter):
             return "not_selected"
-        if not letter.has_record:
+        if not dead_letter.has_record:
             return "without_record"
-        if letter.redrives >= self._max_redrives:
+        if dead_letter.redrives >= self._max_redrives:
             return "redriven_too_often"
-        seen = self._seen.setdefault((letter.origin_topic, letter.origin_partition), set())
-        if letter.origin_offset in seen:
+        seen = self._seen.setdefault((dead_letter.origin_topic, dead_letter.origin_partition), set())
+        if dead_letter.origin_offset in seen:
             return "doubles"
-        seen.add(letter.origin_offset)
+        seen.add(dead_letter.origin_offset)
         return ""
 
 
 def _predicate(where: RecordFilter | None) -> Callable[[DeadLetter], bool]:
     if where is None:
-        return lambda letter: True
+        return lambda dead_letter: True
     if callable(where):
         return where
     wanted = dict(where)
-    return lambda letter: all(value in letter.header(name) for name, value in wanted.items())
+    return lambda dead_letter: all(value in dead_letter.header(name) for name, value in wanted.items())
 
 
 # --- sending
 
 
 def _send_all(
-    letters: Iterator[tuple[DeadLetter, str]],
+    dead_letters: Iterator[tuple[DeadLetter, str]],
     topics: Mapping[str, int],
     report: RedriveReport,
     config: Mapping[str, Any],
@@ -174,9 +174,9 @@ def _send_all(
     """
     with contextlib.closing(_Sender(new_client(Producer, config), report)) as sender:
         try:
-            for letter, target in letters:
-                own = target == letter.origin_topic and letter.origin_partition < topics[target]
-                sender.send(letter, target, letter.origin_partition if own else -1)
+            for dead_letter, target in dead_letters:
+                own = target == dead_letter.origin_topic and dead_letter.origin_partition < topics[target]
+                sender.send(dead_letter, target, dead_letter.origin_partition if own else -1)
                 if sender.failure:
                     break
         except ShareGroupError as error:
@@ -207,20 +207,20 @@ class _Sender:
         self._producer = producer
         self._report = report
 
-    def send(self, letter: DeadLetter, target: str, partition: int) -> None:
+    def send(self, dead_letter: DeadLetter, target: str, partition: int) -> None:
         """Hand a record to the producer. It waits for room in the producer's queue, not for the brokers' answer."""
-        on_delivery = partial(self._on_delivery, letter, target)
-        kept = [header for header in letter.record_headers if header[0] != REDRIVES]
-        headers = [*kept, (REDRIVES, str(letter.redrives + 1).encode())]
+        on_delivery = partial(self._on_delivery, dead_letter, target)
+        kept = [header for header in dead_letter.record_headers if header[0] != REDRIVES]
+        headers = [*kept, (REDRIVES, str(dead_letter.redrives + 1).encode())]
         while not self.failure:
             try:
                 self._producer.produce(
-                    target, letter.value, letter.key, partition, on_delivery=on_delivery, headers=headers
+                    target, dead_letter.value, dead_letter.key, partition, on_delivery=on_delivery, headers=headers
                 )
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                self._on_delivery(letter, target, error.args[0], None)
+                self._on_delivery(dead_letter, target, error.args[0], None)
             else:
                 self._producer.poll(0)
                 return
@@ -236,11 +236,11 @@ class _Sender:
         self._producer.purge()
         self._producer.flush(_CLOSE_S)
 
-    def _on_delivery(self, letter: DeadLetter, target: str, error: KafkaError | None, _: object) -> None:
+    def _on_delivery(self, dead_letter: DeadLetter, target: str, error: KafkaError | None, _: object) -> None:
         if error is None:
-            self._report.add(letter, target)
+            self._report.add(dead_letter, target)
             return
-        self._report.unsent.append(record_label(self._report.dlq_topic, letter.partition, letter.offset))
+        self._report.unsent.append(record_label(self._report.dlq_topic, dead_letter.partition, dead_letter.offset))
         self.failure = self.failure or f"topic {target} refused a record: {error.str()}"
 
 

@@ -58,10 +58,10 @@ class RedriveReport:
         if len(examples) < EXAMPLES:
             examples.append(record_label(self.dlq_topic, message.partition() or 0, message.offset() or 0))
 
-    def add(self, letter: DeadLetter, target: str) -> None:
+    def add(self, dead_letter: DeadLetter, target: str) -> None:
         """Count a dead letter that is sent."""
         self.sent += 1
-        key = Sent(target, letter.disposition, letter.message)
+        key = Sent(target, dead_letter.disposition, dead_letter.message)
         if key not in self.by_reason and len(self.by_reason) >= REASONS:
             key = Sent(target, "", OTHER_REASONS)
         self.by_reason[key] += 1

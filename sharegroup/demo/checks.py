@@ -46,7 +46,7 @@ class Outcome:
     queries: tuple[str, ...]
     outputs: tuple[BatchOutput, ...]
     killed: KilledBatch
-    letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[DeadLetter, ...]
     asked: Mapping[int, tuple[Asked, ...]]
     lag: int | None
     archived: int
@@ -71,7 +71,7 @@ class Outcome:
 
     def dead(self) -> Set[int]:
         """Orders that have a dead letter."""
-        return {letter.order for letter in self.letters}
+        return {dead_letter.order for dead_letter in self.dead_letters}
 
 
 def key_of(query: str, batch_id: int) -> str:
@@ -114,25 +114,30 @@ def _billed_or_dead(outcome: Outcome) -> Check:
 
 
 def _dead_letters(outcome: Outcome) -> Check:
-    letters, broken = outcome.letters, outcome.broken
+    dead_letters, broken = outcome.dead_letters, outcome.broken
     problems = _named(
         {
-            "no letter": [order for order in broken if order not in outcome.dead()],
+            "no dead letter": [order for order in broken if order not in outcome.dead()],
             "not broken": [order for order in outcome.dead() if order not in broken],
             "not as it was": [
-                letter.order
-                for letter in letters
-                if letter.order in broken and (letter.topic, letter.record) != (TOPIC, broken[letter.order])
+                dead_letter.order
+                for dead_letter in dead_letters
+                if dead_letter.order in broken
+                and (dead_letter.topic, dead_letter.record) != (TOPIC, broken[dead_letter.order])
             ],
             "without its reason": [
-                letter.order
-                for letter in letters
-                if letter.order in broken and broken[letter.order].value.decode() not in letter.reason
+                dead_letter.order
+                for dead_letter in dead_letters
+                if dead_letter.order in broken and broken[dead_letter.order].value.decode() not in dead_letter.reason
             ],
         }
     )
     # At least once: a replayed batch writes its dead letters again. Their headers name the order.
-    twice = f", {len(letters):,} letters: a replay writes them again" if len(letters) > len(outcome.dead()) else ""
+    twice = (
+        f", {len(dead_letters):,} dead letters: a replay writes them again"
+        if len(dead_letters) > len(outcome.dead())
+        else ""
+    )
     return Check(
         "each broken order is in the dead letter topic as it was, with its reason",
         not problems,

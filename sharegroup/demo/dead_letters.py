@@ -66,7 +66,9 @@ class DeadLetters:
         while len(self._letters) < end:
             messages = self._consumer.consume(1, _ANSWER_WITHIN_S)
             if not messages:
-                raise DemoFailed(f"the dead letter topic has {end} letters, and {len(self._letters)} could be read")
+                raise DemoFailed(
+                    f"the dead letter topic has {end} dead letters, and {len(self._letters)} could be read"
+                )
             self._letters += [_letter(message) for message in messages if message.error() is None]
         return tuple(self._letters)
 

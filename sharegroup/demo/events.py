@@ -21,10 +21,10 @@ from sharegroup.demo.traces import Bill
 class OrderEvents:
     """Tells the events on the screen."""
 
-    def __init__(self, screen: Screen, queries: Sequence[Query], letters: DeadLetters, payments: Payments) -> None:
+    def __init__(self, screen: Screen, queries: Sequence[Query], dead_letters: DeadLetters, payments: Payments) -> None:
         self._screen = screen
         self._queries = queries
-        self._letters = letters
+        self._letters = dead_letters
         self._payments = payments
         self._pending = [self._dead, self._back]
 
@@ -39,10 +39,10 @@ class OrderEvents:
                 self._pending.remove(event)
 
     def _dead(self) -> str:
-        for letter in self._letters.look():
+        for dead_letter in self._letters.look():
             return (
-                f"Order {letter.order} is broken JSON, so its query [bold]rejects[/] it. It is in the dead letter "
-                f"topic [bold]{TOPIC}[/] now, with the reason: {escape(letter.reason)}"
+                f"Order {dead_letter.order} is broken JSON, so its query [bold]rejects[/] it. It is in the dead letter "
+                f"topic [bold]{TOPIC}[/] now, with the reason: {escape(dead_letter.reason)}"
             )
         return ""
 

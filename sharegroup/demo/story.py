@@ -154,7 +154,7 @@ class Story:
             queries=NAMES,
             outputs=tuple(output for query in self._queries for output in query.traces.outputs()),
             killed=killed,
-            letters=self._letters.all(),
+            dead_letters=self._letters.all(),
             asked=self._payments.asked(),
             lag=seen.lag,
             archived=seen.archived,
@@ -193,7 +193,7 @@ class Story:
                 orders=self._orders.count,
                 lag=seen.lag,
                 queries=tuple(query.view() for query in self._queries),
-                dead=tuple({letter.order: letter.reason for letter in self._letters.look()}.items()),
+                dead=tuple({dead_letter.order: dead_letter.reason for dead_letter in self._letters.look()}.items()),
                 came_back=self._payments.came_back(),
                 waiting=seen.waiting,
             )

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.client.option_errors import MissingOption, RefusedOption
-from coordinator.dead_letters.record_format import DeadLetterRecord, Disposition, Origin, letter
+from coordinator.dead_letters.record_format import DeadLetterRecord, Disposition, Origin, dead_letter
 from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, UnknownTopic
 from share_sink import redrive
 from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
@@ -37,7 +37,9 @@ class World:
         """The letter of a record, with which it came."""
         said = {"message": REASON, "key": b"k%d" % offset, "value": b"v%d" % offset, **more}
         group, disposition = said.pop("group", "billing"), said.pop("disposition", Disposition.REJECTED)
-        return letter(Origin(of or self.orders, partition, offset, group, said.pop("count", 1)), disposition, **said)
+        return dead_letter(
+            Origin(of or self.orders, partition, offset, group, said.pop("count", 1)), disposition, **said
+        )
 
     def put(self, *letters: DeadLetterRecord, partition: int = 0) -> None:
         for each in letters:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
-from coordinator.dead_letters.record_format import Origin, letter, parse_headers
+from coordinator.dead_letters.record_format import Origin, dead_letter, parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.values import Disposition
@@ -34,7 +34,7 @@ def writer(kafka):
 
 def letters_of(offsets, value=b"v", *, partition=0):
     return [
-        letter(Origin("orders", partition, n, "billing", 5), Disposition.REJECTED, key=b"k", value=value)
+        dead_letter(Origin("orders", partition, n, "billing", 5), Disposition.REJECTED, key=b"k", value=value)
         for n in offsets
     ]
 

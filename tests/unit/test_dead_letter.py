@@ -5,8 +5,8 @@ import pytest
 from coordinator.dead_letters.record_format import (
     LONGEST_MESSAGE_BYTES,
     Origin,
+    dead_letter,
     dead_letter_partition,
-    letter,
     parse_headers,
 )
 from coordinator.protocol.values import Disposition
@@ -33,7 +33,7 @@ KAFKAS = [
 )
 @pytest.mark.parametrize("copy", [True, False])
 def test_headers_are_kafkas_in_kafkas_order_and_the_disposition(disposition, name, message, copy):
-    written = letter(ORIGIN, disposition, copy=copy)
+    written = dead_letter(ORIGIN, disposition, copy=copy)
 
     assert list(written.headers) == [
         *KAFKAS,
@@ -43,22 +43,22 @@ def test_headers_are_kafkas_in_kafkas_order_and_the_disposition(disposition, nam
 
 
 def test_a_rows_reason_takes_the_messages_place():
-    headers = dict(letter(ORIGIN, Disposition.REJECTED, message="ungültig: {").headers)
+    headers = dict(dead_letter(ORIGIN, Disposition.REJECTED, message="ungültig: {").headers)
 
     assert headers["__dlq.errors.message"] == "ungültig: {".encode()
 
 
 def test_a_reason_of_any_length_or_content_fits():
-    long = dict(letter(ORIGIN, Disposition.REJECTED, message="ä" * 100_000).headers)["__dlq.errors.message"]
+    long = dict(dead_letter(ORIGIN, Disposition.REJECTED, message="ä" * 100_000).headers)["__dlq.errors.message"]
     assert len(long) <= LONGEST_MESSAGE_BYTES
     assert set(long.decode()) == {"ä"}
-    assert dict(letter(ORIGIN, Disposition.REJECTED, message="\ud800").headers)["__dlq.errors.message"] == b"?"
+    assert dict(dead_letter(ORIGIN, Disposition.REJECTED, message="\ud800").headers)["__dlq.errors.message"] == b"?"
 
 
 def test_the_record_is_copied_with_its_headers_in_order_before_ours():
     headers = [("trace", b"1"), ("trace", b"2"), ("empty", b""), ("null", None)]
 
-    written = letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=headers)
+    written = dead_letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=headers)
 
     assert (written.key, written.value) == (b"k", b"v")
     assert list(written.headers[:4]) == headers
@@ -66,13 +66,13 @@ def test_the_record_is_copied_with_its_headers_in_order_before_ours():
 
 
 def test_absent_keys_and_values_stay_absent_and_empty_ones_empty():
-    assert letter(ORIGIN, Disposition.REJECTED, key=None, value=b"")[1:3] == (None, b"")
+    assert dead_letter(ORIGIN, Disposition.REJECTED, key=None, value=b"")[1:3] == (None, b"")
 
 
 def test_headers_of_an_earlier_dead_letter_are_replaced():
-    first = letter(ORIGIN._replace(topic="older"), Disposition.EXPIRED, headers=[("trace", b"1")])
+    first = dead_letter(ORIGIN._replace(topic="older"), Disposition.EXPIRED, headers=[("trace", b"1")])
 
-    second = letter(ORIGIN, Disposition.REJECTED, headers=[*first.headers, ("__dlq.errors.unheard.of", b"x")])
+    second = dead_letter(ORIGIN, Disposition.REJECTED, headers=[*first.headers, ("__dlq.errors.unheard.of", b"x")])
 
     names = [name for name, _ in second.headers]
     assert len(names) == len(set(names)) == 8
@@ -80,7 +80,7 @@ def test_headers_of_an_earlier_dead_letter_are_replaced():
 
 
 def test_without_copying_nothing_of_the_record_is_there():
-    written = letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=[("h", b"x")], copy=False)
+    written = dead_letter(ORIGIN, Disposition.REJECTED, key=b"k", value=b"v", headers=[("h", b"x")], copy=False)
 
     assert (written.key, written.value) == (None, None)
     assert all(name.startswith("__dlq.errors.") for name, _ in written.headers)
@@ -88,12 +88,12 @@ def test_without_copying_nothing_of_the_record_is_there():
 
 
 def test_headers_only_keeps_the_place_and_the_reason():
-    whole = letter(ORIGIN, Disposition.REJECTED, message="why", key=b"k", value=b"v", headers=[("h", b"x")])
+    whole = dead_letter(ORIGIN, Disposition.REJECTED, message="why", key=b"k", value=b"v", headers=[("h", b"x")])
 
     bare = whole.headers_only()
 
     assert not whole.is_headers_only
-    assert bare == letter(ORIGIN, Disposition.REJECTED, message="why", copy=False)
+    assert bare == dead_letter(ORIGIN, Disposition.REJECTED, message="why", copy=False)
 
 
 @pytest.mark.parametrize(("source", "partitions", "there"), [(0, 1, 0), (5, 1, 0), (5, 3, 2), (2, 3, 2), (3, 3, 0)])
@@ -102,7 +102,7 @@ def test_the_partition_is_the_sources_modulo_the_queues(source, partitions, ther
 
 
 def test_the_origin_is_read_from_the_headers():
-    assert parse_headers(letter(ORIGIN, Disposition.REJECTED, headers=[("h", b"x")]).headers).origin == ORIGIN
+    assert parse_headers(dead_letter(ORIGIN, Disposition.REJECTED, headers=[("h", b"x")]).headers).origin == ORIGIN
     assert parse_headers(KAFKAS).origin == ORIGIN
     assert parse_headers(KAFKAS[:4]).origin == ORIGIN._replace(delivery_count=0)
 

@@ -77,7 +77,7 @@ def good() -> Outcome:
             written=tuple(bill(order) for order in range(20, 22)),
             committed=False,
         ),
-        letters=(letter(BROKEN), letter(BROKEN_AND_REPLAYED), letter(BROKEN_AND_REPLAYED, 2)),
+        dead_letters=(letter(BROKEN), letter(BROKEN_AND_REPLAYED), letter(BROKEN_AND_REPLAYED, 2)),
         asked={
             BUSY: (Asked("B-0", 1.0, False), Asked("B-1", 1.6, False), Asked("B-2", 2.7, True)),
             BUSY_AND_REPLAYED: (Asked("A-1", 3.0, False), Asked("B-1", 3.5, True)),
@@ -151,14 +151,14 @@ def test_an_order_that_is_billed_and_a_dead_letter_is_found():
 
 
 def test_an_order_that_is_neither_billed_nor_a_dead_letter_is_lost():
-    outcome = replace(good(), letters=good().letters[1:], archived=1)
+    outcome = replace(good(), dead_letters=good().dead_letters[1:], archived=1)
     assert failed(outcome) == {BILLED_OR_DEAD, LETTERS}
     assert f"lost: {BROKEN}" in finding(outcome, BILLED_OR_DEAD)
-    assert f"no letter: {BROKEN}" in finding(outcome, LETTERS)
+    assert f"no dead letter: {BROKEN}" in finding(outcome, LETTERS)
 
 
 def test_a_dead_letter_of_a_good_order_is_found():
-    outcome = replace(good(), letters=(*good().letters, letter(3)), archived=3)
+    outcome = replace(good(), dead_letters=(*good().dead_letters, letter(3)), archived=3)
     assert failed(outcome) == {BILLED_OR_DEAD, LETTERS}
     assert "not broken: 3" in finding(outcome, LETTERS)
 
@@ -173,19 +173,19 @@ def test_a_dead_letter_of_a_good_order_is_found():
 )
 def test_a_dead_letter_that_is_not_the_original_is_found(change: Callable[[Record], Record]):
     changed = letter(BROKEN)._replace(record=change(record(BROKEN)))
-    outcome = replace(good(), letters=(changed, *good().letters[1:]))
+    outcome = replace(good(), dead_letters=(changed, *good().dead_letters[1:]))
     assert failed(outcome) == {LETTERS}
     assert f"not as it was: {BROKEN}" in finding(outcome, LETTERS)
 
 
 def test_a_second_letter_of_an_order_has_to_be_right_too():
     changed = letter(BROKEN_AND_REPLAYED)._replace(topic="others")
-    assert failed(replace(good(), letters=(*good().letters, changed))) == {LETTERS}
+    assert failed(replace(good(), dead_letters=(*good().dead_letters, changed))) == {LETTERS}
 
 
 def test_a_dead_letter_with_another_reason_is_found():
     changed = letter(BROKEN)._replace(reason="Offset rejected by client.")
-    outcome = replace(good(), letters=(changed, *good().letters[1:]))
+    outcome = replace(good(), dead_letters=(changed, *good().dead_letters[1:]))
     assert failed(outcome) == {LETTERS}
     assert f"without its reason: {BROKEN}" in finding(outcome, LETTERS)
 

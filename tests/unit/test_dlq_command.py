@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.dead_letters.record_format import Disposition, Origin, letter
+from coordinator.dead_letters.record_format import Disposition, Origin, dead_letter
 from share_sink.errors import RedriveStopped
 from share_sink.redrive import dlq_reader
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter
@@ -40,7 +40,7 @@ def dead(**more) -> DeadLetter:
     """A dead letter, written and read."""
     said = {"key": b"k", "value": b"v", "headers": [("tenant", b"a"), ("tenant", b"b"), ("group", b"mine")], **more}
     origin = Origin("orders", 3, 77, "billing", 2)
-    written = letter(origin, Disposition.REJECTED, message="no such customer", **said)
+    written = dead_letter(origin, Disposition.REJECTED, message="no such customer", **said)
     found = DeadLetter.of(Record(written.key, written.value, written.headers))
     assert found is not None
     return found

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 
-from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, letter
+from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, dead_letter
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -62,7 +62,7 @@ class DeadLetterBuilder:
 
     def bare(self, due: Due, offset: int) -> DeadLetterRecord:
         """The dead letter of an offset without its record: headers only."""
-        return letter(self._origin(due, offset), due.disposition, message=due.reason, copy=False)
+        return dead_letter(self._origin(due, offset), due.disposition, message=due.reason, copy=False)
 
     def close(self) -> None:
         """Closes the readers' connections."""
@@ -137,7 +137,7 @@ class DeadLetterBuilder:
         return False
 
     def _copied(self, due: Due, record: SourceRecord, *, copies: bool) -> DeadLetterRecord:
-        return letter(
+        return dead_letter(
             self._origin(due, record.offset),
             due.disposition,
             message=due.reason,
