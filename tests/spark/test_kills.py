@@ -14,13 +14,15 @@ LONG = {"share.session.timeout.ms": 300_000}
 SHORT = {"share.session.timeout.ms": 10_000}
 
 
-def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_died_too(kafka, topic, job, program):
+def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_died_too(
+    kafka, topic, job, program, start
+):
     """Killed in mid-batch twice, the second time with the coordinator; restarted within the session each time."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, maxOffsetsPerTrigger=5_000, **LONG)
 
-    first, second, third = program(), program(), program()  # they begin side by side
+    first, second = program(), program()  # they begin side by side
     killed = first.start_query(queue.query("a", hold=("7000",))).wait_held("7000").spec
     plan = logged_plan(killed, 1)
     first.kill()
@@ -31,7 +33,7 @@ def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_d
     second.kill()
     assert kill_coordinators()
 
-    third.start_query(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
+    start(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
     for batch, logged in ((1, plan), (2, plan_again)):
@@ -39,7 +41,6 @@ def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_d
         assert replayed.records() == plan_records(logged)  # the batch is the one that was logged
         assert replayed.delivery_counts() == {2}
     assert output.of("a", 0).delivery_counts() == output.of("a", 3).delivery_counts() == {1}
-    third.kill()
 
 
 def test_the_coordinator_alone_is_killed_and_the_queries_go_on(kafka, topic, job, start):

@@ -1,5 +1,5 @@
-"""A UDF that raises on 1 record of 100,000, and a scheduler that restarts the query: it gets through, that record alone
-is archived, and every other one is in the output once."""
+"""A UDF that raises on one record, and a scheduler that restarts the query: the query gets through, that record alone
+is archived, and every other record is in the output once. With `make soak` it is 1 record of 100,000."""
 
 import pytest
 
@@ -11,16 +11,17 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-RECORDS = 100_000
+FEW, MANY = 1_000, 100_000
 RECORDS_OF_PROCESSES, BATCH_OF_PROCESSES = 20_000, 4_000
-POISON = "14321"
+POISON_OF = {FEW: "321", MANY: "14321", RECORDS_OF_PROCESSES: "14321"}
 THROUGH_S = 480
 
 
 def run_until_through(
-    queue: ShareJob, begin, names: tuple[str, ...], trigger: str, *, kill_coordinator: bool, records: int = RECORDS
+    queue: ShareJob, begin, names: tuple[str, ...], trigger: str, *, kill_coordinator: bool, records: int
 ) -> int:
     """Run the queries, and start each again when it has ended, until the group is done; how many failed."""
+    poison = POISON_OF[records]
     running: dict[str, RunningQuery] = {}
     failures = 0
 
@@ -30,7 +31,7 @@ def run_until_through(
             if query.over():
                 del running[name]
                 if error := query.error():
-                    assert f"poison: {POISON}" in error, error
+                    assert f"poison: {poison}" in error, error
                     failures += 1
                     if kill_coordinator:
                         kill_coordinators()
@@ -38,19 +39,20 @@ def run_until_through(
             return True
         for name in names:
             if name not in running:
-                running[name] = begin(queue.query(name, poison=(POISON,), trigger=trigger))
+                running[name] = begin(queue.query(name, poison=(poison,), trigger=trigger))
         return False
 
     wait_until(through, timeout_s=THROUGH_S, what=f"{names} get through")
     return failures
 
 
-def assert_only_poison_is_archived(queue: ShareJob, records: int = RECORDS) -> None:
-    queue.output().assert_exactly_once(set(numbers(records)) - {POISON})
+def assert_only_poison_is_archived(queue: ShareJob, records: int) -> None:
+    queue.output().assert_exactly_once(set(numbers(records)) - {POISON_OF[records]})
     assert describe(queue).archived() == 1
 
 
 # With the test below, each pair of these choices: all eight take eight minutes, most of it waiting for backoff.
+@pytest.mark.parametrize("records", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("names", "trigger", "kill_coordinator"),
     [
@@ -59,16 +61,18 @@ def assert_only_poison_is_archived(queue: ShareJob, records: int = RECORDS) -> N
         pytest.param(("a", "b"), "available_now", True, id="available-now-two-coordinator-dies"),
     ],
 )
-def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, trigger, kill_coordinator):
-    """A new query in the same Spark session each time."""
+def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, trigger, kill_coordinator, records):
+    """A new query in the same Spark session each time. The slices begin at all records, so that few of them are cut as
+    often as many."""
     orders = topic("orders")
-    kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders)
-    failures = run_until_through(queue, start, names, trigger, kill_coordinator=kill_coordinator)
-    assert_only_poison_is_archived(queue)
+    kafka.produce(orders, numbers(records))
+    queue = job(orders, **{"share.isolation.base": records})
+    failures = run_until_through(queue, start, names, trigger, kill_coordinator=kill_coordinator, records=records)
+    assert_only_poison_is_archived(queue, records)
     assert failures >= 5
 
 
+@pytest.mark.soak
 def test_a_query_gets_through_with_a_new_process_each_time(kafka, topic, job, program):
     """As a job scheduler would, with AvailableNow. Fewer tries make fewer starts, smaller batches fewer slices."""
     orders, records = topic("orders"), RECORDS_OF_PROCESSES

@@ -1,8 +1,8 @@
 """SIGKILL of driver, coordinator and broker at random moments: accepted and dead-lettered together are what was
 produced, nothing is both, and released records came back.
 
-SINK_CHAOS_RECORDS=200000 SINK_CHAOS_KILLS=15 SINK_CHAOS_SEED=7 is the long run, of some minutes; with
-SINK_CHAOS_QUERIES=a,b two queries share the records."""
+The long forms are for `make soak`. There SINK_CHAOS_RECORDS=200000 SINK_CHAOS_KILLS=15 SINK_CHAOS_SEED=7 is a run of
+some minutes; with SINK_CHAOS_QUERIES=a,b two queries share the records."""
 
 import os
 
@@ -18,12 +18,19 @@ RECORDS = int(os.environ.get("SINK_CHAOS_RECORDS", "16000"))
 KILLS = int(os.environ.get("SINK_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("SINK_CHAOS_SEED", "20261121"))
 QUERIES = os.environ.get("SINK_CHAOS_QUERIES", "a").split(",")
-BATCH = max(RECORDS // 16, 100)
+FEW_RECORDS, FEW_KILLS = 1_600, len(VICTIMS)
 TIMEOUT_S = 600 + RECORDS // 100 + 30 * KILLS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 120)]
 
-SIZES = {"maxOffsetsPerTrigger": str(BATCH), "minPartitions": "2", "share.isolation.base": str(BATCH)}
+FEW_TRIES = {"share.delivery.count.limit": "3"}
+"""For the short form: a record is released twice at most, and each release waits for seconds."""
+
+
+def sizes(records: int) -> dict[str, str]:
+    """Sixteen batches of the records, and slices that begin at a batch."""
+    batch = str(max(records // 16, 100))
+    return {"maxOffsetsPerTrigger": batch, "minPartitions": "2", "share.isolation.base": batch}
 
 
 @pytest.mark.soak
@@ -37,7 +44,7 @@ def test_whoever_is_killed_what_is_decided_by_the_delivery_count_is_accepted_onc
             admin_bootstrap=broker.bootstrap,
             group="billing",
             topics=(orders,),
-            options={**CONFIGS, **SIZES, "share.release.backoff.ms": "500"},
+            options={**CONFIGS, **sizes(RECORDS), "share.release.backoff.ms": "500"},
         )
         replaces = {"outputOnReplay": "replaces"}
         chaos = SinkChaos(job, broker, program, SEED, QUERIES, columns=BY_COUNT, sink_options=replaces)
@@ -52,7 +59,14 @@ def test_whoever_is_killed_what_is_decided_by_the_delivery_count_is_accepted_onc
     assert result.numbers["replayed, and decided by the count"]
 
 
-def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp_path):
+@pytest.mark.parametrize(
+    ("records", "kills", "configs"),
+    [
+        pytest.param(FEW_RECORDS, FEW_KILLS, FEW_TRIES, id="short"),
+        pytest.param(RECORDS, KILLS, {}, id="long", marks=pytest.mark.soak),
+    ],
+)
+def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp_path, records, kills, configs):
     with KafkaBroker() as broker:
         orders = broker.create_topic("orders", PARTITIONS)
         job = ShareJob(
@@ -61,16 +75,16 @@ def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp
             admin_bootstrap=broker.bootstrap,
             group="billing",
             topics=(orders,),
-            options={**CONFIGS, **SIZES, "includeHeaders": "true"},
+            options={**CONFIGS, **sizes(records), **configs, "includeHeaders": "true"},
         )
         chaos = SinkChaos(job, broker, program, SEED, QUERIES)
         try:
-            chaos.produce(RECORDS)
-            chaos.run(KILLS, TIMEOUT_S)
+            chaos.produce(records)
+            chaos.run(kills, TIMEOUT_S)
             result = reckon(chaos)
         finally:
             forget_clients()
     print(result)
     assert not result.problems, result
-    assert {victim for _, victim in chaos.happened.kills} == set(VICTIMS) or len(VICTIMS) > KILLS
+    assert {victim for _, victim in chaos.happened.kills} == set(VICTIMS) or len(VICTIMS) > kills
     assert result.numbers["releases"] and result.numbers["rejected"]
