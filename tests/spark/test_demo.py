@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -49,23 +49,84 @@ def processes_of(temporary: Path) -> list[psutil.Process]:
     return found
 
 
+class RunningDemo:
+    """`make demo`, told from beginning to end while the tests of the story follow."""
+
+    def __init__(self, temporary: Path) -> None:
+        self.temporary = temporary
+        self.told = ""
+        self._errors = temporary.with_suffix(".err")
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                DEMO, env=environment(temporary), stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+
+    def follow(self, text: str) -> None:
+        """Read what is told until a line has the text."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.told += line
+            if text in line:
+                return
+        raise AssertionError(f"the demo ended before {text!r}: {self.told}{self.errors()}")
+
+    def finish(self) -> int:
+        """Read the rest; the exit status."""
+        self.told += self._process.communicate()[0]
+        return self._process.returncode
+
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for process in processes_of(self.temporary):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._errors.unlink()
+
+
+@pytest.fixture(scope="module")
+def story() -> Iterator[RunningDemo]:
+    """One story for the three tests of its parts, which run in this order."""
+    directory = Path(tempfile.mkdtemp(prefix="sgd-"))
+    with closing(RunningDemo(directory)) as demo:
+        yield demo
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_story_is_told_and_checks_itself(temporary):
-    done = subprocess.run(DEMO, env=environment(temporary), capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "SIGKILL to query A" in done.stdout
-    assert "is broken JSON, and its query rejects it" in done.stdout
-    assert "with the reason: from_json can't read " in done.stdout
-    assert "the payment service had said" in done.stdout
-    assert [line.split()[1] for line in done.stdout.splitlines() if line.strip().startswith("together ")] == ["11,964"]
-    assert "12,000 orders, 36 of them dead letters, lag 0, 36 archived" in done.stdout
-    assert done.stdout.count("✓") == 10
-    assert "✗" not in done.stdout
-    assert "10 of 10 checks passed" in done.stdout
-    assert not done.stderr
-    assert not list(temporary.iterdir())
-    wait_until(lambda: not processes_of(temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended")
+def test_the_story_begins_with_two_queries_in_one_group(story):
+    story.follow("Both are in the group")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_story_kills_a_query_in_mid_batch_which_replays_the_batch(story):
+    story.follow("SIGKILL to query A")
+    story.follow("Query A has replayed batch")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_story_ends_with_checks_of_all_that_it_told(story):
+    assert story.finish() == 0, story.told + story.errors()
+    assert "SIGKILL to query A" in story.told
+    assert "is broken JSON, and its query rejects it" in story.told
+    assert "with the reason: from_json can't read " in story.told
+    assert "the payment service had said" in story.told
+    assert [line.split()[1] for line in story.told.splitlines() if line.strip().startswith("together ")] == ["11,964"]
+    assert "12,000 orders, 36 of them dead letters, lag 0, 36 archived" in story.told
+    assert story.told.count("✓") == 10
+    assert "✗" not in story.told
+    assert "10 of 10 checks passed" in story.told
+    assert not story.errors()
+    assert not list(story.temporary.iterdir())
+    wait_until(
+        lambda: not processes_of(story.temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended"
+    )
 
 
 @contextmanager
