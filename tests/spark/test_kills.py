@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.group_state import describe
-from tests.support.share_job import logged_plan, numbers, plan_records
+from tests.support.share_job import Output, logged_plan, numbers, plan_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -14,15 +14,38 @@ LONG = {"share.session.timeout.ms": 300_000}
 SHORT = {"share.session.timeout.ms": 10_000}
 
 
-def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_died_too(
-    kafka, topic, job, program, start
+@pytest.mark.parametrize("coordinator_dies", [False, True], ids=["driver", "driver-and-coordinator"])
+def test_a_killed_driver_replays_its_batch_when_it_is_started_again(
+    kafka, topic, job, program, start, coordinator_dies
 ):
+    """Killed in mid-batch; restarted within the session."""
+    orders = topic("orders")
+    kafka.produce(orders, numbers(RECORDS))
+    queue = job(orders, maxOffsetsPerTrigger=5_000, **LONG)
+
+    driver = program()
+    killed = driver.start_query(queue.query("a", hold=("7000",))).wait_held("7000").spec
+    plan = logged_plan(killed, 1)
+    driver.kill()
+    if coordinator_dies:
+        assert kill_coordinators()
+
+    start(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
+    output = queue.output()
+    output.assert_exactly_once(numbers(RECORDS))
+    assert_replayed(output, {1: plan})
+    for batch in (0, 2, 3):
+        assert output.of("a", batch).delivery_counts() == {1}
+
+
+@pytest.mark.soak
+def test_a_driver_killed_twice_once_with_the_coordinator_replays_both_batches(kafka, topic, job, program):
     """Killed in mid-batch twice, the second time with the coordinator; restarted within the session each time."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, maxOffsetsPerTrigger=5_000, **LONG)
 
-    first, second = program(), program()  # they begin side by side
+    first, second, third = program(), program(), program()  # they begin side by side
     killed = first.start_query(queue.query("a", hold=("7000",))).wait_held("7000").spec
     plan = logged_plan(killed, 1)
     first.kill()
@@ -33,14 +56,19 @@ def test_a_killed_driver_replays_its_batch_and_so_it_does_when_the_coordinator_d
     second.kill()
     assert kill_coordinators()
 
-    start(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
+    third.start_query(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
-    for batch, logged in ((1, plan), (2, plan_again)):
-        replayed = output.of("a", batch)
-        assert replayed.records() == plan_records(logged)  # the batch is the one that was logged
-        assert replayed.delivery_counts() == {2}
+    assert_replayed(output, {1: plan, 2: plan_again})
     assert output.of("a", 0).delivery_counts() == output.of("a", 3).delivery_counts() == {1}
+
+
+def assert_replayed(output: Output, plans) -> None:
+    """The batches of query a are those that Spark's log has, and were delivered twice."""
+    for batch, logged in plans.items():
+        replayed = output.of("a", batch)
+        assert replayed.records() == plan_records(logged)
+        assert replayed.delivery_counts() == {2}
 
 
 def test_the_coordinator_alone_is_killed_and_the_queries_go_on(kafka, topic, job, start):
