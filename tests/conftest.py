@@ -37,11 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `soak` run with --soak alone. Fast tests come first: pure tests, a broker's, then Spark's."""
+    """Tests marked `soak` run with --soak alone. Fast modules come first: pure ones, a broker's, then Spark's."""
     soaks = bool(config.getoption("--soak"))
     chosen = [item for item in items if bool(item.get_closest_marker("soak")) == soaks]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = sorted(chosen, key=_cost)
+    costs: dict[Path, int] = {}
+    for item in chosen:
+        costs[item.path] = max(costs.get(item.path, 0), _cost(item))
+    items[:] = sorted(chosen, key=lambda item: costs[item.path])
 
 
 @pytest.hookimpl(optionalhook=True)
