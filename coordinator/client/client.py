@@ -1,8 +1,9 @@
-"""The coordinator's client: one call for any request; named errors; a coordinator that died is found or started again.
+"""The client of coordinators: one call for any request, with named errors; it finds or starts a coordinator again that
+died.
 
-Every request may be repeated, by protocol: asked twice, it answers the same or changes nothing more. So an outage, of
-the brokers or of the coordinator, is ridden out here: by the asking query's own patience, whoever started the
-coordinator.
+By protocol every request may be repeated: the second answer is the same, or nothing more changes. So the client retries
+through an outage of the brokers or of the coordinator, for the calling query's own share.broker.outage.timeout.ms,
+whatever query started the coordinator.
 """
 
 from __future__ import annotations
@@ -38,16 +39,17 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 CONNECT_TIMEOUT_S = 15.0
-"""For the first connection to an endpoint: what is wrong with it is an error soon."""
+"""Seconds for the first connection to an endpoint, so that a wrong endpoint is an error soon."""
 FIRST_CALL_TIMEOUT_S = 60.0
-"""For the call by which a member joins: a coordinator that moves is waited for, brokers that are away are not."""
+"""Seconds for the call by which a member joins: it waits for a coordinator that moves, not for brokers that are
+away."""
 ENDPOINT = "share.coordinator.endpoint"
 
 _log = logging.getLogger(__name__)
 
 
 class Directory(Protocol):
-    """Knows where the coordinator of a group is: OnDemand, Endpoints."""
+    """Finds the coordinator of a group. Its implementations are OnDemand and Endpoints."""
 
     @property
     def by_group(self) -> bool:
@@ -55,27 +57,36 @@ class Directory(Protocol):
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The addresses, and the store where it is known, for logs and error texts."""
 
     def connect(self, group_id: str = "") -> Connection:
-        """A new connection to the group's coordinator, or to any. Unreachable, or a ShareGroupError."""
+        """A new connection to the group's coordinator; without a group, to any coordinator.
+
+        Raises:
+            Unreachable: no coordinator answers.
+            ShareGroupError: a coordinator refused, or could not be started.
+        """
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
-        """What is said of a coordinator that did not answer for the whole time of trying."""
+        """The error for a coordinator that gave no answer until the retry timeout."""
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """What is said of one that answered for the whole time that it can't serve, the last time with ``error``."""
+        """The error for a coordinator that refused with retriable errors, ``error`` last, until the retry timeout."""
 
     def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
-        """The brokers refuse the coordinator's credentials. Returns if another one, with ours, can take its place:
-        BrokerSecurityFailed if not."""
+        """Handles that the brokers refuse the coordinator's credentials. It returns if a new coordinator, with this
+        client's credentials, can replace it.
+
+        Raises:
+            BrokerSecurityFailed: it can't.
+        """
 
 
 class CoordinatorClient:
-    """Thread-safe; made by :meth:`connect`."""
+    """Calls the coordinators of groups. Thread-safe; :meth:`connect` creates it."""
 
     def __init__(self, directory: Directory, *, retry_timeout_s: float) -> None:
-        """``retry_timeout_s``: how long an outage is ridden out, in seconds."""
+        """Connects nowhere yet. ``retry_timeout_s``: how long a call is retried through an outage, in seconds."""
         self._directory = directory
         self._retry_timeout_s = retry_timeout_s
         self._outage = _outage(str(getattr(directory, "where", directory)), retry_timeout_s)
@@ -97,8 +108,8 @@ class CoordinatorClient:
         """With ``endpoint``: to the standalone coordinators there; ``configs`` may say where their token and their
         certificates are. Without: to the coordinator of this cluster and state store
         (share.state.store), which is started if need be; ``configs`` are then its own. ``retry_timeout_s`` None:
-        share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached the cluster, so an
-        outage is ridden out here too; else brokers that are away are an error soon (BrokerNotReachable)."""
+        share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached the cluster, so the
+        connection is retried through an outage; else brokers that are away are an error soon (BrokerNotReachable)."""
         may_pass = _may_pass if in_batch else _may_pass_soon
         if retry_timeout_s is None:
             retry_timeout_s = CoordinatorConfig.parse(configs).share_broker_outage_timeout_ms / 1000
@@ -109,7 +120,9 @@ class CoordinatorClient:
             client._retried(patience_s, may_pass, "", client._connected)
             return client
         outage = _outage(bootstrap_servers, retry_timeout_s)
-        found = _ride_out(outage, retry_timeout_s, may_pass, cluster_id, bootstrap_servers, kafka_config or {})
+        found = _retry_through_outage(
+            outage, retry_timeout_s, may_pass, cluster_id, bootstrap_servers, kafka_config or {}
+        )
         directory = OnDemand(
             bootstrap_servers=bootstrap_servers,
             kafka_config=dict(kafka_config or {}),
@@ -129,14 +142,19 @@ class CoordinatorClient:
 
     @property
     def endpoint_pid(self) -> int:
-        """The process that answers; of several that share the groups, one."""
+        """The id of the coordinator process that answers; in a fleet, of one of them."""
         return self._connected().endpoint.pid
 
     def call(self, request: GroupRequest[Reply], *, answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply:
-        """The reply, or a ShareGroupError. While brokers or coordinator are away it is asked again, for the retry
-        timeout: OutageTooLong, or CoordinatorUnreachable. A new member's join is the first that a query asks, so what
-        is wrong is an error soon (BrokerNotReachable). ``answer_timeout_s``: after so long without an answer it is
-        asked again."""
+        """The reply to the request, which is retried while brokers or coordinator are away. A new member's join is the
+        first request of a query, and is retried for a shorter time. ``answer_timeout_s``: seconds without an answer
+        after which the request is sent again.
+
+        Raises:
+            OutageTooLong, CoordinatorUnreachable: the retry timeout is over.
+            BrokerNotReachable: the brokers are away at a new member's join.
+            ShareGroupError: the coordinator refused the request.
+        """
         is_first = isinstance(request, JoinGroup) and request.member_epoch is None
         timeout_s = min(self._retry_timeout_s, FIRST_CALL_TIMEOUT_S) if is_first else self._retry_timeout_s
         may_pass = _may_pass_soon if is_first else _may_pass
@@ -147,7 +165,7 @@ class CoordinatorClient:
         return self._retried(self._retry_timeout_s, _may_pass, request.group_id, self._once, request, rows)
 
     def close(self) -> None:
-        """Close the connections; a coordinator on demand leaves by itself."""
+        """Closes the connections; a coordinator on demand leaves by itself."""
         with self._connecting:
             for connection in self._connections.values():
                 connection.close()
@@ -165,11 +183,13 @@ class CoordinatorClient:
         **options: Arguments.kwargs,
     ) -> Answer:
         try:
-            return _ride_out(self._outage, timeout_s, may_pass, function, *arguments, **options)
+            return _retry_through_outage(self._outage, timeout_s, may_pass, function, *arguments, **options)
         except Unreachable as error:
             raise self._directory.gone(group_id, str(error)) from error
         except (CoordinatorNotAvailable, BrokerNotReachable) as error:
-            if not may_pass(error) or timeout_s < self._retry_timeout_s:  # a first call's patience is no outage's
+            if (
+                not may_pass(error) or timeout_s < self._retry_timeout_s
+            ):  # the shorter time of a first call is no outage
                 raise
             raise self._directory.gave_up(group_id, int(timeout_s * 1000), error) from error
 
@@ -185,9 +205,9 @@ class CoordinatorClient:
         except BrokerSecurityFailed as error:
             self._directory.renew(connection, error)
             self._forget(connection)
-            raise Unreachable("it left, since the brokers refuse its credentials") from error
+            raise Unreachable("it was asked to leave, since the brokers refuse its credentials") from error
         except CoordinatorNotAvailable:
-            if self._directory.by_group:  # perhaps it lost touch with its fleet, and another serves the group now
+            if self._directory.by_group:  # perhaps it lost its fleet membership, and another one serves the group now
                 self._forget(connection)
             raise
 
@@ -201,15 +221,15 @@ class CoordinatorClient:
     def _forget(self, connection: Connection) -> None:
         with self._connecting:
             self._connections = {key: kept for key, kept in self._connections.items() if kept is not connection}
-        # Not closed: another thread may be in a call on it; it goes when the last one has dropped it.
+        # Not closed: another thread may be in a call on it. Garbage collection closes it.
 
 
 def _outage(where: str, timeout_s: float) -> Outage:
-    hint = f", asking again for {timeout_s:.0f} s (share.broker.outage.timeout.ms)"
+    hint = f", retrying for {timeout_s:.0f} s (share.broker.outage.timeout.ms)"
     return Outage(_log, f"sharegroup, {where}", hint)
 
 
-def _ride_out(
+def _retry_through_outage(
     outage: Outage,
     timeout_s: float,
     may_pass: Callable[[BaseException], bool],
@@ -217,7 +237,8 @@ def _ride_out(
     *arguments: Arguments.args,
     **options: Arguments.kwargs,
 ) -> Answer:
-    """What the function returns, called again while what it raises may pass; after that time what it raised last."""
+    """The function's result; it is called again while its error may pass, for ``timeout_s``. Then its last error is
+    raised."""
     began_s = time.monotonic()
     kind = type(arguments[0]).__name__ if arguments else ""
 
@@ -238,11 +259,11 @@ def _ride_out(
 
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, ShareGroupError):
-        # An owner that is leaving lets the store go only when it has answered what runs.
+        # An owner that is leaving releases the store only after it has answered its last request.
         return error.retriable or isinstance(error, (CoordinatorNotStarted, StateStoreInUse))
     return isinstance(error, Unreachable)
 
 
 def _may_pass_soon(error: BaseException) -> bool:
-    """Before anything has worked: a broker that can't be reached may be a wrong address."""
+    """Whether a retry may help before any call has worked: an unreachable broker may be a wrong address."""
     return _may_pass(error) and not isinstance(error, BrokerNotReachable)

@@ -1,4 +1,5 @@
-"""A look at the cluster from the driver, before a coordinator is asked: is it there, which one is it, what is in it."""
+"""The cluster's metadata, which the driver reads before it calls a coordinator: the cluster id, the brokers, the
+topics."""
 
 from __future__ import annotations
 
@@ -14,12 +15,18 @@ from coordinator.protocol.librdkafka import Complaints, new_client
 
 BROKER_TIMEOUT_S = 15.0
 ATTEMPT_S = 1.0
-"""After so long a look at what the client says of itself: a refusal is no reason to wait."""
+"""Seconds of one attempt. After each one librdkafka's own errors are checked: there is no reason to wait after a
+refusal."""
 
 
 def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> Any:
-    """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics. BrokerNotReachable within 15 s, naming addresses
-    only; BrokerSecurityFailed as soon as they refuse the client; InvalidKafkaConfig."""
+    """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics.
+
+    Raises:
+        BrokerNotReachable: no broker answered within 15 s; the error names addresses only.
+        BrokerSecurityFailed: the brokers refuse the client; at once.
+        InvalidKafkaConfig: librdkafka refuses the configuration.
+    """
     complaints = Complaints()
     config: dict[str, Any] = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
     admin = new_client(AdminClient, {**config, "error_cb": complaints})
@@ -41,5 +48,5 @@ def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str]) ->
 
 
 def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
-    """The cluster's id, by which its coordinator is found."""
+    """The cluster's id, by which its coordinator is found; it raises as :func:`cluster_metadata`."""
     return str(cluster_metadata(bootstrap_servers, kafka_config).cluster_id or bootstrap_servers)

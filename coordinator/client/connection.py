@@ -1,6 +1,7 @@
-"""A connection to one coordinator: a call is one Flight action; its errors come back as their classes.
+"""A connection to one coordinator: a call is one Flight action, and the coordinator's errors are raised as their
+classes.
 
-Rule: :class:`Unreachable` means that nothing can be said of the call, which may have been carried out.
+Rule: :class:`Unreachable` means that the outcome of the call is unknown: it may have been carried out.
 """
 
 from __future__ import annotations
@@ -22,38 +23,38 @@ HEALTH_TIMEOUT_S = 5.0
 
 _WATCHED = (
     ("grpc.keepalive_time_ms", 2_000),
-    ("grpc.http2.ping_timeout_ms", 3_000),  # keepalive_timeout_ms is not heeded (seen)
-    ("grpc.min_reconnect_backoff_ms", 3_000),  # how long a new connection may take
-    ("grpc.use_local_subchannel_pool", 1),  # else a new connection waits as long as one that failed before would
-    ("grpc.enable_retries", 0),  # the library's, of which nobody knows; CoordinatorClient tries again
+    ("grpc.http2.ping_timeout_ms", 3_000),  # keepalive_timeout_ms has no effect (seen)
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # the most time for a new connection
+    ("grpc.use_local_subchannel_pool", 1),  # else a new connection waits for the backoff of one that failed before
+    ("grpc.enable_retries", 0),  # gRPC's own retries are invisible here; CoordinatorClient retries
 )
 _CAUSE = re.compile(r"last error: (.{1,200})")
 
 
 class Unreachable(Exception):
-    """No answer came: the coordinator has died, left, hangs, or another program has its port now."""
+    """No answer came: the coordinator died, left or hangs, or another program has its port now."""
 
 
 class NoAnswer(Unreachable):
-    """No answer came in time: it is slow, or hangs."""
+    """No answer came in time: the coordinator is slow, or hangs."""
 
 
 class TokenRefused(Unreachable):
-    """It does not know the token: another coordinator is there, or the token is wrong."""
+    """The coordinator does not know the token: it is another coordinator, or the token is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """``roots``: PEM of the certificates to trust, empty for the system's. ``hostname``: whose certificate it must be,
-    empty for that of the address."""
+    """The settings of TLS. ``roots``: PEM of the trusted certificates, empty for the system's. ``hostname``: the name
+    in the coordinator's certificate, empty for the address's own."""
 
     roots: bytes = field(default=b"", repr=False)
     hostname: str = ""
 
 
 class Connection:
-    """Thread-safe. A host that is gone, or a process that was stopped, is noticed in some five seconds, also in the
-    middle of a call."""
+    """A connection to one coordinator process. Thread-safe. It notices within about five seconds that the host is down
+    or the process is stopped, also during a call."""
 
     def __init__(self, endpoint: Endpoint, tls: Tls | None = None) -> None:
         self.endpoint = endpoint
@@ -71,7 +72,12 @@ class Connection:
         return f"<Connection {self.endpoint!r}>"
 
     def call(self, request: Request[Reply], timeout_s: float = CALL_TIMEOUT_S) -> Reply:
-        """The reply, or the ShareGroupError that the coordinator answered; Unreachable."""
+        """The coordinator's reply to the request.
+
+        Raises:
+            ShareGroupError: the coordinator's error.
+            Unreachable: no answer came.
+        """
         if isinstance(request, NextPlan):
             timeout_s += request.wait_ms / 1000
         action = flight.Action(type(request).__name__, encode(request))
@@ -83,7 +89,7 @@ class Connection:
         return cast("Reply", decode_answer(answer.body.to_pybytes()))
 
     def call_with_rows(self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Reply:
-        """As ``call``, for a request whose records come as rows beside it."""
+        """The reply to a request whose records are sent as rows beside it; it raises as :meth:`call`."""
         descriptor = flight.FlightDescriptor.for_command(encode(request))
         options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
         try:
@@ -116,7 +122,8 @@ class Connection:
 
 
 def _unreachable(error: Exception) -> Unreachable:
-    """With the library's cause, if it names one; its whole text is long, and says little."""
+    """The Unreachable for an error of the Flight library, with its cause if the text names one: the whole text is
+    long."""
     name = type(error).__name__
     if isinstance(error, flight.FlightUnauthenticatedError):
         return TokenRefused(name)

@@ -1,6 +1,6 @@
-"""Standalone coordinators, by their addresses: any of them says which one serves a group.
+"""Standalone coordinators, by their addresses: each of them knows which one serves a group.
 
-Rule: a token goes only to an address that was configured, or that such a coordinator named over the same TLS.
+Rule: the token is sent only to configured addresses, and to addresses that such a coordinator named over the same TLS.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CA_KEY = "share.coordinator.ssl.ca.location"
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoints:
-    """``tls`` None: TLS with the system's certificates, but none on loopback."""
+    """A :class:`~coordinator.client.client.Directory` of standalone coordinators. ``tls`` None: TLS with the system's
+    certificates, but none on loopback."""
 
     addresses: tuple[tuple[str, int], ...]
     token: str = field(repr=False)
@@ -40,7 +41,11 @@ class Endpoints:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Endpoints:
-        """From the coordinator's configs. TokenMissing, InvalidToken, UnsafeFile, UnusableFile."""
+        """The endpoints that the coordinator's configs name.
+
+        Raises:
+            TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
+        """
         config = CoordinatorConfig.parse(texts)
         addresses = parse_endpoints(config.share_coordinator_endpoint)
         assert addresses
@@ -53,16 +58,22 @@ class Endpoints:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The addresses, for logs and error texts."""
         return ",".join(show_address(*address) for address in self.addresses)
 
     def tls_of(self, host: str) -> Tls | None:
-        """How to speak to this host; None: in plain text."""
+        """The TLS settings for this host; None: plain text."""
         return self.tls or (None if is_loopback(host) else Tls())
 
     def connect(self, group_id: str = "") -> Connection:
-        """To the coordinator that serves the group, or to any. Unreachable, NotAuthorized, CoordinatorVersionMismatch,
-        and what a fleet that is just moving the group answers."""
+        """A connection to the coordinator that serves the group; without a group, to any.
+
+        Raises:
+            Unreachable: no coordinator answers.
+            NotAuthorized: the token is wrong.
+            CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
+            ShareGroupError: a retriable error of a fleet that moves the group now.
+        """
         failed: Exception = Unreachable("no address")
         for address in random.sample(self.addresses, len(self.addresses)):
             try:
@@ -78,17 +89,17 @@ class Endpoints:
         raise failed
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
-        """What is said of a coordinator that did not answer for the whole time of trying."""
+        """The error for coordinators that gave no answer until the retry timeout."""
         return CoordinatorUnreachable(endpoints=self.where, reason=reason)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """What is said of one that answered for the whole time that it can't serve."""
+        """The error for a coordinator that refused with retriable errors until the retry timeout."""
         brokers = f"those of the coordinators at {self.where}"
         reason = str(error).rstrip(".")
         return OutageTooLong(group_id=group_id, timeout_ms=timeout_ms, reason=reason, addresses=brokers, log="")
 
     def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
-        """Its credentials are its administrator's."""
+        """Raises the error: the credentials of a standalone coordinator are its administrator's."""
         raise error
 
     # --- inside

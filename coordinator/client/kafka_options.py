@@ -1,5 +1,5 @@
-"""``kafka.*`` options of source and sink: what goes to librdkafka, under which name, and what share groups or
-librdkafka rule out.
+"""``kafka.*`` options of source and sink: which go to librdkafka, under which name, and which ones share groups or
+librdkafka refuse.
 
 Spark's Kafka source takes Java's names; librdkafka has others for some. Rule: a value of a ``kafka.*`` option stands in
 no error and in no ``repr``, unless its key is known to be harmless.
@@ -188,18 +188,18 @@ def _refuse(key: str, value: str, owned: Mapping[str, str]) -> None:
 _REFUSALS = (
     (SHARE_GROUPS_FORBID, "a share group does without it."),
     (SERIALIZERS, "records are bytes here."),
-    (_JAVA_ONLY, "it is for Java clients only, and Kafka is spoken to with librdkafka here."),
+    (_JAVA_ONLY, "it is for Java clients only, and this project uses librdkafka."),
 )
 
 _END_OF_CHECK = "sharegroup.end.of.check"
 
 
 def check_kafka_config(kafka_config: Mapping[str, str]) -> None:
-    """Let librdkafka check names and values, with no thread, file or connection: a property that it can't know, given
-    last, makes it stop before it starts anything.
+    """Lets librdkafka check names and values, without a thread, file or connection: an unknown property at the end
+    makes it stop before it starts anything. ``plugin.library.paths`` is not checked, since that would load the library.
 
-    UnknownKafkaOption or InvalidKafkaOption name the first wrong one. ``plugin.library.paths`` is not checked, since
-    that would load the library.
+    Raises:
+        UnknownKafkaOption, InvalidKafkaOption: the first wrong property.
     """
     for key, value in kafka_config.items():
         if key == "plugin.library.paths":
@@ -212,7 +212,7 @@ def check_kafka_config(kafka_config: Mapping[str, str]) -> None:
 
 
 def _complaint(key: str, value: str) -> str:
-    """What librdkafka says about one property, or nothing."""
+    """The text of librdkafka's error about one property; empty if there is none."""
     from confluent_kafka import Consumer, KafkaException
 
     try:

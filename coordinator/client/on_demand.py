@@ -1,7 +1,7 @@
-"""Find the coordinator of a cluster and state store on this host, or start one.
+"""Finds the coordinator of a cluster and state store on this host, or starts one.
 
-Rule: two readers that look at once get one coordinator (a lock file around looking and starting), and what an endpoint
-file says is believed only after the process behind it has answered.
+Rule: two readers that search at the same time get one coordinator (a lock file around search and start). An endpoint
+file is trusted only after the process that it names has answered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
 HEALTH_TRY_S = 0.3
-"""So often a coordinator that does not answer is asked again; meanwhile another one may have taken its place."""
+"""Seconds for one health check: it is repeated, since another coordinator may have replaced one that does not
+answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ _children_lock = threading.Lock()
 
 
 def runtime_dir() -> Path:
-    """Where endpoint and lock files are: the user's runtime directory, or one of their own in the temporary one."""
+    """The directory of endpoint and lock files: the user's runtime directory, or a private one in the temporary
+    directory."""
     if named := os.environ.get(RUNTIME_VARIABLE):
         return own_dir(Path(named), named=True)
     with contextlib.suppress(UnsafeDirectory):
@@ -59,7 +61,7 @@ def runtime_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """Where the state files are that nobody named a place for."""
+    """The directory of state files for which no path is configured."""
     named = os.environ.get(STATE_VARIABLE)
     path = Path(named or platformdirs.user_state_dir("sharegroup", appauthor=False))
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,8 +69,8 @@ def state_dir() -> Path:
 
 
 def store_of(state_store: str, cluster_id: str) -> str:
-    """``kafka``, or ``sqlite:PATH`` with an absolute path: the one that is named, or the cluster's own file in the
-    state directory."""
+    """The resolved state store: ``kafka``, or ``sqlite:PATH`` with an absolute path, which is the configured one or the
+    cluster's own file in the state directory."""
     if state_store == "kafka":
         return state_store
     path = state_store.removeprefix("sqlite").removeprefix(":")
@@ -83,7 +85,8 @@ def _file_name(cluster_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """One coordinator: that of ``cluster_id`` and ``state_store`` (as of :func:`store_of`)."""
+    """A :class:`~coordinator.client.client.Directory` of one coordinator: that of ``cluster_id`` and ``state_store``
+    (as :func:`store_of` returns it)."""
 
     bootstrap_servers: str
     kafka_config: Mapping[str, str] = field(repr=False)
@@ -106,8 +109,13 @@ class OnDemand:
         return runtime_dir() / f"coordinator-{self.key}.log"
 
     def connect(self, group_id: str = "") -> Connection:
-        """Whatever the group: to the coordinator that serves; it is started if none does. CoordinatorNotStarted, or the
-        named error that the start ended in."""
+        """A connection to the coordinator, which serves every group. The coordinator is started if none runs.
+
+        Raises:
+            CoordinatorNotStarted: the start failed.
+            CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
+            ShareGroupError: the named error with which the started coordinator ended.
+        """
         if (found := self._find()) is not None:
             return found
         lock = FileLock(runtime_dir() / f"start-{self.key}.lock", thread_local=False)
@@ -119,16 +127,16 @@ class OnDemand:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The brokers and the store, for logs and error texts."""
         return f"{self.bootstrap_servers} {self.state_store}"
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
-        """What is said of a coordinator that did not answer for the whole time of trying."""
-        said = f"it does not answer ({reason}). Its log: {self.log_path}"
-        return CoordinatorNotAvailable(group_id=group_id, reason=said)
+        """The error for a coordinator that gave no answer until the retry timeout."""
+        text = f"it does not answer ({reason}). Its log: {self.log_path}"
+        return CoordinatorNotAvailable(group_id=group_id, reason=text)
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
-        """What is said of one that answered for the whole time that it can't serve."""
+        """The error for a coordinator that refused with retriable errors until the retry timeout."""
         log = f" The coordinator's log: {self.log_path}"
         reason = str(error).rstrip(".")
         return OutageTooLong(
@@ -136,8 +144,12 @@ class OnDemand:
         )
 
     def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
-        """The brokers refuse the coordinator's credentials, which are those of the query that started it. If they take
-        ours, it is asked to leave, and the next call starts another one with ours; BrokerSecurityFailed if not."""
+        """Handles that the brokers refuse the coordinator's credentials, which are those of the query that started it.
+        If they accept this client's, the coordinator is asked to leave, and the next call starts a new one.
+
+        Raises:
+            BrokerSecurityFailed: the brokers refuse this client's credentials, too.
+        """
         cluster_id(self.bootstrap_servers, self.kafka_config)
         _log.warning(
             "the brokers refuse the credentials of the coordinator (process %d), and take ours: it is asked to leave, "
@@ -151,7 +163,7 @@ class OnDemand:
     # --- inside
 
     def _find(self) -> Connection | None:
-        """To the coordinator that the endpoint file names, once it has answered; None if none does."""
+        """A connection to the coordinator that the endpoint file names, after it has answered; None if none answers."""
         deadline, asked = time.monotonic() + HEALTH_TIMEOUT_S, None
         connection: Connection | None = None
         while (endpoint := self._named()) is not None:
@@ -191,19 +203,19 @@ class OnDemand:
             process.stdin.close()
             line = _first_line(process.stdout.fileno(), START_TIMEOUT_S)
         if not line:
-            raise self._not_started("it ended, or said nothing, before it served")
-        decode_answer(line)  # raises the named error that it ended in
+            raise self._not_started("it ended, or reported nothing, before it served")
+        decode_answer(line)  # raises the named error with which it ended
         connection = self._find()
         if connection is None:
-            raise self._not_started("it said that it serves, and does not answer")
+            raise self._not_started("it reported that it serves, and does not answer")
         return connection
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        """A process of its own session: it outlives this one, and a terminal's Ctrl-C is not for it."""
+        """Starts the process in a session of its own: it outlives this process, and gets no terminal's Ctrl-C."""
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         with _children_lock, self.log_path.open("ab") as log:
             os.chmod(self.log_path, 0o600)
-            _children[:] = [child for child in _children if child.poll() is None]  # reaps those that have left
+            _children[:] = [child for child in _children if child.poll() is None]  # reaps the ended ones
             process = subprocess.Popen(
                 [sys.executable, "-m", "coordinator.service"],
                 stdin=subprocess.PIPE,
@@ -221,12 +233,12 @@ class OnDemand:
 
 
 def _first_line(number: int, timeout_s: float) -> bytes:
-    """What the process says first; empty if it ends or says nothing in time."""
-    deadline, said = time.monotonic() + timeout_s, b""
-    while not said.endswith(b"\n"):
+    """The first line of the process's output; empty if it ends, or writes nothing in time."""
+    deadline, line = time.monotonic() + timeout_s, b""
+    while not line.endswith(b"\n"):
         ready, _, _ = select.select([number], [], [], max(0.0, deadline - time.monotonic()))
         part = os.read(number, 65536) if ready else b""
         if not part:
             return b""
-        said += part
-    return said
+        line += part
+    return line

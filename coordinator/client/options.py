@@ -1,7 +1,7 @@
-"""What the options of source and sink have in common: a table's row, and how texts become values.
+"""The options of source and sink: the rows of their tables, and the parsing of their values.
 
-Rule: no I/O here. Spark hands option names over in lower case and values as text (seen), so ``given`` is by lower-case
-name everywhere, and what it does not hold was not set.
+Rule: no I/O here. Spark passes option names in lower case and values as text (seen), so ``given`` has lower-case names
+everywhere; an option that is not in it was not set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GROUP_ID = "kafka.group.id"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``default`` in words; ``spark``: how it stands to the option of the same name of Spark's Kafka source."""
+    """One option. ``default`` is in words; ``spark``: how it relates to the same option of Spark's Kafka source."""
 
     name: str
     default: str
@@ -41,7 +41,11 @@ class OptionTable:
     owned: Mapping[str, str]
 
     def check_names(self, given: Mapping[str, str]) -> None:
-        """RefusedOption, UnknownOption. Names with a prefix are others' to check."""
+        """Checks the names of options without a prefix; names with one are checked elsewhere.
+
+        Raises:
+            RefusedOption, UnknownOption: for the first wrong name.
+        """
         taken = {option.name.lower(): option.name for option in self.options if "*" not in option.name}
         refused = {name.lower(): name for name in self.refused}
         for name in given:
@@ -56,8 +60,13 @@ class OptionTable:
             raise UnknownOption(option=name, side=self.side, nearest=taken[nearest(name, taken)])
 
     def kafka_config(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The ``kafka.*`` options as librdkafka's, with bootstrap.servers, without group.id: nobody here joins a
-        consumer group. MissingOption; those of to_librdkafka."""
+        """The ``kafka.*`` options as librdkafka's, with bootstrap.servers, without group.id: no client here joins a
+        consumer group.
+
+        Raises:
+            MissingOption: kafka.bootstrap.servers is not set.
+            RefusedOption, UnknownKafkaOption, InvalidKafkaOption: as of to_librdkafka.
+        """
         properties = {
             name[len(PREFIX) :]: value
             for name, value in given.items()
@@ -69,17 +78,21 @@ class OptionTable:
 
 
 def by_lower_name(options: Mapping[str, str | None]) -> dict[str, str]:
-    """``given`` from what a person or Spark wrote."""
+    """``given`` from the options as a person or Spark wrote them."""
     return {name.lower(): value for name, value in options.items() if value is not None}
 
 
 def group_id(given: Mapping[str, str], why: str) -> str:
-    """``kafka.group.id``. MissingOption."""
+    """The value of the option ``kafka.group.id``.
+
+    Raises:
+        MissingOption: it is not set.
+    """
     return required(given, _GROUP_ID, why)
 
 
 def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Group and coordinator configs, checked, as the texts that were given. Errors of coordinator.config.resolved."""
+    """Group and coordinator configs, checked, as texts; it raises as :meth:`GroupConfig.parse`."""
     found = {name: value for name, value in given.items() if name.startswith(GROUP_PREFIXES)}
     known = {**GROUP_KEYS, **COORDINATOR_KEYS}
     for name in found:
@@ -93,7 +106,11 @@ def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def required(given: Mapping[str, str], name: str, why: str) -> str:
-    """A text that is not blank. MissingOption."""
+    """The option's text, which is not blank.
+
+    Raises:
+        MissingOption: it is blank, or not set.
+    """
     value = given.get(name, "").strip()
     if not value:
         raise MissingOption(option=name, why=why)
@@ -101,7 +118,11 @@ def required(given: Mapping[str, str], name: str, why: str) -> str:
 
 
 def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    """A whole number from ``least`` on, or None if it is not set. InvalidOption."""
+    """The option's whole number, at least ``least``; None if it is not set.
+
+    Raises:
+        InvalidOption: it is no such number.
+    """
     text = given.get(name.lower())
     if text is None:
         return None
@@ -112,7 +133,11 @@ def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
 
 
 def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """InvalidOption for what is neither true nor false."""
+    """The option's value, true or false.
+
+    Raises:
+        InvalidOption: it is neither.
+    """
     text = given.get(name.lower(), str(default)).strip().lower()
     if text not in ("true", "false"):
         raise InvalidOption(option=name, problem=f"{text!r} is not true or false.")
@@ -120,7 +145,11 @@ def flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """One of the words, in any case; the first if it is not set. InvalidOption."""
+    """The option's word, one of ``choices`` in any case; the first one if it is not set.
+
+    Raises:
+        InvalidOption: it is none of them.
+    """
     text = given.get(name.lower(), choices[0]).strip().lower()
     if text not in choices:
         raise InvalidOption(option=name, problem=f"{text!r} is not {' or '.join(choices)}.")

@@ -1,4 +1,4 @@
-"""How long a call is tried: the time that passed while this process stood still is not the coordinator's."""
+"""The deadline of retries. Time during which this process was stopped does not count."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LONGEST_TRY_S = 60.0
-"""A try takes less, unless this process was stopped in it, or its host suspended."""
+MAX_ATTEMPT_S = 60.0
+"""Seconds of one attempt and its pause, at most. It takes longer only if this process, or its host, was stopped."""
 
 
 class StopAtDeadline:
-    """For tenacity: stop when it was tried for so many seconds. Of each try, and the pause before it, LONGEST_TRY_S
-    count at most, so a driver that was stopped for an hour does not give up at the first error that it meets."""
+    """A stop condition for tenacity: stops after so many seconds of attempts. Of each attempt and the pause before it
+    at most MAX_ATTEMPT_S count, so a driver that was stopped for an hour does not give up at its first error."""
 
     def __init__(self, timeout_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         self._timeout_s, self._now_s = timeout_s, now_s
-        self._looked_s, self._tried_s = now_s(), 0.0
+        self._last_s, self._tried_s = now_s(), 0.0
 
     def __repr__(self) -> str:
         return f"<StopAtDeadline {self._tried_s:.1f} of {self._timeout_s:.1f} s>"
 
     def __call__(self, retry_state: Any) -> bool:
         now_s = self._now_s()
-        self._tried_s += min(now_s - self._looked_s, LONGEST_TRY_S)
-        self._looked_s = now_s
+        self._tried_s += min(now_s - self._last_s, MAX_ATTEMPT_S)
+        self._last_s = now_s
         return self._tried_s >= self._timeout_s

@@ -1,7 +1,7 @@
-"""A member's session: joins, heartbeats in the background, comes back after a lapse, and ends for good when fenced.
+"""A member's session: it joins, sends heartbeats in the background, joins again after a lapse, and ends when fenced.
 
-Rule: a fenced member fails by name at its next call and never rejoins by itself, since two processes that take the
-epoch from each other would both go on.
+Rule: a fenced member fails by name at its next call and never joins again by itself: two processes that fence each
+other in turn would both go on.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, LeaveGro
 
 HEARTBEATS_PER_SESSION = 3
 LONGEST_HEARTBEAT_S = 10.0
-"""A heartbeat without an answer for so long, or a third of a session, is sent anew: perhaps to another coordinator."""
-COMES_BACK = 5
-"""Times in one call: the group may be loaded again, and every session with it, between coming back and the request."""
+"""Seconds without an answer, at most, after which a heartbeat is sent again, perhaps to another coordinator."""
+MAX_REJOINS = 5
+"""The most joins in one call: between the join and the request the group may be loaded again, which ends all
+sessions."""
 
 _log = logging.getLogger(__name__)
 
 
 class MemberSession:
-    """One process's membership in a group. Thread-safe."""
+    """The membership of one process in a group. Thread-safe."""
 
     def __init__(
         self,
@@ -47,7 +48,11 @@ class MemberSession:
         starting_offsets: str | None = None,
         client_id: str = "",
     ) -> None:
-        """Join at once: what is wrong is raised here, by name."""
+        """Joins the group at once.
+
+        Raises:
+            ShareGroupError: the join failed, as of :meth:`CoordinatorClient.call`.
+        """
         self._client = client
         self._request = JoinGroup(
             group_id=group_id,
@@ -90,9 +95,13 @@ class MemberSession:
         return self._joined.isolation_level
 
     def call(self, request: type[MemberRequest[Reply]], **fields: Any) -> Reply:
-        """Make the request as this member, and call. FencedMemberEpoch once fenced, and from then on; a session that
-        lapsed is taken up again under its own epoch."""
-        for _ in range(COMES_BACK):
+        """Sends the request as this member. If the session has lapsed, the member joins again under its own epoch.
+
+        Raises:
+            FencedMemberEpoch: a newer process has the member's epoch; every later call raises it, too.
+            ShareGroupError: as of :meth:`CoordinatorClient.call`.
+        """
+        for _ in range(MAX_REJOINS):
             try:
                 return self._call(request, fields)
             except UnknownMemberId:
@@ -100,7 +109,7 @@ class MemberSession:
         return self._call(request, fields)
 
     def close(self, *, leave: bool = False) -> None:
-        """Stop the heartbeats. The session ends by its timeout, or now if it is told to ``leave``."""
+        """Stops the heartbeats. The session ends at its timeout, or now with ``leave``."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -142,12 +151,13 @@ class MemberSession:
         while not self._closed.wait(self._joined.heartbeat_interval_ms / 1000) and self._fenced is None:
             try:
                 self._joined = self.call(Heartbeat)
-            except ShareGroupError as error:  # fenced: the next call says so; else the next heartbeat tries again
+            except ShareGroupError as error:  # fenced: the next call raises it; else the next heartbeat retries
                 _log.warning("heartbeat of %s: %s", self.member_id, error)
-            except Exception:  # noqa: BLE001 - whatever it is, without heartbeats each long batch would lose its locks
+            except Exception:  # noqa: BLE001 - without heartbeats each long batch would lose its locks
                 _log.exception("heartbeat of %s", self.member_id)
 
 
 def heartbeat_timeout_s(joined: Joined) -> float:
-    """How long a heartbeat waits for its answer: well below the session, so that the next one comes within it."""
+    """Seconds that a heartbeat waits for its answer: well below the session timeout, so that the next one is in
+    time."""
     return min(joined.session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION, LONGEST_HEARTBEAT_S)

@@ -1,4 +1,4 @@
-"""Resolved configuration: what was set, checked against the table of ``config_table.py``, else the default.
+"""Resolved configuration: what was set, checked against the table of ``group_keys.py``, else the default.
 
 Rule: configuration is parsed once, at the edge; what is inside reads plain attributes. This is the module that others
 import; it passes on what they need of the table.
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 NEVER_MS = 2**62
-"""A time that does not come, as a number, so that code that compares needs no second case."""
+"""Milliseconds that never pass: a number, so that code that compares times needs no second case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
-"""What all named errors are: a class whose docstring is the message, its fields, and its way over RPC and back.
+"""The base of all named errors: a class whose docstring is the message, its fields, and its transport over RPC.
 
-Rule: import it through coordinator.protocol.errors, which has the classes: an error is found again by its name only
-once its module was imported.
+Rule: import it through coordinator.protocol.errors, which has the classes: an error can be rebuilt by its name only
+after its module was imported.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupEr
 
 
 def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:
-    """Rebuild the error that the other side raised; one that this side has no class for becomes RemoteError."""
-    known = by_name().get(name)
-    return RemoteError(name=name, text=text or fields) if known is None else known(**fields)
+    """The error that the other side raised; a RemoteError if this side has no class for it."""
+    cls = by_name().get(name)
+    return RemoteError(name=name, text=text or fields) if cls is None else cls(**fields)
 
 
 def by_name() -> dict[str, type[ShareGroupError]]:
-    """All error classes by class name."""
-    found: dict[str, type[ShareGroupError]] = {}
+    """All classes of named errors, by class name."""
+    classes: dict[str, type[ShareGroupError]] = {}
     todo = [ShareGroupError]
     while todo:
         cls = todo.pop()
-        found[cls.__name__] = cls
+        classes[cls.__name__] = cls
         todo.extend(cls.__subclasses__())
-    return found
+    return classes
 
 
 class RemoteError(ShareGroupError):

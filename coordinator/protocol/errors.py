@@ -248,7 +248,7 @@ class RequestTooLarge(ShareGroupError):
 
 
 class SubscriptionTooLarge(ShareGroupError):
-    """What member {member_id} of share group {group_id} subscribes to has {size_bytes} bytes, and a group keeps
+    """The subscription of member {member_id} of share group {group_id} has {size_bytes} bytes, and a group keeps
     {limit_bytes} of a member at most: use subscribePattern instead of a list of topics, or several queries."""
 
     kafka_error = "INVALID_REQUEST"

@@ -1,5 +1,5 @@
-"""Clients of librdkafka, made so that what it refuses has a name, and how it says that a topic is not there, that the
-brokers refuse the client, or nothing at all. Beside the core, since it needs confluent_kafka."""
+"""Clients of librdkafka: creates them with named errors, and recognises missing topics, refusals by the brokers, and
+silence. It is not in the core, since it needs confluent_kafka."""
 
 from __future__ import annotations
 
@@ -24,39 +24,42 @@ _REFUSED = frozenset(
     }
 )
 _CUT_OFF = re.compile(r"disconnect|connection re|timed out|transport failure", re.IGNORECASE)
-"""A broker that dies in the middle of a handshake fails it, too: in librdkafka's words, since the code is the same."""
+"""Texts of librdkafka for a broker that dies during a handshake: the error code is the same as for a refusal."""
 _TOGETHER = "(several that don't go together)"
 
 
 def is_refused(error: KafkaError) -> bool:
-    """Whether the brokers refuse the client, or it does not trust them: waiting does not mend that."""
+    """Whether the brokers refuse the client, or the client does not trust them: a retry does not help."""
     return error.code() in _REFUSED and _CUT_OFF.search(error.str()) is None
 
 
 class Complaints:
-    """The ``error_cb`` of a client, which librdkafka tells the causes that its calls keep to themselves: they only time
-    out. Called when the client is polled."""
+    """The ``error_cb`` of a client. librdkafka reports here the causes of errors that its calls show as a mere timeout.
+    It is called when the client is polled."""
 
     def __init__(self) -> None:
         self.last = ""
-        """The newest cause, empty if none was told."""
+        """The newest cause; empty if there was none."""
         self.refused = ""
         """Why the brokers refuse the client, in librdkafka's words; empty if they don't."""
 
     def __call__(self, error: KafkaError) -> None:
         if is_refused(error):
             self.refused = error.str()
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before it
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # less specific than the error before it
             self.last = f"{error.name()}: {error.str()}"
 
     def forget(self) -> None:
-        """Something was answered since."""
+        """Clears both, since a call was answered."""
         self.last = self.refused = ""
 
 
 def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
-    """A Consumer, Producer or AdminClient; InvalidKafkaConfig, without the value, if its configuration is refused.
-    ``beside``: what confluent_kafka takes beside the configuration."""
+    """A Consumer, Producer or AdminClient. ``beside``: confluent_kafka's arguments beside the configuration.
+
+    Raises:
+        InvalidKafkaConfig: librdkafka refuses the configuration; the error names the key, not the value.
+    """
     try:
         return client(dict(config), **beside)
     except KafkaException as error:
@@ -64,8 +67,8 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
 
 
 def _refused_key(config: Mapping[str, Any], text: str) -> str:
-    """The key that librdkafka complains of: the property that its text names, else the first of ours that it speaks of,
-    else the one that it refuses alone."""
+    """The key that librdkafka refuses: the property that its text names, else the first key in its text, else the key
+    that it refuses alone."""
     if named := re.search(r'configuration property:? "([\w.]+)"', text):
         return named.group(1)
     words = {word.strip(".") for word in re.findall(r"[\w.]+", text)}
@@ -76,7 +79,7 @@ def _refused_key(config: Mapping[str, Any], text: str) -> str:
 
 
 def _is_refused_alone(key: str, value: Any) -> bool:
-    from confluent_kafka.admin import AdminClient  # slow to import, and not wanted but here
+    from confluent_kafka.admin import AdminClient  # slow to import, and needed only here
 
     if not isinstance(value, str):  # a callback of ours
         return False
@@ -88,20 +91,20 @@ def _is_refused_alone(key: str, value: Any) -> bool:
 
 
 class Silence:
-    """For how long the brokers said nothing while somebody listened: a process that stood still between two polls heard
-    nobody, and that is not their silence."""
+    """Measures for how long the brokers have sent nothing while this process polled. Time during which the process was
+    stopped between two polls does not count."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self.ends()
 
     def ends(self) -> None:
-        """Something came."""
-        self._looked_s, self._silent_s = self._now_s(), 0.0
+        """Starts the measurement again, since a message came."""
+        self._last_s, self._silent_s = self._now_s(), 0.0
 
     def lasts_s(self) -> float:
-        """Asked after each poll, which waits for less than LONGEST_POLL_S."""
+        """Seconds of silence. To be called after each poll, which waits for less than LONGEST_POLL_S."""
         now_s = self._now_s()
-        self._silent_s += min(now_s - self._looked_s, LONGEST_POLL_S)
-        self._looked_s = now_s
+        self._silent_s += min(now_s - self._last_s, LONGEST_POLL_S)
+        self._last_s = now_s
         return self._silent_s

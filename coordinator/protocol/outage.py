@@ -1,4 +1,4 @@
-"""A log in which an outage is a line at its start, a line a minute, and a line at its end, however often is asked."""
+"""Logs an outage with a line at its start, a line each minute, and a line at its end, however many requests fail."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 FIRST_LINE_AFTER_S = 3.0
-"""What is over sooner is no outage: a coordinator that is started again, a partition that gets another leader."""
+"""Seconds before which it is no outage: a coordinator that restarts, a partition that gets another leader."""
 INTERVAL_S = 60.0
 
 
 class Outage:
-    """Thread-safe. ``what`` does not answer; ``hint`` says what is done about it. Both are for people."""
+    """The log of one party's outages. Thread-safe. ``what``: the party; ``hint``: what callers do meanwhile."""
 
     def __init__(
         self, log: logging.Logger, what: str, hint: str = "", *, clock: Callable[[], float] = time.monotonic
@@ -29,12 +29,12 @@ class Outage:
 
     @property
     def lasts_s(self) -> float:
-        """For how many seconds nothing of what was asked has been answered; 0 when there is no outage."""
+        """Seconds since the outage began; 0 if there is none."""
         with self._lock:
             return self._clock() - self._began_s if self._unanswered else 0.0
 
     def failed(self, kind: str, since_s: float, reason: object) -> None:
-        """A request of this kind, first made at ``since_s`` by the clock, has no answer yet."""
+        """Takes in that a request of this kind, first sent at ``since_s`` by the clock, failed."""
         with self._lock:
             if not self._unanswered:
                 self._began_s, self._logged_s = since_s, None
@@ -47,7 +47,8 @@ class Outage:
         self._log.warning("%s: no answer for %.0f s%s: %s", self._what, lasts_s, self._hint, reason)
 
     def answered(self, kind: str) -> None:
-        """A request of this kind was answered. The outage is over when every kind that failed in it was."""
+        """Takes in that a request of this kind was answered. The outage ends when every kind that failed was
+        answered."""
         if kind not in self._unanswered:
             return
         with self._lock:

@@ -1,7 +1,8 @@
-"""The outcomes of a sink's rows as Arrow tables of runs: what executors make, the driver merges and the service stages.
+"""The outcomes of a sink's rows as Arrow tables of runs, which executors make, the driver merges and the service
+stages.
 
-Pure, and without Python per row: columns are compared with themselves, shifted by one. Beside the core, since it needs
-pyarrow; it knows the coordinator's values, messages and errors only.
+The module is pure, and runs no Python per row: it compares columns with themselves, shifted by one. It is not in the
+core, since it needs pyarrow; it knows the coordinator's values, messages and errors only.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class _Runs:
-    """The columns as numbers. ``topic`` and ``reason`` are places in dictionaries; -1: no delay, no reason."""
+    """The columns as numbers. ``topic`` and ``reason`` are indices in dictionaries; -1: no delay, no reason."""
 
     topic: Ints
     partition: Ints
@@ -61,7 +62,7 @@ class _Runs:
         return int(self.first.shape[0])
 
     @property
-    def same_place(self) -> npt.NDArray[np.bool_]:
+    def same_partition(self) -> npt.NDArray[np.bool_]:
         """Whether a run, from the second on, is of the same topic and partition as the one before."""
         return _unchanged(self.topic) & _unchanged(self.partition)
 
@@ -70,22 +71,25 @@ def coalesce(table: pa.Table) -> pa.Table:
     """The same outcomes (a table of SCHEMA, in any order) as ascending, disjoint runs by topic and partition, equal
     neighbours joined.
 
-    Of rows of one record, those of its newest delivery count. If these disagree on the outcome, the record is
-    released: it comes again, and neither of them is lost. If they agree, the longest delay holds, one letter is
-    enough, and one of the reasons is kept.
+    Of several rows of one record, those of its newest delivery count decide. If these disagree on the outcome, the
+    record is released: it is delivered again, and no outcome is lost. If they agree, the longest delay holds, one dead
+    letter is enough, and one of the reasons is kept.
     """
     if not table.num_rows:
         return SCHEMA.empty_table()
     runs, topics, reasons = _numbers(table)
     runs = _sorted(runs)
-    if np.any(runs.same_place & (runs.first[1:] <= runs.last[:-1])):
+    if np.any(runs.same_partition & (runs.first[1:] <= runs.last[:-1])):
         runs = _disjoint(runs)
     return _table(_joined(runs), topics, reasons)
 
 
 def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
-    """A sink's rows as it sent them, by topic and partition, coalesced. InvalidRequest for another schema, for nulls,
-    and for values that no outcome has."""
+    """A sink's rows, by topic and partition, coalesced.
+
+    Raises:
+        InvalidRequest: the schema is another one, or a value is null or no outcome's.
+    """
     _check(table)
     table = coalesce(table)
     if not table.num_rows:
@@ -101,7 +105,7 @@ def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
         pc.fill_null(table["reason"], "").to_pylist(),
     )
     outcomes = list(map(OutcomeRun, *columns))
-    starts = [0, *(np.flatnonzero(~runs.same_place) + 1).tolist()]
+    starts = [0, *(np.flatnonzero(~runs.same_partition) + 1).tolist()]
     return tuple(
         PartitionOutcomes(
             topic=topics[int(runs.topic[start])].as_py(),
@@ -128,7 +132,7 @@ def _check(table: pa.Table) -> None:
 
 
 def _numbers(table: pa.Table) -> tuple[_Runs, Any, Any]:
-    """With the dictionaries of topics and reasons."""
+    """The table's columns as numbers, and the dictionaries of topics and reasons."""
     topics = table["topic"].combine_chunks().dictionary_encode()
     reasons = table["reason"].combine_chunks().dictionary_encode()
     return (
@@ -160,8 +164,9 @@ def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
 
 
 def _sorted(runs: _Runs) -> _Runs:
-    """By topic, partition and first offset. Rows mostly come so: a look is cheaper than a sort."""
-    topic, partition, first = (np.diff(each) for each in (runs.topic, runs.partition, runs.first))
+    """The runs by topic, partition and first offset. Most tables are sorted already, and a check is cheaper than a
+    sort."""
+    topic, partition, first = (np.diff(column) for column in (runs.topic, runs.partition, runs.first))
     ascending = (topic > 0) | ((topic == 0) & ((partition > 0) | ((partition == 0) & (first >= 0))))
     if np.all(ascending):
         return runs
@@ -169,8 +174,8 @@ def _sorted(runs: _Runs) -> _Runs:
 
 
 def _joined(runs: _Runs) -> _Runs:
-    """Runs that follow each other and are equal but for their offsets, as one."""
-    goes_on = runs.same_place & (runs.first[1:] == runs.last[:-1] + 1)
+    """Joins runs that follow each other and differ in their offsets only."""
+    goes_on = runs.same_partition & (runs.first[1:] == runs.last[:-1] + 1)
     for name in ("delivery_count", "outcome", "delay_ms", "letter", "reason"):
         goes_on &= _unchanged(getattr(runs, name))
     begins = np.flatnonzero(np.concatenate(([True], ~goes_on)))
@@ -179,8 +184,8 @@ def _joined(runs: _Runs) -> _Runs:
 
 
 def _disjoint(runs: _Runs) -> _Runs:
-    """Overlapping runs, cut at all their edges; of pieces of the same offsets, what coalesce says."""
-    place = np.cumsum(np.concatenate(([0], ~runs.same_place)))
+    """Cuts overlapping runs at all their edges; pieces of the same offsets become one, as coalesce defines it."""
+    place = np.cumsum(np.concatenate(([0], ~runs.same_partition)))
     edges, begin, end = _edges(place, runs.first, runs.last + 1)
     pieces = end - begin
     which = np.repeat(np.arange(len(runs)), pieces)
@@ -195,8 +200,8 @@ def _disjoint(runs: _Runs) -> _Runs:
 
 
 def _edges(place: Ints, first: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """The distinct offsets at which something begins or ends, ascending by place; and of each run the indices of its
-    first and of its end among them."""
+    """The distinct offsets at which a run begins or ends, ascending by partition; and for each run the indices of its
+    first offset and of its end among them."""
     places, points = np.concatenate((place, place)), np.concatenate((first, end))
     order = np.lexsort((points, places))
     places, points = places[order], points[order]
@@ -207,23 +212,23 @@ def _edges(place: Ints, first: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _newest(delivery_count: Ints, piece: Ints) -> npt.NDArray[np.bool_]:
-    """Which are of their piece's highest delivery count, by which they are sorted, descending."""
+    """Whether each entry has its piece's highest delivery count; a piece's entries are sorted by it, descending."""
     starts = np.concatenate(([True], piece[1:] != piece[:-1]))
     highest = delivery_count[np.flatnonzero(starts)][np.cumsum(starts) - 1]
     return np.asarray(delivery_count == highest)
 
 
-def _agreed(cut: _Runs, said: _Runs, starts: Ints) -> _Runs:
-    """One outcome for each piece: ``said`` from its start on, up to the next one's."""
-    least, most = np.minimum.reduceat(said.outcome, starts), np.maximum.reduceat(said.outcome, starts)
+def _agreed(cut: _Runs, outcomes: _Runs, starts: Ints) -> _Runs:
+    """One outcome for each piece, from the entries of ``outcomes`` between its start and the next one's."""
+    least, most = np.minimum.reduceat(outcomes.outcome, starts), np.maximum.reduceat(outcomes.outcome, starts)
     agree = least == most
-    letter = np.where(agree, np.maximum.reduceat(said.letter, starts), 0)
+    letter = np.where(agree, np.maximum.reduceat(outcomes.letter, starts), 0)
     return _replaced(
         cut,
         outcome=np.where(agree, least, np.int8(AcknowledgeType.RELEASE)),
-        delay_ms=np.where(agree, np.maximum.reduceat(said.delay_ms, starts), _NONE),
+        delay_ms=np.where(agree, np.maximum.reduceat(outcomes.delay_ms, starts), _NONE),
         letter=letter,
-        reason=np.where(agree & (letter == 0), np.maximum.reduceat(said.reason, starts), _NONE),
+        reason=np.where(agree & (letter == 0), np.maximum.reduceat(outcomes.reason, starts), _NONE),
     )
 
 

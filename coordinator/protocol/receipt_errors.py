@@ -1,4 +1,4 @@
-"""Named errors of a sink's rows whose receipts can't be mere staleness; their form is that of
+"""Named errors of a sink's rows whose receipts are wrong, and not merely stale; their form is that of
 coordinator.protocol.errors."""
 
 from __future__ import annotations

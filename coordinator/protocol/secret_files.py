@@ -1,7 +1,7 @@
-"""The token of a standalone coordinator, other files with secrets, and directories for them: at the edge, for service
-and clients.
+"""Reads the token of a standalone coordinator and other files with secrets, and checks directories for them. Service
+and clients use it.
 
-Rule: a secret is in no error, log or ``repr``, and a file that others may read is not taken. "Others" are neither the
+Rule: a secret is in no error, log or ``repr``, and a file that others may read is refused. "Others" are neither the
 owner nor the group: Kubernetes gives a pod its secrets by group.
 """
 
@@ -23,7 +23,13 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 def read_token(path: str, environ: Mapping[str, str] = os.environ) -> str:
-    """From the file, or, if none is named, from the environment. TokenMissing, InvalidToken; those of read_secret."""
+    """The token in the file, or, without a path, in the environment.
+
+    Raises:
+        TokenMissing: there is none.
+        InvalidToken: it is too short, or not one word of visible ASCII characters.
+        UnsafeFile, UnusableFile: as of :func:`read_secret`.
+    """
     if path:
         text, source = read_secret(TOKEN_KEY, path).decode("utf-8", "replace").strip(), path
     else:
@@ -38,7 +44,12 @@ def read_token(path: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def read_secret(key: str, path: str) -> bytes:
-    """The content of a file that only its user and group may touch. UnsafeFile; those of read_file."""
+    """The content of a file that only its user and group may read.
+
+    Raises:
+        UnsafeFile: others may read or write the file.
+        UnusableFile: as of :func:`read_file`.
+    """
     content = read_file(key, path)
     mode = Path(path).stat().st_mode
     if mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
@@ -47,7 +58,11 @@ def read_secret(key: str, path: str) -> bytes:
 
 
 def read_file(key: str, path: str) -> bytes:
-    """The content of the file that the configuration key names. UnusableFile."""
+    """The content of the file that the configuration key names.
+
+    Raises:
+        UnusableFile: the file can't be read.
+    """
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -55,9 +70,13 @@ def read_file(key: str, path: str) -> bytes:
 
 
 def own_dir(path: Path, *, named: bool) -> Path:
-    """The directory, made with mode 0700 if it is not there. ``named``: a person chose it, links and parents included;
-    else it may be no link, and no part of its path somebody else's: what is checked here is what is used later.
-    UnsafeDirectory says why it is not safe."""
+    """The directory, created with mode 0700 if it is missing. ``named``: a person chose it, with its links and parents.
+    Otherwise it must not be a link, and no part of its path may belong to another user, so that the checked directory
+    is the one that is used later.
+
+    Raises:
+        UnsafeDirectory: it is not safe; the error has the reason.
+    """
     path = path.absolute()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,7 +97,7 @@ def own_dir(path: Path, *, named: bool) -> Path:
 
 
 def _of_parent(path: Path) -> str:
-    """Why somebody else could put another directory in the place of one in here; empty if nobody can."""
+    """The reason why another user could replace a directory in this one; empty if nobody can."""
     found = path.lstat()
     if found.st_uid not in (0, os.getuid()):
         return f"{path} belongs to user {found.st_uid}"

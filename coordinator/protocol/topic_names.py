@@ -1,7 +1,7 @@
-"""Which topics a query may ask for: patterns, and what Kafka and sharegroup keep for themselves.
+"""The topics that a query may subscribe to: patterns, and the topics that Kafka and sharegroup reserve.
 
-Patterns are RE2's: a match takes time in proportion to the name, whatever the pattern. Whoever may join may name one,
-and the coordinator matches it in the process that serves everybody's groups. (Kafka's brokers match by RE2/J, KIP-848.)
+Patterns are RE2's: a match takes time in proportion to the name, for any pattern. Any member may send a pattern, and
+the coordinator matches it in the process that serves all groups. (Kafka's brokers use RE2/J, KIP-848.)
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import re2
 
 from coordinator.protocol.errors import InvalidTopicPattern, TopicKept
 
-MOST_LETTERS = 10_000
-MOST_BYTES = 1 << 20
-"""Of a compiled pattern; counted repetitions make large ones of a few letters."""
+MAX_PATTERN_CHARACTERS = 10_000
+MAX_COMPILED_BYTES = 1 << 20
+"""Bytes of a compiled pattern, at most: a few characters with counted repetitions may compile to many."""
 
 KEPT = {
     "share-group-state": "sharegroup",
@@ -25,35 +25,49 @@ KEPT = {
     "__cluster_metadata": "Kafka",
     "__remote_log_metadata": "Kafka",
 }
-"""Topics that nobody reads as a queue, and whose they are."""
+"""The topics that no share group may read, and their owners."""
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether the whole name matches, and the topic is nobody's own: names that begin with two underscores are internal
-    ones by convention, and in no pattern. InvalidTopicPattern."""
+    """Whether the whole name matches, and the topic is not reserved. Names that begin with two underscores are internal
+    by convention, and match no pattern.
+
+    Raises:
+        InvalidTopicPattern: the pattern is invalid.
+    """
     if topic.startswith("__") or topic in KEPT:
         return False
     return _compiled(pattern).fullmatch(topic) is not None
 
 
 def check_pattern(pattern: str) -> None:
-    """InvalidTopicPattern if it is none, or too large."""
+    """Checks that a pattern is valid.
+
+    Raises:
+        InvalidTopicPattern: it is invalid, or too large.
+    """
     _compiled(pattern)
 
 
 def check_topic(topic: str) -> None:
-    """TopicKept if it is not for queries."""
+    """Checks that queries may read the topic.
+
+    Raises:
+        TopicKept: it is reserved.
+    """
     if topic in KEPT:
         raise TopicKept(topic=topic, owner=KEPT[topic])
 
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
-    if len(pattern) > MOST_LETTERS:
-        raise InvalidTopicPattern(pattern=_short(pattern), problem=f"it is longer than {MOST_LETTERS} characters")
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise InvalidTopicPattern(
+            pattern=_short(pattern), problem=f"it is longer than {MAX_PATTERN_CHARACTERS} characters"
+        )
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = MOST_BYTES
+    options.max_mem = MAX_COMPILED_BYTES
     try:
         return re2.compile(pattern, options)
     except re2.error as error:

@@ -5,7 +5,7 @@ import tenacity
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Unreachable
-from coordinator.client.retry_deadline import LONGEST_TRY_S, StopAtDeadline
+from coordinator.client.retry_deadline import MAX_ATTEMPT_S, StopAtDeadline
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup
 
@@ -38,7 +38,7 @@ def test_it_ends_when_it_was_tried_for_long_enough():
 
 def test_a_process_that_was_stopped_for_an_hour_tries_on():
     tries = Tries(fails=2, takes_s=3_600.0)
-    assert tried(tries, 3 * LONGEST_TRY_S) == "an answer"
+    assert tried(tries, 3 * MAX_ATTEMPT_S) == "an answer"
 
 
 class StoppedDirectory:
@@ -63,7 +63,7 @@ def test_a_client_whose_process_was_stopped_in_a_call_asks_again(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("coordinator.client.retry_deadline.StopAtDeadline.__init__.__defaults__", (lambda: clock[0],))
     directory = StoppedDirectory(clock)
-    client = CoordinatorClient(directory, retry_timeout_s=3 * LONGEST_TRY_S)
+    client = CoordinatorClient(directory, retry_timeout_s=3 * MAX_ATTEMPT_S)
     with pytest.raises(CoordinatorNotAvailable):
         client.call(DescribeGroup(group_id="billing"))
     assert directory.looks == 3
