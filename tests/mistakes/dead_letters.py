@@ -25,7 +25,9 @@ from tests.simulation.world import Task
 
 @mistake(
     {
-        rules.DEAD_LETTER_FIRST: ("core/test_dead_letters::test_nothing_is_archived_before_its_dead_letter_is_known",),
+        rules.DEAD_LETTER_FIRST: (
+            "core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",
+        ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -42,7 +44,9 @@ def archive_before_the_dead_letter(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.DEAD_LETTER_FIRST: ("core/test_dead_letters::test_nothing_is_archived_before_its_dead_letter_is_known",),
+        rules.DEAD_LETTER_FIRST: (
+            "core/test_dead_letters::test_no_record_is_archived_before_its_dead_letter_is_written",
+        ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,

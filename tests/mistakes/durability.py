@@ -30,7 +30,7 @@ from tests.protocol.worlds import ONE_RECORD, REJECTS, TWO
 @mistake(
     {
         rules.START_OFFSET_FIRST: (
-            "core/test_groups::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
+            "core/test_groups::test_a_resolved_start_offset_is_appended_before_the_first_acquire",
         ),
     },
 )
@@ -41,7 +41,7 @@ def do_not_append_the_start_offset(patch: Patch) -> None:
 @mistake(
     {
         rules.START_OFFSET_FIRST: (
-            "core/test_groups::test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire",
+            "core/test_groups::test_a_later_partitions_start_is_appended_before_its_first_acquire",
         ),
     },
 )
@@ -52,7 +52,7 @@ def acquire_without_a_start_offset(patch: Patch) -> None:
 @mistake(
     {
         rules.START_OFFSET_FIRST: (
-            "core/test_groups::test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire",
+            "core/test_groups::test_a_resolved_start_offset_is_appended_before_the_first_acquire",
         ),
     },
 )
@@ -76,7 +76,9 @@ def acquire_without_appending(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ONE_FAILURE_A_DELIVERY: ("core/test_plans::test_used_is_durable_so_that_a_replay_counts_after_a_crash",),
+        rules.ONE_FAILURE_A_DELIVERY: (
+            "core/test_plans::test_a_start_is_durable_so_that_a_replay_counts_after_a_crash",
+        ),
     },
     simulator=(Seeds(),),
 )
@@ -86,7 +88,7 @@ def start_without_appending(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
+        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_plan_ids_again",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, restarts=1)),),
     simulator=(Seeds(),),
@@ -97,7 +99,7 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_numbers_again",),
+        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_plan_ids_again",),
     },
 )
 def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
@@ -156,9 +158,7 @@ def no_time_to_come_back_after_a_load(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: (
-            "core/test_staging::test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before",
-        ),
+        rules.SNAPSHOT_IS_WHOLE: ("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
     },
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
@@ -170,9 +170,7 @@ def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: (
-            "core/test_staging::test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before",
-        ),
+        rules.SNAPSHOT_IS_WHOLE: ("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,

@@ -57,7 +57,7 @@ def forget_to_cut_what_is_acquired(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.CUT_COMES_FIRST: ("core/test_plans::test_a_loss_is_said_once",),
+        rules.CUT_COMES_FIRST: ("core/test_plans::test_a_lost_lock_is_reported_once",),
     },
 )
 def report_every_loss_again(patch: Patch) -> None:
@@ -66,7 +66,7 @@ def report_every_loss_again(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ONE_FAILURE_A_DELIVERY: ("core/test_plans::test_a_plan_never_used_burns_a_count_and_no_try",),
+        rules.ONE_FAILURE_A_DELIVERY: ("core/test_plans::test_a_plan_never_started_costs_a_count_and_no_try",),
     },
 )
 def count_a_failure_for_plans_never_started(patch: Patch) -> None:
@@ -98,7 +98,7 @@ def count_a_delivery_twice(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_quarantine::test_a_failure_at_the_limit_sets_aside",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_quarantine::test_a_failure_at_the_limit_quarantines",),
     },
     simulator=(Seeds(),),
 )
@@ -153,7 +153,7 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LIMITS_COMPARE_TRIES: ("core/test_quarantine::test_failures_give_nothing_up_that_a_query_releases",),
+        rules.LIMITS_COMPARE_TRIES: ("core/test_quarantine::test_failures_archive_no_record_that_a_query_releases",),
     },
 )
 def count_failures_against_a_querys_releases(patch: Patch) -> None:
@@ -165,9 +165,7 @@ def count_failures_against_a_querys_releases(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LIMITS_COMPARE_TRIES: (
-            "core/test_quarantine::test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one",
-        ),
+        rules.LIMITS_COMPARE_TRIES: ("core/test_quarantine::test_a_released_record_leaves_quarantine",),
     },
 )
 def keep_a_released_record_in_quarantine(patch: Patch) -> None:
@@ -189,7 +187,7 @@ def forget_the_delay_of_a_release(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_what_failed_among_others_fails_alone_before_its_trial",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_record_fails_alone_before_its_trial",),
     },
 )
 def forget_that_failures_make_evidence_old(patch: Patch) -> None:
@@ -198,7 +196,7 @@ def forget_that_failures_make_evidence_old(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_setting_aside_makes_all_evidence_old",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_quarantine_makes_all_evidence_old",),
     },
 )
 def any_completion_is_evidence(patch: Patch) -> None:
@@ -222,7 +220,9 @@ def always_on_trial(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_trial_that_failed_takes_its_querys_evidence_alone",),
+        rules.FAILED_TRIAL_ARCHIVES: (
+            "core/test_trials::test_a_failed_trial_archives_and_uses_up_its_querys_evidence_alone",
+        ),
     },
 )
 def a_trial_uses_up_nothing(patch: Patch) -> None:
@@ -238,7 +238,7 @@ def a_trial_uses_up_nothing(patch: Patch) -> None:
 @mistake(
     {
         rules.FAILED_TRIAL_ARCHIVES: (
-            "core/test_trials::test_a_trial_that_failed_takes_its_querys_evidence_alone",
+            "core/test_trials::test_a_failed_trial_archives_and_uses_up_its_querys_evidence_alone",
             "core/test_trials::test_a_trial_is_judged_when_its_query_comes_back",
         ),
     },
@@ -249,7 +249,7 @@ def never_judge_a_trial(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_second_trial_lost_is_a_failed_one",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_second_lost_trial_is_a_failed_one",),
     },
 )
 def never_judge_a_lost_trial(patch: Patch) -> None:
@@ -263,7 +263,7 @@ def never_judge_a_lost_trial(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_what_failed_among_others_fails_alone_before_its_trial",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_record_fails_alone_before_its_trial",),
     },
 )
 def trial_before_failing_alone(patch: Patch) -> None:

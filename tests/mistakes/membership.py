@@ -110,9 +110,7 @@ def forget_the_receipt(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STALL_IS_NOBODYS_SILENCE: (
-            "core/test_membership::test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock",
-        ),
+        rules.STALL_IS_NOBODYS_SILENCE: ("core/test_membership::test_a_stall_ends_no_session_and_no_lock",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
     simulator=(Seeds("stalls", 75),),
@@ -124,7 +122,7 @@ def count_a_stall_as_silence(patch: Patch) -> None:
 @mistake(
     {
         rules.STALL_IS_NOBODYS_SILENCE: (
-            "core/test_membership::test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again",
+            "core/test_membership::test_a_vanished_member_loses_its_records_also_among_many_stalls",
         ),
     },
 )

@@ -21,7 +21,7 @@ def rest_while_members_are_there(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_on_demand_does_not_leave_while_something_is_acquired",),
+        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_a_coordinator_stays_while_a_record_is_acquired",),
     },
 )
 def leave_while_something_is_acquired(patch: Patch) -> None:
@@ -31,8 +31,8 @@ def leave_while_something_is_acquired(patch: Patch) -> None:
 @mistake(
     {
         rules.LEAVES_WHEN_IDLE: (
-            "test_on_demand_leaves::test_on_demand_does_not_leave_while_something_is_delayed",
-            "test_on_demand_leaves::test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off",
+            "test_on_demand_leaves::test_a_coordinator_stays_while_a_record_is_delayed",
+            "test_on_demand_leaves::test_a_coordinator_stays_while_a_quarantined_record_backs_off",
         ),
     },
 )
@@ -42,7 +42,7 @@ def leave_while_something_is_delayed(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_on_demand_does_not_leave_while_a_dead_letter_waits",),
+        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_a_coordinator_stays_while_a_dead_letter_waits",),
     },
 )
 def leave_while_a_dead_letter_waits(patch: Patch) -> None:
@@ -51,9 +51,7 @@ def leave_while_a_dead_letter_waits(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LEAVES_WHEN_IDLE: (
-            "test_on_demand_leaves::test_on_demand_leaves_when_the_letters_that_wait_need_a_person",
-        ),
+        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_a_coordinator_leaves_when_dead_letters_need_a_person",),
     },
 )
 def wait_for_dead_letters_that_nobody_can_write(patch: Patch) -> None:
@@ -63,7 +61,7 @@ def wait_for_dead_letters_that_nobody_can_write(patch: Patch) -> None:
 @mistake(
     {
         rules.LEAVES_WHEN_IDLE: (
-            "test_on_demand_leaves::test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there",
+            "test_on_demand_leaves::test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there",
         ),
     },
 )

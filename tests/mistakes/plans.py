@@ -48,8 +48,8 @@ def match_by_count_instead_of_plan_id(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_a_run_keeps_its_number_when_its_lock_runs_out",),
-        rules.REPLAY_RECLAIMS_ALL: ("core/test_plans::test_reclaim_takes_all_that_carries_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_a_run_keeps_its_plan_id_when_its_lock_ends",),
+        rules.REPLAY_RECLAIMS_ALL: ("core/test_plans::test_a_reclaim_takes_every_run_with_the_plan_id",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
 )
@@ -60,7 +60,7 @@ def clear_the_plan_id_at_expiry(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
     },
 )
 def keep_the_plan_id_on_release(patch: Patch) -> None:
@@ -70,7 +70,7 @@ def keep_the_plan_id_on_release(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
     },
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
 )
@@ -83,7 +83,7 @@ def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_setting_aside_clear_the_number",),
+        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
     },
 )
 def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
@@ -112,7 +112,7 @@ def start_any_plan(patch: Patch) -> None:
 @mistake(
     {
         rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
-            "core/test_superseded_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
+            "core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",
         ),
     },
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
@@ -126,7 +126,7 @@ def refuse_a_superseded_plan_for_ever(patch: Patch) -> None:
 @mistake(
     {
         rules.OLD_PLAN_IS_REFUSED: (
-            "core/test_superseded_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins",
+            "core/test_superseded_plans::test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins",
         ),
     },
 )
@@ -144,7 +144,7 @@ def start_a_superseded_plan_in_spite_of_the_newest(patch: Patch) -> None:
 @mistake(
     {
         rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
-            "core/test_superseded_plans::test_it_is_taken_up_empty_and_what_took_its_place_goes_back",
+            "core/test_superseded_plans::test_a_superseded_plan_starts_empty_and_its_successor_is_returned",
         ),
     },
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
@@ -163,7 +163,9 @@ def keep_what_superseded_the_plan(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SUPERSEDED_PLAN_STARTS_EMPTY: ("core/test_superseded_plans::test_its_state_outlives_the_coordinator",),
+        rules.SUPERSEDED_PLAN_STARTS_EMPTY: (
+            "core/test_superseded_plans::test_a_superseded_plan_outlives_the_coordinator",
+        ),
     },
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
 )
@@ -269,7 +271,7 @@ def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None
 @mistake(
     {
         rules.LOSS_IS_REPORTED_ONCE: (
-            "core/test_losses::test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan",
+            "core/test_losses::test_losses_that_no_member_held_are_reported_once_with_the_next_plan",
         ),
     },
 )
@@ -278,7 +280,9 @@ def lose_without_a_report(patch: Patch) -> None:
     patch.setattr(partitions, "data_lost", lambda *a: [])
 
 
-@mistake({rules.LOSS_IS_REPORTED_ONCE: ("core/test_losses::test_data_loss_of_a_plan_that_nobody_held_is_told_too",)})
+@mistake(
+    {rules.LOSS_IS_REPORTED_ONCE: ("core/test_losses::test_losses_of_a_plan_whose_session_ended_are_reported_too",)}
+)
 def report_only_what_a_member_held(patch: Patch) -> None:
     """The plan's session ended before its log start moved."""
     right = redelivery.data_lost

@@ -69,7 +69,7 @@ def stage_without_appending(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.REPLAY_RECLAIMS_ALL: ("core/test_staging::test_a_replay_reads_again_what_a_sink_has_already_decided",),
+        rules.REPLAY_RECLAIMS_ALL: ("core/test_staging::test_a_replay_reads_records_that_a_sink_has_decided",),
     },
     explorer=(SmallWorld(REJECTS, Budget(1, crashes=1)),),
     model=True,
@@ -167,7 +167,7 @@ def an_older_attempt_always_vetoes(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
@@ -181,7 +181,7 @@ def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_a_record_accepted_and_then_passed_over_in_explicit_mode_is_released",
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(2, crashes=2)),),
@@ -195,7 +195,7 @@ def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",
         ),
     },
     model=True,
@@ -212,7 +212,7 @@ def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
 @mistake(
     {
         rules.LAST_ATTEMPT_COUNTS: (
-            "core/test_attempts::test_what_an_older_attempt_passed_over_in_explicit_mode_is_released",
+            "core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
@@ -224,7 +224,7 @@ def ignore_a_commit_without_rows(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_an_older_attempt_without_a_commit_vetoes_nothing",),
     },
     model=True,
 )
@@ -234,7 +234,7 @@ def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_nothing_said_is_said_for_the_sinks_own_query",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_a_commit_without_rows_counts_for_the_sinks_own_query",),
     },
     model=True,
 )
@@ -249,7 +249,7 @@ def a_commit_without_rows_counts_for_every_query(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_nothing_said_is_said_for_the_sinks_own_query",),
+        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_a_commit_without_rows_counts_for_the_sinks_own_query",),
     },
     model=True,
 )
@@ -265,9 +265,7 @@ def forget_query_ids_in_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: (
-            "core/test_staging::test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count",
-        ),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_rows_are_staged_on_the_plan_with_their_offset_and_count",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -301,7 +299,7 @@ def take_rows_of_any_incarnation(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_sink_from_before_a_topic_was_made_anew_is_outdated",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_sink_from_before_a_topic_was_recreated_is_outdated",),
     },
     model=True,
 )
@@ -312,7 +310,7 @@ def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
     },
     simulator=(Seeds("sinks", 460),),
     model=True,
@@ -323,7 +321,7 @@ def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_taken_up_since_is_refused",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
     },
     model=True,
 )

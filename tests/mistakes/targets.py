@@ -40,7 +40,7 @@ def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> Non
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto",
+            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace",
         ),
     },
     explorer=(
@@ -66,7 +66,7 @@ def _take_the_target_for_one_that(patch: Patch, *, replaces: bool) -> None:
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto",
+            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace",
         ),
     },
     model=True,
@@ -78,7 +78,7 @@ def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto",
+            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace",
         ),
     },
     model=True,
@@ -98,7 +98,7 @@ def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_sinks_of_one_attempt_that_disagree_release_the_record_whatever_the_target_does",
+            "core/test_targets::test_sinks_of_one_attempt_that_disagree_release_for_any_target",
         ),
     },
     model=True,
@@ -127,7 +127,7 @@ def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_a_commit_without_rows_speaks_for_the_target_of_its_own_query_alone",
+            "core/test_targets::test_a_commit_without_rows_names_the_target_of_its_query_alone",
         ),
     },
     model=True,
@@ -139,7 +139,7 @@ def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.MODE_IS_THE_ATTEMPTS: ("core/test_explicit_mode::test_the_mode_is_the_one_that_the_attempt_began_with",),
+        rules.MODE_IS_THE_ATTEMPTS: ("core/test_explicit_mode::test_the_mode_is_the_one_the_attempt_began_with",),
     },
     simulator=(Seeds("configs"),),
     model=True,
@@ -158,7 +158,7 @@ def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.MODE_IS_THE_ATTEMPTS: ("core/test_explicit_mode::test_the_mode_is_the_one_that_the_attempt_began_with",),
+        rules.MODE_IS_THE_ATTEMPTS: ("core/test_explicit_mode::test_the_mode_is_the_one_the_attempt_began_with",),
     },
     model=True,
 )
@@ -172,7 +172,7 @@ def forget_the_mode_in_snapshots(patch: Patch) -> None:
 @mistake(
     {
         rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_querys_own_mode_holds_for_it_whatever_another_one_sets",
+            "core/test_explicit_mode::test_a_querys_own_mode_holds_whatever_another_query_sets",
         ),
     },
     model=True,
@@ -185,7 +185,7 @@ def ignore_a_querys_own_mode(patch: Patch) -> None:
 @mistake(
     {
         rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_mode_that_the_sink_alone_has_holds_for_its_first_batch",
+            "core/test_explicit_mode::test_a_mode_that_only_the_sink_sets_holds_for_its_first_batch",
         ),
     },
     model=True,
@@ -202,7 +202,7 @@ def ignore_a_sinks_own_mode(patch: Patch) -> None:
 @mistake(
     {
         rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mode_too",
+            "core/test_explicit_mode::test_a_record_passed_over_in_explicit_mode_is_released_in_implicit_mode_too",
         ),
     },
     model=True,
@@ -219,7 +219,7 @@ def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.EXPLICIT_MODE_RELEASES: ("core/test_explicit_mode::test_explicit_mode_releases_what_no_sink_decided",),
+        rules.EXPLICIT_MODE_RELEASES: ("core/test_explicit_mode::test_explicit_mode_releases_undecided_records",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
     model=True,
@@ -236,7 +236,7 @@ def accept_what_no_sink_decided(patch: Patch) -> None:
 @mistake(
     {
         rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_gaps_are_told_apart_before_undecided_offsets_are_released",
+            "core/test_explicit_mode::test_gaps_are_found_before_undecided_offsets_are_released",
         ),
     },
     model=True,

@@ -56,7 +56,7 @@ def why_it_left(group: GroupDriver, *, away_s: float = 0.0) -> str:
     return str(coordinator.wait_until_idle(Looks(group, 50)))
 
 
-def test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there() -> None:
+def test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there() -> None:
     group, plan = started_plan()
     group.complete(plan)
     assert why_it_left(group) == "told to"
@@ -64,20 +64,20 @@ def test_on_demand_leaves_when_it_is_idle_but_not_while_a_member_is_there() -> N
     assert why_it_left(group) == "idle"
 
 
-def test_on_demand_does_not_leave_while_something_is_acquired() -> None:
+def test_a_coordinator_stays_while_a_record_is_acquired() -> None:
     group, _ = started_plan()
     group.group.replay(SessionEnded(member_id="m1"))
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
     assert why_it_left(group) == "told to"
 
 
-def test_on_demand_leaves_when_nobody_calls_and_its_brokers_stay_away() -> None:
+def test_a_coordinator_leaves_without_calls_and_brokers() -> None:
     group, _ = started_plan()
     assert why_it_left(group, away_s=300) == "told to"
     assert why_it_left(group, away_s=302) == "nobody has called, and no broker answered, for 301 s"
 
 
-def test_on_demand_does_not_leave_while_a_dead_letter_waits() -> None:
+def test_a_coordinator_stays_while_a_dead_letter_waits() -> None:
     group, plan = batch(1, **DLQ)
     group.stage(said(0, 0, REJECT))
     group.complete(plan)
@@ -87,7 +87,7 @@ def test_on_demand_does_not_leave_while_a_dead_letter_waits() -> None:
     assert why_it_left(group) == "idle"
 
 
-def test_on_demand_leaves_when_the_letters_that_wait_need_a_person() -> None:
+def test_a_coordinator_leaves_when_dead_letters_need_a_person() -> None:
     group, plan = batch(1, **DLQ)
     group.stage(said(0, 0, REJECT))
     group.complete(plan)
@@ -97,7 +97,7 @@ def test_on_demand_leaves_when_the_letters_that_wait_need_a_person() -> None:
     assert dispatcher.may_rest()
 
 
-def test_on_demand_does_not_leave_while_something_is_delayed() -> None:
+def test_a_coordinator_stays_while_a_record_is_delayed() -> None:
     group = GroupDriver(records=10)
     later = Run(RecordState.AVAILABLE, 1, releases=1, not_before_ms=group.now_ms + 60_000)
     group.group.replay(RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 4, later),)))
@@ -106,7 +106,7 @@ def test_on_demand_does_not_leave_while_something_is_delayed() -> None:
     assert why_it_left(group) == "idle"
 
 
-def test_on_demand_does_not_leave_while_a_record_that_was_set_aside_backs_off() -> None:
+def test_a_coordinator_stays_while_a_quarantined_record_backs_off() -> None:
     group, plan = quarantined_record()
     group.use(group.next(plan).plan.plan_id)
     group.pass_time(SESSION_MS + 1)

@@ -18,7 +18,7 @@ from coordinator.protocol.wire import (
 )
 
 
-def test_an_error_is_the_same_one_on_the_other_side() -> None:
+def test_an_error_is_the_same_after_the_wire() -> None:
     error = UnknownMemberId(member_id="m1", group_id="billing")
     with pytest.raises(UnknownMemberId, match="Member m1 of share group billing"):
         decode_answer(encode_error(error))
@@ -26,7 +26,7 @@ def test_an_error_is_the_same_one_on_the_other_side() -> None:
     assert (type(again), again.fields, str(again)) == (UnknownMemberId, error.fields, str(error))
 
 
-def test_an_error_that_this_side_does_not_know_keeps_its_text() -> None:
+def test_an_unknown_error_keeps_its_text() -> None:
     error = error_from_wire("QuotaExceeded", {"limit": 3}, "no more than 3")
     assert isinstance(error, RemoteError)
     assert str(error) == "The coordinator answered QuotaExceeded: no more than 3"
@@ -34,7 +34,7 @@ def test_an_error_that_this_side_does_not_know_keeps_its_text() -> None:
     assert issubclass(RemoteError, ShareGroupError)
 
 
-def test_a_request_that_cannot_be_understood_is_refused_by_name() -> None:
+def test_an_unreadable_request_is_refused_by_name() -> None:
     assert decode_request("Health", encode(Health())) == Health()
     with pytest.raises(InvalidRequest, match="knows no request 'Destroy'"):
         decode_request("Destroy", b"{}")

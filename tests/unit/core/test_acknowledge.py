@@ -27,7 +27,7 @@ def held() -> GroupDriver:
     return group
 
 
-def test_below_the_log_start_only_the_holder_gives_anything_up() -> None:
+def test_below_the_log_start_only_the_holder_may_acknowledge() -> None:
     group = held()
     group.join("c2", query=False)
     group.move_log_start(5)
@@ -39,7 +39,7 @@ def test_below_the_log_start_only_the_holder_gives_anything_up() -> None:
     assert (group.partition().archived_total, group.partition().start_offset) == (5, 8)
 
 
-def test_what_reaches_over_the_start_offset_of_an_empty_window_holds_nothing() -> None:
+def test_a_batch_beyond_an_empty_window_is_refused() -> None:
     group = held()
     acknowledged_batches(group, batch(0, 9, ACCEPT))
     for first, last in ((9, 10), (10, 10), (8, 12)):
@@ -47,7 +47,7 @@ def test_what_reaches_over_the_start_offset_of_an_empty_window_holds_nothing() -
     assert acknowledged_batches(group, batch(0, 9, ACCEPT)) == {}, "done long ago: harmless"
 
 
-def test_what_is_appended_is_in_offset_order_however_it_was_named() -> None:
+def test_appended_runs_are_in_offset_order() -> None:
     group = held()
     acknowledged_batches(group, batch(8, 9, ACCEPT), batch(2, 3, ACCEPT), batch(5, 5, ACCEPT))
     last = decode_record(group.log[-1])
@@ -55,7 +55,7 @@ def test_what_is_appended_is_in_offset_order_however_it_was_named() -> None:
     assert [run[:2] for run in last.runs] == [(2, 3), (5, 5), (8, 9)]
 
 
-def test_what_reaches_over_the_start_offset_counts_from_there() -> None:
+def test_a_batch_across_the_start_offset_counts_from_there() -> None:
     group = held()
     acknowledged_batches(group, batch(0, 4, ACCEPT))
     assert acknowledged_batches(group, batch(4, 5, ACCEPT)) == {}
@@ -72,7 +72,7 @@ def test_partitions_are_acknowledged_in_one_request() -> None:
     assert [group.partition(p).start_offset for p in range(3)] == [1, 2, 3]
 
 
-def test_an_acquired_record_is_nobody_elses() -> None:
+def test_an_acquired_record_is_given_to_no_other_consumer() -> None:
     """KIP-932, In-flight records: while one consumer has a record acquired, no other is given it."""
     group = ShareConsumers(end=10)
     assert group.fetch("c1") == [(0, 9, 1)]

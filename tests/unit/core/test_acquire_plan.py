@@ -22,7 +22,7 @@ def bound(partition: int, end: int) -> PartitionBounds:
     return PartitionBounds(topic_id=TOPIC_ID, partition=partition, log_start=0, end=end)
 
 
-def test_a_partition_that_the_group_has_no_start_offset_for_gives_nothing() -> None:
+def test_a_partition_without_a_start_offset_gives_no_records() -> None:
     group = GroupDriver(records=10)
     group.join()
     assert acquired(group, bound(7, 10)) == PlanReply()
@@ -41,7 +41,7 @@ def scattered(records: int, **configs: str) -> GroupDriver:
     return group
 
 
-def test_nothing_at_or_beyond_the_end_is_taken_again() -> None:
+def test_no_record_at_or_beyond_the_log_end_is_acquired() -> None:
     """AvailableNow takes what was there when it began; a last stable offset can stand still."""
     group = scattered(10)
     assert ranges(acquired(group, bound(0, 5))) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
@@ -103,7 +103,7 @@ def test_a_plan_has_ten_thousand_ranges_at_most() -> None:
     assert acquire_plan.MAX_RANGES == 10_000
 
 
-def test_a_topic_that_the_group_does_not_know_is_passed_over() -> None:
+def test_an_unknown_topic_is_skipped() -> None:
     group = GroupDriver(records=10)
     group.join()
     group.move_log_start(3)
@@ -141,7 +141,7 @@ def test_a_partition_without_room_does_not_hold_up_the_others(came_back: int) ->
     assert (ranges(taken, 0), ranges(taken, 1)) == ([], [(0, 99, 2)])
 
 
-def test_a_process_whose_session_lapsed_before_it_read_its_plan_acquires_what_is_left_of_it_again() -> None:
+def test_a_process_back_after_its_session_acquires_the_rest_of_its_plan() -> None:
     group = GroupDriver(records=10, **{"share.acquire.mode": "record_limit"})
     group.join(process="p")
     plan = group.next().plan.plan_id
@@ -156,7 +156,7 @@ def test_a_process_whose_session_lapsed_before_it_read_its_plan_acquires_what_is
     assert group.dump() == ["[0..3] ACQUIRED 2 0 2", "[4..9] ACQUIRED 2 0 1"]
 
 
-def test_what_a_plan_still_holds_is_kept_as_few_ranges() -> None:
+def test_the_ranges_that_a_plan_still_holds_are_merged() -> None:
     group = GroupDriver(records=4)
     group.join("c1", query=False)
     fetched(group, 4)
@@ -170,7 +170,7 @@ def test_what_a_plan_still_holds_is_kept_as_few_ranges() -> None:
 
 
 @pytest.mark.parametrize(("locks", "taken"), [(105, 0), (106, 1), (107, 2)])
-def test_the_last_room_that_the_lock_limit_leaves_is_used(locks: int, taken: int) -> None:
+def test_the_last_free_lock_is_used(locks: int, taken: int) -> None:
     group = GroupDriver(records=110)
     group.join("c1", query=False)
     fetched(group, 110)

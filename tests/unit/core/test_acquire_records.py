@@ -45,19 +45,17 @@ def came_back(tries: int, records: int, limit: int = 10, then: int = 0) -> Group
         (9, 2, 1),
     ],
 )
-def test_from_half_of_the_tries_on_a_run_is_halved_each_time_and_nothing_else_is_given(
-    tries: int, records: int, given: int
-) -> None:
+def test_from_half_of_the_tries_on_a_run_is_halved_and_comes_alone(tries: int, records: int, given: int) -> None:
     group = came_back(tries, records, then=5)
     assert fetched(group, 100) == [(0, given - 1, tries + 1)]
 
 
 @pytest.mark.parametrize(("tries", "limit"), [(4, 10), (2, 5), (1, 3), (1, 2)])
-def test_before_that_fresh_records_come_with_it(tries: int, limit: int) -> None:
+def test_before_half_of_the_tries_fresh_records_come_too(tries: int, limit: int) -> None:
     assert fetched(came_back(tries, 10, limit), 20) == [(0, 9, tries + 1), (10, 19, 1)]
 
 
-def test_a_run_that_is_throttled_is_not_given_behind_another() -> None:
+def test_a_throttled_run_is_not_given_behind_another() -> None:
     group = came_back(1, 4)
     throttled = Run(RecordState.AVAILABLE, 5, releases=5)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((4, 9, throttled),))])
@@ -79,7 +77,7 @@ def test_a_limit_of_two_has_no_last_attempt_that_is_alone() -> None:
     assert fetched(group, 8) == [(0, 3, 3)], "the limit was lowered: halved, as any other"
 
 
-def test_records_that_were_set_aside_together_are_given_one_by_one() -> None:
+def test_quarantined_records_are_given_one_by_one() -> None:
     group = GroupDriver(records=3)
     group.join("c1", query=False)
     aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
@@ -96,7 +94,7 @@ def test_a_partition_that_is_not_the_groups_gives_nothing() -> None:
     assert [p.partition for p in group.run(command).partitions] == [0]
 
 
-def test_nothing_asked_for_is_nothing_given() -> None:
+def test_a_request_for_no_records_gets_none() -> None:
     assert fetched(came_back(1, 4), 0) == []
 
 
@@ -109,7 +107,7 @@ def one_aside(**configs: str) -> GroupDriver:
     return group
 
 
-def test_beyond_the_end_nothing_set_aside_is_given() -> None:
+def test_no_quarantined_record_beyond_the_log_end_is_given() -> None:
     group = one_aside()
     group.ends[0] = 0
     assert fetched(group, 10) == []
@@ -118,7 +116,7 @@ def test_beyond_the_end_nothing_set_aside_is_given() -> None:
 
 
 @pytest.mark.parametrize(("held", "given"), [(99, [(0, 0, 6)]), (100, [])])
-def test_a_record_that_was_set_aside_needs_room(held: int, given: list[tuple[int, int, int]]) -> None:
+def test_a_quarantined_record_needs_a_free_lock(held: int, given: list[tuple[int, int, int]]) -> None:
     group = one_aside(**{"share.partition.max.record.locks": "100"})
     group.ends[0] = held + 1
     assert fetched(group, held) == [(1, held, 1)]
@@ -126,7 +124,7 @@ def test_a_record_that_was_set_aside_needs_room(held: int, given: list[tuple[int
 
 
 @pytest.mark.parametrize(("locks", "given"), [(101, 1), (102, 2), (103, 3)])
-def test_the_lock_limit_holds_for_all_that_came_back_together(locks: int, given: int) -> None:
+def test_the_lock_limit_holds_for_all_returned_records_together(locks: int, given: int) -> None:
     group = GroupDriver(records=106, **{"share.partition.max.record.locks": str(locks)})
     group.join("c1", query=False)
     fetched(group, 100)
@@ -136,7 +134,7 @@ def test_the_lock_limit_holds_for_all_that_came_back_together(locks: int, given:
     assert fetched(group, 10) == []
 
 
-def test_a_fetch_that_is_full_takes_nothing_that_was_set_aside_from_the_next_partition() -> None:
+def test_a_full_fetch_takes_no_quarantined_record_of_the_next_partition() -> None:
     group = GroupDriver(records=5, partitions=2)
     group.join("c1", query=False)
     aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
@@ -145,7 +143,7 @@ def test_a_fetch_that_is_full_takes_nothing_that_was_set_aside_from_the_next_par
     assert group.partition(1).acquired_count == 0
 
 
-def test_of_many_runs_that_came_back_the_first_are_given() -> None:
+def test_of_many_returned_runs_the_first_are_given() -> None:
     group = GroupDriver(records=100, **{"share.acquire.mode": "record_limit"})
     group.join("c1", query=False)
     runs = tuple((offset, offset, Run(RecordState.AVAILABLE, 1, releases=offset % 2)) for offset in range(20))
@@ -153,7 +151,7 @@ def test_of_many_runs_that_came_back_the_first_are_given() -> None:
     assert fetched(group, 3) == [(0, 2, 2)]
 
 
-def test_what_came_back_is_delivered_before_what_is_fresh() -> None:
+def test_returned_records_are_delivered_before_fresh_ones() -> None:
     """KIP-932, In-flight records: a fetch looks for Available records from SPSO on, in offset order, and goes on past
     SPEO only for the rest."""
     group = ShareConsumers()
@@ -190,7 +188,7 @@ def test_the_limit_is_a_partitions_own() -> None:
     assert group.fetch("c1", 500) == [(0, 99, 1), (0, 99, 1)]
 
 
-def test_what_is_acquired_is_told_in_ranges_of_one_delivery_count() -> None:
+def test_acquired_records_are_ranges_of_one_delivery_count() -> None:
     """KIP-932, ShareFetch API: AcquiredRecords are ranges; neighbours of one count are one, others are apart."""
     group = ShareConsumers(end=12)
     group.fetch("c1", 10)
@@ -257,7 +255,7 @@ def test_record_limit_cuts_a_run_and_leaves_the_rest_as_it_was() -> None:
     assert group.fetch("c3", 7) == [(4, 9, 2), (20, 20, 2)]
 
 
-def test_batch_optimized_does_not_cut_what_came_back() -> None:
+def test_batch_optimized_does_not_cut_returned_records() -> None:
     """KIP-1206, Proposed Changes: in batch_optimized mode what belongs together is acquired whole, although that is
     more than was asked for; but nothing new is begun once the limit is met."""
     assert returned_records("batch_optimized").fetch("c2", 4) == [(0, 9, 2)]
@@ -283,7 +281,7 @@ def test_the_limit_is_over_all_partitions_of_a_fetch(mode: str) -> None:
 
 
 @each_mode
-def test_fewer_records_than_asked_for_are_all_of_them(mode: str) -> None:
+def test_all_records_are_given_if_there_are_fewer_than_asked_for(mode: str) -> None:
     """KIP-1206, Proposed Changes: the limit is a limit; a fetch does not wait until it is met."""
     group = ShareConsumers(end=5, share_acquire_mode=mode)
     assert group.fetch("c1", 12) == [(0, 4, 1)]
@@ -331,7 +329,7 @@ def test_the_limit_on_record_locks_is_the_groups() -> None:
         ShareConsumers().configure(share_partition_max_record_locks=99)
 
 
-def test_a_lower_limit_on_record_locks_takes_nothing_away() -> None:
+def test_a_lower_limit_on_record_locks_ends_no_lock() -> None:
     """KIP-1240, Proposed Changes: locks that are held stay; nothing more is acquired until there is room again."""
     group = ShareConsumers(end=500, share_partition_max_record_locks=300)
     group.fetch("c1", 200)

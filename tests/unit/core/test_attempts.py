@@ -13,7 +13,7 @@ from tests.support.group_driver import GroupDriver, from_snapshot, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 
-def test_a_replay_that_says_the_same_comes_to_the_same() -> None:
+def test_a_replay_with_the_same_outcomes_changes_nothing() -> None:
     group, plan = batch(**DLQ)
     for count in (1, 2):
         group.stage(said(0, 3, ACCEPT, count), said(4, 5, RELEASE, count), said(6, 9, REJECT, count))
@@ -36,7 +36,9 @@ def test_a_replay_that_says_the_same_comes_to_the_same() -> None:
         ((ACCEPT, None, ACCEPT), []),
     ],
 )
-def test_three_attempts(outcomes: tuple[AcknowledgeType | None, ...], after: list[str]) -> None:
+def test_each_explicit_outcome_of_three_attempts_can_veto(
+    outcomes: tuple[AcknowledgeType | None, ...], after: list[str]
+) -> None:
     """Each explicit outcome can veto; silence counts only where it is the last attempt's."""
     group, plan = batch(1, **DLQ)
     for count, outcome in enumerate(outcomes, 1):
@@ -60,7 +62,7 @@ def test_three_attempts(outcomes: tuple[AcknowledgeType | None, ...], after: lis
     ],
     ids=str,
 )
-def test_what_an_attempt_passed_over_in_explicit_mode_it_released(
+def test_in_explicit_mode_an_attempt_releases_the_records_it_passes_over(
     attempts: list[tuple[AcknowledgeType | None, ...]], after: list[str]
 ) -> None:
     """Attempts at two records; one in which nothing at all is said had no sink that got so far."""
@@ -75,7 +77,7 @@ def test_what_an_attempt_passed_over_in_explicit_mode_it_released(
     assert states(group) == after
 
 
-def test_in_implicit_mode_what_an_attempt_passed_over_it_accepted() -> None:
+def test_in_implicit_mode_an_attempt_accepts_the_records_it_passes_over() -> None:
     group, plan = batch(2, **DLQ)
     group.stage(said(1, 1, ACCEPT))
     group.restart(plan)
@@ -102,7 +104,7 @@ def explicit_attempts(group: GroupDriver, member: str = "m1") -> tuple[int, ...]
     return plan.explicit_attempts
 
 
-def test_the_last_two_attempts_in_which_a_sink_spoke_are_kept() -> None:
+def test_the_last_two_explicit_attempts_are_kept() -> None:
     group, plan = batch(1, **EXPLICIT)
     for count in (1, 2, 3):
         group.stage(said(0, 0, ACCEPT, count))
@@ -113,7 +115,7 @@ def test_the_last_two_attempts_in_which_a_sink_spoke_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [("", ""), ("", "q"), ("q", ""), ("q", "q")])
-def test_a_commit_without_rows_is_heard_of_its_query_and_of_one_that_is_not_known_yet(before: str, now: str) -> None:
+def test_a_commit_without_rows_counts_for_its_query_or_an_unknown_one(before: str, now: str) -> None:
     group, plan = batch(1, **EXPLICIT)
     group.stage(said(0, 0, ACCEPT), query_id=before)
     group.restart(plan)
@@ -121,7 +123,7 @@ def test_a_commit_without_rows_is_heard_of_its_query_and_of_one_that_is_not_know
     assert explicit_attempts(group) == (0, 1)
 
 
-def test_a_commit_without_rows_of_another_query_is_not_heard() -> None:
+def test_a_commit_without_rows_of_another_query_does_not_count() -> None:
     group, plan = batch(1, **EXPLICIT)
     group.stage(said(0, 0, ACCEPT), query_id="q")
     group.restart(plan)
@@ -129,7 +131,7 @@ def test_a_commit_without_rows_of_another_query_is_not_heard() -> None:
     assert explicit_attempts(group) == (0,)
 
 
-def test_rows_say_whose_they_are_and_nothing_of_other_queries() -> None:
+def test_rows_name_their_query_and_count_for_no_other() -> None:
     group, _ = batch(1, **EXPLICIT)
     group.join("m2")
     group.ends[0] = 2
@@ -138,7 +140,7 @@ def test_rows_say_whose_they_are_and_nothing_of_other_queries() -> None:
     assert (explicit_attempts(group), explicit_attempts(group, "m2")) == ((0,), ())
 
 
-def test_whose_sink_it_is_is_written_when_it_is_news() -> None:
+def test_the_query_of_a_sink_is_appended_when_it_is_new() -> None:
     group, _ = batch(2)
     written = []
     for query_id in ("q", "q", "", "r"):
@@ -149,7 +151,7 @@ def test_whose_sink_it_is_is_written_when_it_is_news() -> None:
     assert written == [("q", "q"), ("", "q"), ("", "q"), ("r", "r")]
 
 
-def test_two_sinks_of_one_batch_that_disagree_release() -> None:
+def test_two_sinks_of_one_batch_that_disagree_release_the_record() -> None:
     group, plan = batch(1)
     group.stage(said(0, 0, ACCEPT))
     group.stage(said(0, 0, REJECT))
@@ -179,7 +181,7 @@ def test_a_repeated_request_changes_nothing_but_delays() -> None:
     assert group.partition().archived_total == 4
 
 
-def test_only_what_is_released_is_delayed() -> None:
+def test_only_released_records_are_delayed() -> None:
     group, _ = batch(3)
     group.stage(*(said(n, n, outcome, delay_ms=5) for n, outcome in enumerate((ACCEPT, RELEASE, REJECT))))
     staged = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
@@ -228,7 +230,7 @@ def test_an_older_attempt_that_agrees_with_silence_vetoes_nothing() -> None:
     assert group.partition().start_offset == 1
 
 
-def test_what_an_older_attempt_passed_over_in_explicit_mode_is_released() -> None:
+def test_a_record_that_an_older_explicit_attempt_passed_over_is_released() -> None:
     """Its output, which a target keeps that skips a batch it knows, has no such record. After a load, too, where that
     attempt's sink had nothing at all to say, and when the last one's request is repeated."""
     for rows in ((said(1, 1, ACCEPT),), ()):
@@ -244,7 +246,7 @@ def test_what_an_older_attempt_passed_over_in_explicit_mode_is_released() -> Non
         assert run_at(group, 0).state.name == "AVAILABLE"
 
 
-def test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released() -> None:
+def test_a_record_accepted_and_then_passed_over_in_explicit_mode_is_released() -> None:
     group, plan = batch(2, **EXPLICIT)
     group.stage(said(0, 1, ACCEPT))
     group.restart(plan)
@@ -255,7 +257,7 @@ def test_what_was_accepted_and_then_passed_over_in_explicit_mode_is_released() -
     assert states(group) == ["[0..0] AVAILABLE 3", "[1..1] ACKNOWLEDGED 3"]
 
 
-def test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing() -> None:
+def test_an_older_attempt_without_a_commit_vetoes_nothing() -> None:
     """Its driver died before, and a target that skips is written to after the sink's commit."""
     group, plan = batch(2, **EXPLICIT)
     group.restart(plan)
@@ -265,7 +267,7 @@ def test_an_older_attempt_in_which_no_sink_spoke_vetoes_nothing() -> None:
     assert group.partition().start_offset == 2
 
 
-def test_nothing_said_is_said_for_the_sinks_own_query() -> None:
+def test_a_commit_without_rows_counts_for_the_sinks_own_query() -> None:
     """Two queries of one group are in a batch; Spark's query id, known from rows before, says whose a commit without
     rows is, after a load as well."""
     group, plan = batch(1, **EXPLICIT)

@@ -13,7 +13,7 @@ from tests.support.sink_driver import ACCEPT, EXPLICIT, REJECT, RELEASE, batch, 
 @pytest.mark.parametrize(
     ("outcome", "evidence"), [(ACCEPT, True), (REJECT, True), (RELEASE, False)], ids=lambda value: str(value)
 )
-def test_what_is_accepted_or_rejected_was_processed_and_what_is_released_was_not(
+def test_accepted_and_rejected_records_are_evidence_and_released_ones_are_not(
     outcome: AcknowledgeType, evidence: bool
 ) -> None:
     group, plan = batch(1)
@@ -43,7 +43,7 @@ def test_neither_gaps_nor_silence_in_explicit_mode_is_evidence() -> None:
     assert not group.group.members["m1"].evidence
 
 
-def test_a_plan_that_is_given_back_is_no_evidence() -> None:
+def test_a_returned_plan_is_no_evidence() -> None:
     group, plan = batch(3, **EXPLICIT)
     group.complete(plan)
     assert not group.group.members["m1"].evidence

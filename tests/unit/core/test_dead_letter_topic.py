@@ -24,7 +24,7 @@ def test_without_a_dead_letter_topic_records_are_archived_as_before() -> None:
     assert group.partition().archived_total == 2
 
 
-def test_a_dead_letter_queue_is_the_groups_and_can_be_set_at_any_time() -> None:
+def test_a_group_can_set_its_dead_letter_queue_at_any_time() -> None:
     """KIP-1191, Public Interfaces: the topic is a dynamic configuration of the group; it holds for what is given up
     from then on."""
     group = ShareConsumers(end=2)

@@ -15,7 +15,7 @@ from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
 
 
-def test_a_rejected_record_waits_for_its_letter_with_what_it_says() -> None:
+def test_a_rejected_record_waits_for_its_dead_letter_with_its_reason() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(1, 1, REJECT, reason="no customer"))
     group.complete(plan)
@@ -26,7 +26,7 @@ def test_a_rejected_record_waits_for_its_letter_with_what_it_says() -> None:
     assert group.partition().start_offset == 3
 
 
-def test_a_rejected_record_whose_letter_the_sink_wrote_is_archived_at_once() -> None:
+def test_a_rejected_record_with_a_written_dead_letter_is_archived_at_once() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(1, 1, REJECT, letter=True))
     group.complete(plan)
@@ -40,7 +40,7 @@ def test_without_a_dead_letter_queue_a_rejected_record_is_archived() -> None:
     assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
 
 
-def test_releases_at_the_limit_give_the_record_up_with_its_disposition() -> None:
+def test_a_record_released_at_the_limit_is_archiving_with_its_disposition() -> None:
     group, plan = batch(1, **DLQ, **{"share.delivery.count.limit": "2"})
     group.stage(said(0, 0, RELEASE))
     group.complete(plan)
@@ -51,7 +51,7 @@ def test_releases_at_the_limit_give_the_record_up_with_its_disposition() -> None
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
 
 
-def test_a_share_consumers_record_that_expires_at_the_limit_waits_for_its_letter() -> None:
+def test_a_share_consumers_record_that_expires_at_the_limit_waits_for_its_dead_letter() -> None:
     group = GroupDriver(records=1, **DLQ, **{"share.delivery.count.limit": "2"})
     for _ in range(2):
         group.join("c1", query=False)
@@ -60,7 +60,7 @@ def test_a_share_consumers_record_that_expires_at_the_limit_waits_for_its_letter
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.EXPIRED)
 
 
-def test_what_a_share_consumer_rejects_waits_for_its_letter() -> None:
+def test_a_record_that_a_share_consumer_rejects_waits_for_its_dead_letter() -> None:
     group = GroupDriver(records=1, **DLQ)
     group.join("c1", query=False)
     fetched(group, 1)
@@ -68,7 +68,7 @@ def test_what_a_share_consumer_rejects_waits_for_its_letter() -> None:
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED)
 
 
-def test_a_failed_trial_waits_for_its_letter() -> None:
+def test_a_record_of_a_failed_trial_waits_for_its_dead_letter() -> None:
     group, plan = quarantined_record(records=10)
     group.run(AlterConfigs(configs={**group.group.configs, **DLQ}))
     trial = started_trial(group, plan)
@@ -77,7 +77,7 @@ def test_a_failed_trial_waits_for_its_letter() -> None:
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, count, disposition=Disposition.DELIVERY_LIMIT)
 
 
-def test_the_start_offset_does_not_pass_what_waits_for_its_letter_and_others_flow_on() -> None:
+def test_an_archiving_record_stops_the_start_offset_and_no_other_record() -> None:
     group, plan = batch(10, **DLQ)
     group.ends[0] = 30
     group.stage(said(2, 3, REJECT))
@@ -94,14 +94,14 @@ def test_the_start_offset_does_not_pass_what_waits_for_its_letter_and_others_flo
     assert (partition.start_offset, partition.lag(30), partition.archived_total) == (30, 0, 2)
 
 
-def test_what_waits_for_its_letter_holds_no_lock() -> None:
+def test_an_archiving_record_holds_no_lock() -> None:
     group, plan = batch(10, **DLQ, **{"share.partition.max.record.locks": "100"})
     group.stage(said(0, 9, REJECT))
     group.ends[0] = 110
     assert offsets(group.next(plan)) == 100
 
 
-def test_below_a_moved_log_start_it_stays_until_its_letter_is_filed() -> None:
+def test_an_archiving_record_below_the_log_start_stays_until_its_dead_letter_is_written() -> None:
     group, plan = batch(10, **DLQ)
     group.stage(said(2, 5, REJECT))
     group.complete(plan)
@@ -117,7 +117,7 @@ def test_below_a_moved_log_start_it_stays_until_its_letter_is_filed() -> None:
     assert group.partition().archived_total == 4
 
 
-def test_a_letter_is_filed_of_the_delivery_that_it_is_about() -> None:
+def test_a_dead_letter_counts_for_its_own_delivery_alone() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT))
     group.complete(plan)
@@ -129,7 +129,7 @@ def test_a_letter_is_filed_of_the_delivery_that_it_is_about() -> None:
     assert (group.partition().start_offset, group.partition().archived_total) == (3, 1)
 
 
-def test_a_letter_of_a_partition_that_the_group_does_not_have_is_passed_over() -> None:
+def test_a_dead_letter_of_an_unknown_partition_is_ignored() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT))
     group.complete(plan)
@@ -138,7 +138,7 @@ def test_a_letter_of_a_partition_that_the_group_does_not_have_is_passed_over() -
     assert (len(group.log), group.partition().archiving_count) == (before, 1)
 
 
-def test_a_record_that_is_archiving_outlives_a_crash_and_a_snapshot() -> None:
+def test_an_archiving_record_outlives_a_crash_and_a_snapshot() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(1, 1, REJECT, reason="no customer"))
     group.complete(plan)
@@ -149,7 +149,7 @@ def test_a_record_that_is_archiving_outlives_a_crash_and_a_snapshot() -> None:
     assert list(group.partition().runs.archiving) == [1]
 
 
-def test_what_is_rejected_below_the_log_start_waits_for_its_letter_all_the_same() -> None:
+def test_a_record_rejected_below_the_log_start_waits_for_its_dead_letter() -> None:
     group, plan = batch(10, **DLQ)
     group.stage(said(0, 1, REJECT), said(2, 3, ACCEPT))
     group.move_log_start(4)
@@ -159,7 +159,7 @@ def test_what_is_rejected_below_the_log_start_waits_for_its_letter_all_the_same(
     assert (states(group), group.partition().start_offset) == ([], 10)
 
 
-def test_nothing_is_archived_before_its_dead_letter_is_known() -> None:
+def test_no_record_is_archived_before_its_dead_letter_is_written() -> None:
     """Rejected, released at the limit: both wait, hold nobody up, and are not delivered again."""
     group, plan = batch(3, **DLQ, **{"share.delivery.count.limit": "2"})
     group.ends[0] = 6
@@ -240,14 +240,14 @@ def test_below_the_delivery_limit_nothing_is_a_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("outcome", [ACCEPT, GAP])
-def test_what_was_processed_or_is_no_record_is_no_dead_letter(outcome: int) -> None:
+def test_accepted_records_and_gaps_are_no_dead_letters(outcome: int) -> None:
     """KIP-1191, Proposed Changes: accepted records are done; at a gap there is no record to write."""
     group = with_queue(end=1)
     assert group.acknowledge(outcome, 0) == "NONE"
     assert (group.states(), group.window()) == ([], (1, 1))
 
 
-def test_what_retention_took_is_no_dead_letter() -> None:
+def test_a_record_that_retention_deleted_is_no_dead_letter() -> None:
     """KIP-1191, Proposed Changes: a dead letter is of a record whose delivery failed; one that the log lost before that
     is archived as KIP-932 has it."""
     group = with_queue()
@@ -323,7 +323,7 @@ def test_the_state_log_says_archiving() -> None:
     assert projection.delivery_complete_count == 0
 
 
-def test_after_a_crash_the_dead_letters_that_wait_are_known() -> None:
+def test_after_a_crash_the_waiting_dead_letters_are_known() -> None:
     """KIP-1191, Proposed Changes: whoever leads the share partition next resumes the writing of what is Archiving. Ours
     knows the cause too, which Kafka infers from the delivery count."""
     group = with_queue(end=1)
@@ -334,7 +334,7 @@ def test_after_a_crash_the_dead_letters_that_wait_are_known() -> None:
     assert run_at(group, 0).disposition == Disposition.REJECTED, "at the limit, and still a rejection"
 
 
-def test_a_dead_letter_that_is_known_twice_archives_once() -> None:
+def test_a_dead_letter_reported_twice_archives_once() -> None:
     """KIP-1191, Proposed Changes: in rare cases a record has more than one dead letter, as the two topics are not
     written as one. That changes nothing for the group."""
     group = with_queue()
@@ -354,7 +354,7 @@ def test_a_dead_letter_is_written_also_when_retention_took_the_record() -> None:
     assert group.states() == ["5-9 ACQUIRED 1"], "what its consumer still holds is its to decide"
 
 
-def test_what_is_archiving_when_the_queue_is_switched_off_is_not_forgotten() -> None:
+def test_archiving_records_stay_when_the_queue_is_switched_off() -> None:
     """KIP-1191, Proposed Changes: it was given up under a dead letter queue, and has yet to become Archived."""
     group = with_queue(end=2)
     group.acknowledge(REJECT, 0)

@@ -16,7 +16,7 @@ def partition(*runs: tuple[int, int, Run]) -> SharePartition:
     return made
 
 
-def test_a_record_that_is_delayed_waits_until_its_time() -> None:
+def test_a_delayed_record_waits_until_its_time() -> None:
     """No command delays a record yet (releases with a delay will); the window knows them."""
     free = Run(RecordState.AVAILABLE, 1)
     delayed = partition((0, 4, free), (5, 9, free._replace(not_before_ms=500)))
@@ -31,7 +31,7 @@ def test_a_record_that_is_delayed_waits_until_its_time() -> None:
     assert not partition((0, 0, free._replace(quarantined=True))).waits(0), "set aside, and not yet tried alone"
 
 
-def test_a_delayed_record_is_acquired_when_its_time_has_come_and_in_its_place() -> None:
+def test_a_delayed_record_is_acquired_at_its_time_in_offset_order() -> None:
     for query in (True, False):
         group = GroupDriver(records=10)
         group.join("m1", query=query)
@@ -55,7 +55,7 @@ def test_a_delayed_record_is_not_acquired_before_its_time() -> None:
         assert (ranges(group.next()) if query else fetched(group, 500, "m1")) == [(0, 199, 2), (204, 209, 2)]
 
 
-def test_a_delay_does_not_outlive_its_plans_coming_back() -> None:
+def test_a_reclaim_ends_the_delay() -> None:
     group = GroupDriver(records=4)
     group.join()
     plan = group.next().plan.plan_id
@@ -66,7 +66,7 @@ def test_a_delay_does_not_outlive_its_plans_coming_back() -> None:
     assert [run.not_before_ms for _, _, run in group.partition().runs] == [None]
 
 
-def test_when_all_that_came_back_is_delayed_it_is_acquired_in_time() -> None:
+def test_a_run_that_is_delayed_as_a_whole_is_acquired_at_its_time() -> None:
     for query in (True, False):
         group = GroupDriver(records=4)
         group.join("m1", query=query)

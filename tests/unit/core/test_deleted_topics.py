@@ -63,7 +63,7 @@ def released(records: int = 1_000) -> tuple[GroupDriver, str]:
     return group, number
 
 
-def test_it_is_told_by_a_plan_of_its_own_if_there_is_nothing_to_read() -> None:
+def test_a_deleted_topics_loss_has_its_own_plan_if_nothing_is_left_to_read() -> None:
     group, start = released()
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
     assert group.partition().archived_total == 10
@@ -77,7 +77,7 @@ def test_it_is_told_by_a_plan_of_its_own_if_there_is_nothing_to_read() -> None:
     assert set(group.group.plans) == set(), "nothing carries an empty plan"
 
 
-def test_it_is_counted_once_however_often_the_topic_is_found_to_be_gone() -> None:
+def test_a_deleted_topics_loss_is_counted_once() -> None:
     group, _ = released()
     assert gone(group, 1_000)
     assert gone(group, 2_000) == gone(group) == []
@@ -85,7 +85,7 @@ def test_it_is_counted_once_however_often_the_topic_is_found_to_be_gone() -> Non
     assert gone(group) == []
 
 
-def test_of_a_log_whose_end_nobody_saw_what_is_known_is_counted_and_the_rest_is_named() -> None:
+def test_of_a_log_with_an_unknown_end_the_known_records_are_counted() -> None:
     group, start = released()
     assert gone(group) == [(0, 9, 10), (100, 100, 0)]
     plan = next_plan(group, start).plan.plan_id
@@ -96,7 +96,7 @@ def test_of_a_log_whose_end_nobody_saw_what_is_known_is_counted_and_the_rest_is_
     ]
 
 
-def test_of_a_topic_that_was_read_to_its_end_nothing_is_lost() -> None:
+def test_a_deleted_topic_that_was_read_to_its_end_lost_nothing() -> None:
     group = GroupDriver(records=100)
     number = begun(group)
     group.complete(number)
@@ -105,7 +105,7 @@ def test_of_a_topic_that_was_read_to_its_end_nothing_is_lost() -> None:
 
 
 @pytest.mark.parametrize("end", ["its session ends", "it replays", "it is completed with a release"])
-def test_what_is_held_is_lost_when_its_holder_gives_it_back(end: str) -> None:
+def test_held_records_of_a_deleted_topic_are_lost_when_given_back(end: str) -> None:
     group = GroupDriver(records=100)
     number = begun(group)
     group.stage(OutcomeRun(20, 29, 1, AcknowledgeType.RELEASE))
@@ -123,7 +123,7 @@ def test_what_is_held_is_lost_when_its_holder_gives_it_back(end: str) -> None:
     assert group.dump() == []
 
 
-def test_what_is_held_may_be_accepted() -> None:
+def test_held_records_of_a_deleted_topic_may_be_accepted() -> None:
     group = GroupDriver(records=100)
     number = begun(group)
     gone(group, 100)
@@ -132,7 +132,7 @@ def test_what_is_held_may_be_accepted() -> None:
     assert next_plan(group, number).plan.plan_id == ""
 
 
-def test_all_of_it_is_told_with_the_plan_that_had_some_of_it() -> None:
+def test_the_plan_that_held_a_part_reports_the_whole_loss() -> None:
     group, start = released()
     plan = group.next(start, limit=100).plan.plan_id
     gone(group, 1_000)
@@ -141,7 +141,7 @@ def test_all_of_it_is_told_with_the_plan_that_had_some_of_it() -> None:
     assert group.group.unreported_losses == ()
 
 
-def test_a_plan_that_only_tells_and_that_nobody_read_is_told_by_the_next_one() -> None:
+def test_a_report_that_no_process_read_is_in_the_next_plan() -> None:
     group, start = released()
     gone(group, 1_000)
     assert next_plan(group, start).plan.plan_id == "i.2"
@@ -151,7 +151,7 @@ def test_a_plan_that_only_tells_and_that_nobody_read_is_told_by_the_next_one() -
     assert take_up(group, plan) == [(0, 9, 10), (100, 999, 900)]
 
 
-def test_a_group_without_queries_passes_over_it() -> None:
+def test_a_group_without_queries_reports_no_deleted_topic() -> None:
     group = GroupDriver(records=100)
     group.join("c1", query=False)
     fetched(group, 50)
@@ -160,7 +160,7 @@ def test_a_group_without_queries_passes_over_it() -> None:
     assert group.group.unreported_losses == ()
 
 
-def test_a_snapshot_knows_the_names_of_topics_that_were_made_anew() -> None:
+def test_a_snapshot_keeps_the_names_of_recreated_topics() -> None:
     group, start = released()
     anew = TopicPartitions(topic="orders", topic_id="N", partitions=1)
     group.run(InitializePartitions(topics=(anew,), starts=(PartitionStart(topic_id="N", partition=0, start_offset=0),)))

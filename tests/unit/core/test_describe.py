@@ -25,7 +25,7 @@ def described(group: GroupDriver, *, ends: bool = True) -> GroupDescription:
     return reply
 
 
-def test_a_description_says_all_of_a_group() -> None:
+def test_a_description_has_all_of_a_group() -> None:
     group = GroupDriver(records=10, partitions=2, **{"share.delivery.count.limit": "4"})
     group.join("c1", query=False)
     fetched(group, 8)
@@ -68,7 +68,7 @@ def run(first: int, last: int, state: str, count: int, **fields: object) -> dict
     return {"first": first, "last": last, "state": state, "delivery_count": count, **other, **fields}
 
 
-def test_a_record_that_backs_off_is_described_with_the_time_of_its_next_try() -> None:
+def test_a_description_has_the_time_of_a_records_next_try() -> None:
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.next().plan.plan_id
@@ -82,7 +82,7 @@ def test_a_record_that_backs_off_is_described_with_the_time_of_its_next_try() ->
     assert described(group).partitions[0].runs == (aside,)
 
 
-def test_a_record_that_waits_for_its_letter_is_described_with_what_it_says() -> None:
+def test_a_description_has_the_reason_of_an_archiving_record() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT, reason="no customer"))
     group.complete(plan)
@@ -94,7 +94,7 @@ def test_a_record_that_waits_for_its_letter_is_described_with_what_it_says() -> 
     assert (partition.archiving, partition.archived_total) == (1, 0)
 
 
-def test_a_group_that_everybody_left_is_empty_and_its_members_are_known_all_the_same() -> None:
+def test_a_group_without_sessions_is_empty_and_still_lists_its_members() -> None:
     group = GroupDriver(records=10)
     group.join("c1", query=False)
     group.run(LeaveGroup(group_id="billing", member_id="c1", member_epoch=1))
@@ -104,7 +104,7 @@ def test_a_group_that_everybody_left_is_empty_and_its_members_are_known_all_the_
     assert said.partitions[0].lag is None, "nobody said where the log ends"
 
 
-def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives() -> None:
+def test_a_plan_is_described_in_every_partition_that_it_took() -> None:
     group = GroupDriver(records=10, partitions=3)
     group.ends[2] = 0
     group.join()
@@ -121,6 +121,6 @@ def test_a_plan_is_in_the_partitions_that_it_took_records_of_as_long_as_it_lives
     assert group.group.plan_topic_ids(member, "") == set()
 
 
-def test_a_plan_that_was_given_up_is_about_the_partitions_of_the_newest() -> None:
+def test_a_superseded_plan_covers_the_partitions_of_the_newest_plan() -> None:
     group, logged, _ = successor_with_another_plan()
     assert group.group.plan_topic_ids(group.group.members["m1"], logged) == {SharePartitionKey(TOPIC_ID, 0)}

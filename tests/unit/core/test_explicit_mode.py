@@ -16,7 +16,7 @@ from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, IMPLICIT, RELEASE, 
 from tests.support.source_driver import facts, played
 
 
-def test_what_the_log_does_not_hold_is_archived_instead_of_released() -> None:
+def test_gaps_are_archived_instead_of_released() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.stage(said(0, 3, ACCEPT), said(8, 9, RELEASE))
     gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=0, first=f, last=last) for f, last in ((3, 4), (6, 9)))
@@ -33,7 +33,7 @@ def test_gaps_are_archived_also_after_the_lock_was_lost() -> None:
     assert (group.partition().start_offset, group.partition().archived_total) == (10, 6)
 
 
-def test_without_any_sink_the_plan_is_given_back_and_no_try_is_counted() -> None:
+def test_without_a_sink_the_plan_is_returned_and_no_try_is_counted() -> None:
     group, plan = batch(10, **EXPLICIT)
     assert group.complete(plan).undecided
     assert group.dump() == ["[0..9] AVAILABLE 1 0 -"]
@@ -42,14 +42,14 @@ def test_without_any_sink_the_plan_is_given_back_and_no_try_is_counted() -> None
     assert ranges(group.acquire(plan)) == [(0, 9, 2)], "the same records"
 
 
-def test_a_batch_in_which_there_was_nothing_is_not_the_one_to_fail_for() -> None:
+def test_an_empty_batch_without_a_sink_does_not_fail() -> None:
     group, plan = batch(3, **EXPLICIT)
     gaps = (OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=2),)
     assert not group.complete(plan, gaps=gaps, processed=False).undecided
     assert group.partition().start_offset == 3
 
 
-def test_a_plan_of_which_nothing_is_left_is_not_the_one_to_fail_for() -> None:
+def test_a_plan_with_no_records_left_does_not_fail() -> None:
     group, plan = batch(3, **EXPLICIT)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
@@ -58,14 +58,14 @@ def test_a_plan_of_which_nothing_is_left_is_not_the_one_to_fail_for() -> None:
     assert not group.complete(plan).undecided
 
 
-def test_a_sink_that_had_nothing_to_say_is_a_sink() -> None:
+def test_a_commit_without_rows_is_a_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
     assert group.stage() == OutcomesStaged()
     assert not group.complete(plan).undecided
     assert run_at(group, 0).releases == 1
 
 
-def test_a_sink_all_of_whose_rows_are_stale_is_a_sink() -> None:
+def test_a_commit_of_stale_rows_is_a_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
@@ -75,7 +75,7 @@ def test_a_sink_all_of_whose_rows_are_stale_is_a_sink() -> None:
     assert not group.complete(plan).undecided
 
 
-def test_that_a_sink_decides_outlives_a_crash_and_a_snapshot() -> None:
+def test_the_presence_of_a_sink_outlives_a_crash_and_a_snapshot() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.stage()
     group.crash()
@@ -93,7 +93,7 @@ def test_once_a_sink_has_decided_its_silence_counts() -> None:
     assert run_at(group, 10).releases == 1
 
 
-def test_in_explicit_mode_silence_gives_a_record_up_at_the_limit() -> None:
+def test_in_explicit_mode_silence_archives_a_record_at_the_limit() -> None:
     group, plan = batch(1, **EXPLICIT, **DLQ, **{"share.delivery.count.limit": "2"})
     for _ in range(2):
         group.stage()
@@ -104,7 +104,7 @@ def test_in_explicit_mode_silence_gives_a_record_up_at_the_limit() -> None:
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.UNDECIDED)
 
 
-def test_explicit_mode_releases_what_no_sink_decided() -> None:
+def test_explicit_mode_releases_undecided_records() -> None:
     group, plan = batch(3, **EXPLICIT)
     group.stage(said(1, 1, ACCEPT))
     group.complete(plan)
@@ -112,7 +112,7 @@ def test_explicit_mode_releases_what_no_sink_decided() -> None:
     assert run_at(group, 0).releases == 1
 
 
-def test_the_mode_is_the_one_that_the_attempt_began_with() -> None:
+def test_the_mode_is_the_one_the_attempt_began_with() -> None:
     """The batch passed 5 to 9 over, they are in no output, and Spark committed it; or no sink said anything at all.
     Before the plan is completed the query is started again with the other mode, or another query is. Or the other way
     round: they are in the output."""
@@ -135,7 +135,7 @@ def test_the_mode_is_the_one_that_the_attempt_began_with() -> None:
             assert states(group) == after
 
 
-def test_a_querys_own_mode_holds_for_it_whatever_another_one_sets() -> None:
+def test_a_querys_own_mode_holds_whatever_another_query_sets() -> None:
     group, plan = batch(2, **EXPLICIT)
     group.complete(plan)
     plan = group.acquire(plan).plan.plan_id
@@ -146,7 +146,7 @@ def test_a_querys_own_mode_holds_for_it_whatever_another_one_sets() -> None:
     assert states(group) == ["[1..1] AVAILABLE 2"]
 
 
-def test_a_mode_that_the_sink_alone_has_holds_for_its_first_batch() -> None:
+def test_a_mode_that_only_the_sink_sets_holds_for_its_first_batch() -> None:
     """Spark makes the sink's writer when the batch has begun. One that has no rows of a batch, and whose query is not
     known yet, releases all that may be meant; it is no reason to accept anything."""
     for own, rows, after in (
@@ -162,7 +162,7 @@ def test_a_mode_that_the_sink_alone_has_holds_for_its_first_batch() -> None:
         assert states(group) == after
 
 
-def test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mode_too() -> None:
+def test_a_record_passed_over_in_explicit_mode_is_released_in_implicit_mode_too() -> None:
     """The first attempt's output, which a target keeps that skips a batch it knows, has 0 alone; the driver died before
     Spark's commit, and the query is started again in implicit mode. What a later attempt says of 2 and 3 is no help: 2
     was passed over, and 3 since it was named."""
@@ -177,7 +177,7 @@ def test_what_an_attempt_in_explicit_mode_passed_over_is_released_in_implicit_mo
     assert states(group) == ["[1..3] AVAILABLE 3"]
 
 
-def test_gaps_are_told_apart_before_undecided_offsets_are_released() -> None:
+def test_gaps_are_found_before_undecided_offsets_are_released() -> None:
     group, plan = batch(3, **EXPLICIT)
     group.stage(said(0, 0, ACCEPT))
     group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=1, last=1),))

@@ -57,7 +57,7 @@ def of_several(count: int, **fields: Any) -> GroupDriver:
     return group
 
 
-def test_a_member_that_was_away_for_the_retention_is_forgotten_and_the_last_ones_stay() -> None:
+def test_a_member_away_for_the_retention_is_forgotten_and_the_last_ones_stay() -> None:
     group = of_several(5)
     group.pass_time(RETENTION_MS)
     assert len(known(group)) == 5, "not earlier"
@@ -76,20 +76,20 @@ def test_the_queries_of_a_small_group_may_rest_for_years() -> None:
     assert offsets(group.acquire("i.2", "m1", 10)) == 10
 
 
-def test_nothing_is_looked_for_where_nothing_can_be_forgotten() -> None:
+def test_no_sweep_is_due_where_no_member_can_be_forgotten() -> None:
     group = of_several(2)
     assert group.group.next_deadline_ms() is None
     busy = of_several(3)
     assert busy.group.next_deadline_ms() is not None
 
 
-def test_what_is_configured_holds_from_the_next_look_on() -> None:
+def test_a_changed_retention_holds_from_the_next_sweep_on() -> None:
     group = of_several(3, **{"share.member.retention.ms": "3600000"})
     group.pass_time(3_600_000 * 9 // 8 + SWEEP_MS + 1)
     assert known(group) == ["m1", "m2"]
 
 
-def test_a_member_that_sends_heartbeats_is_not_forgotten_and_seldom_written_down() -> None:
+def test_heartbeats_keep_a_member_with_few_appends() -> None:
     group = of_several(4)
     group.join("idle")
     before = len(group.log)
@@ -121,7 +121,7 @@ def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
     assert ranges(group.restart(number, "held")) == [(0, 9, 2)]
 
 
-def test_a_query_that_comes_back_after_it_was_forgotten_is_refused_by_name_wherever_it_was() -> None:
+def test_a_forgotten_query_is_refused_by_name() -> None:
     group = of_several(5)
     group.pass_time(LONGEST_MS)
     assert "m0" not in known(group)
@@ -134,7 +134,7 @@ def test_a_query_that_comes_back_after_it_was_forgotten_is_refused_by_name_where
         group.complete("i.1", "m0")
 
 
-def test_epochs_and_numbers_of_those_that_were_forgotten_are_never_given_again() -> None:
+def test_epochs_and_plan_ids_of_forgotten_members_are_never_reused() -> None:
     group = of_several(5)
     group.join("m0")
     group.join("m0")
@@ -148,14 +148,14 @@ def test_epochs_and_numbers_of_those_that_were_forgotten_are_never_given_again()
     assert group.join("another") == 4
 
 
-def test_a_process_that_was_stopped_for_longer_than_the_retention_is_refused() -> None:
+def test_a_process_stopped_for_longer_than_the_retention_is_refused() -> None:
     group = of_several(5)
     group.pass_time(LONGEST_MS)
     with pytest.raises(MemberForgotten, match="new checkpointLocation"):
         group.run(JoinGroup(group_id="billing", member_id="m0", process_id="m0-process-1", member_epoch=1))
 
 
-def test_a_loss_that_a_forgotten_query_was_to_be_told_is_told_to_another() -> None:
+def test_a_forgotten_querys_unreported_loss_is_reported_to_another_query() -> None:
     group = GroupDriver(records=1_000)
     group.join("held")
     group.acquire("", "held", 10)
@@ -180,7 +180,7 @@ def test_very_many_are_forgotten_in_several_steps(monkeypatch: pytest.MonkeyPatc
     assert [len(step.member_ids) for step in steps] == [3, 3, 1]  # type: ignore[union-attr]
 
 
-def test_a_completed_plan_is_kept_as_its_number_alone() -> None:
+def test_a_completed_plan_is_kept_as_its_id_alone() -> None:
     group = of_several(1)
     plan = group.group.members["m0"].newest
     assert plan is not None and (plan.plan_id, plan.ranges, plan.left_out, plan.superseded_plans) == (1, (), (), ())
@@ -202,7 +202,7 @@ def partitions(group: GroupDriver) -> list[str]:
     return sorted(key.topic_id for key in group.group.partitions)
 
 
-def test_the_partitions_of_a_topic_that_was_made_anew_are_forgotten_once_nothing_is_left_of_them() -> None:
+def test_partitions_of_a_recreated_topic_are_forgotten_when_empty() -> None:
     group = GroupDriver(records=100)
     group.join("m1")
     number = group.acquire("", "m1", 10).plan.plan_id
@@ -223,7 +223,7 @@ def test_the_partitions_of_a_topic_that_was_made_anew_are_forgotten_once_nothing
     assert partitions(group) == ["new"]
 
 
-def test_a_topic_that_was_just_made_anew_is_not_forgotten_while_requests_may_know_its_old_id() -> None:
+def test_a_recreated_topics_old_id_is_kept_while_requests_may_name_it() -> None:
     group = GroupDriver(records=100)
     made_anew(group, "new")
     group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
@@ -237,7 +237,7 @@ def test_a_topic_that_was_just_made_anew_is_not_forgotten_while_requests_may_kno
     assert partitions(group) == ["new"]
 
 
-def test_a_snapshot_knows_the_names_of_topics_that_are_no_more() -> None:
+def test_a_snapshot_keeps_the_names_of_deleted_topics() -> None:
     group = GroupDriver(records=100)
     made_anew(group, "new")
     again = share_group.ShareGroup("billing")

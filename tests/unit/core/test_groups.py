@@ -27,7 +27,7 @@ from tests.support.source_driver import facts, played
 HOUR_MS = 3_600_000
 
 
-def test_a_config_that_is_refused_is_not_appended() -> None:
+def test_a_refused_config_is_not_appended() -> None:
     group = GroupDriver()
     before = list(group.log)
     with pytest.raises(ConfigOutOfBounds):
@@ -36,7 +36,7 @@ def test_a_config_that_is_refused_is_not_appended() -> None:
     assert (group.log, group.group.configs) == (before, {})
 
 
-def test_what_is_known_of_topics_and_start_offsets_is_not_written_again() -> None:
+def test_known_topics_and_start_offsets_are_not_appended_again() -> None:
     group = GroupDriver(records=10, partitions=2)
     before = list(group.log)
     topics = (TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=2),)
@@ -53,7 +53,7 @@ def test_a_group_is_created_once() -> None:
     assert (group.log, group.group.incarnation) == (before, "i")
 
 
-def test_a_group_that_does_not_exist_is_dead_and_has_nothing_to_keep() -> None:
+def test_a_missing_group_is_dead_and_has_an_empty_snapshot() -> None:
     group = ShareGroup("billing")
     dead = describe_group(group)
     assert (dead.state, dead.incarnation) == ("DEAD", "")
@@ -61,7 +61,7 @@ def test_a_group_that_does_not_exist_is_dead_and_has_nothing_to_keep() -> None:
     assert group.next_deadline_ms() is None
 
 
-def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_acquire() -> None:
+def test_a_resolved_start_offset_is_appended_before_the_first_acquire() -> None:
     """Latest was 100; the process dies before anything is acquired; 20 records more, and they are not skipped."""
     group = GroupDriver(partitions=0)
     request = JoinGroup(group_id="billing", member_id="m1", process_id="p")
@@ -76,7 +76,7 @@ def test_the_start_offset_that_a_policy_resolved_is_appended_before_the_first_ac
     ]
 
 
-def test_a_partition_that_came_later_has_its_start_appended_before_its_first_acquire() -> None:
+def test_a_later_partitions_start_is_appended_before_its_first_acquire() -> None:
     group = GroupDriver(records=0)
     group.join()
     group.ends, group.log_starts = {0: 0, 1: 50}, {0: 0, 1: 10}
@@ -112,7 +112,7 @@ def test_a_new_group_begins_where_the_reset_strategy_says(reset: str, read_commi
     assert starting_offsets(cluster, reset, [where], now_ms, read_committed=read_committed) == {where: start}
 
 
-def test_a_group_begins_at_the_end_if_nothing_is_said() -> None:
+def test_a_group_begins_at_the_end_by_default() -> None:
     """KIP-932, Group configuration: share.auto.offset.reset is latest by default."""
     assert GroupConfig.parse().share_auto_offset_reset == "latest"
 
@@ -147,7 +147,7 @@ def acknowledge(group: ShareConsumers) -> None:
     group.acknowledge(ACCEPT, 0)
 
 
-def test_what_was_decided_outlives_the_coordinator() -> None:
+def test_decisions_outlive_the_coordinator() -> None:
     """KIP-932, Managing durable share-partition state: SPSO, the states of the records in the window and the delivery
     counts of those that failed are there again after another process has taken over."""
     group = ShareConsumers(end=20)
@@ -190,7 +190,7 @@ def leave(group: ShareConsumers) -> None:
 REQUESTS = [heartbeat, fetch, acknowledge, leave]
 
 
-def test_what_is_refused_writes_nothing() -> None:
+def test_a_refused_request_appends_nothing() -> None:
     """KIP-932, Managing durable share-partition state: a request that fails changes neither memory nor what is
     durable."""
     group = ShareConsumers(end=10)
@@ -249,7 +249,7 @@ def test_a_group_is_configured_by_kafkas_keys_and_defaults(key: str, default: ob
     assert getattr(GroupConfig.parse(), GROUP_KEYS[key].attribute) == default
 
 
-def test_a_config_that_is_refused_changes_nothing() -> None:
+def test_a_refused_config_changes_nothing() -> None:
     """KIP-932, Group configuration: a key that does not exist or a value that can't be is INVALID_CONFIG, and none of
     the others in the request is set."""
     group = ShareConsumers()

@@ -30,7 +30,7 @@ NOW_MS = 1_000_000
 LIMITS = st.integers(2, 8)
 
 
-def test_without_a_limit_records_that_keep_failing_come_in_slices_all_the_same() -> None:
+def test_records_that_keep_failing_come_in_slices_also_without_a_limit() -> None:
     group, plan = started_plan(10_000)
     group.restart(plan)
     cut = ranges(group.restart(plan))
@@ -109,7 +109,7 @@ def test_backoff_doubles_up_to_thirty_seconds() -> None:
     assert [solo_backoff_ms(failures, 5) // 1_000 for failures in (6, 7, 8, 9, 10, 11, 99)] == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_what_was_set_aside_is_delivered_in_a_stream_that_never_rests() -> None:
+def test_quarantined_records_are_delivered_in_a_busy_stream() -> None:
     group = GroupDriver(records=1_000_000, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.next(limit=3).plan.plan_id

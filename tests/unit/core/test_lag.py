@@ -23,7 +23,7 @@ def complete(group: ShareConsumers) -> int:
     return group.partition().delivery_complete_count
 
 
-def test_what_is_being_worked_on_is_lag() -> None:
+def test_acquired_records_are_lag() -> None:
     """KIP-1226, Share Partition Lag Computation: a record that is Acquired is not done, however often it is renewed."""
     group = ShareConsumers()
     group.fetch("c1", 60)
@@ -31,7 +31,7 @@ def test_what_is_being_worked_on_is_lag() -> None:
     assert (lag(group), complete(group)) == (100, 0)
 
 
-def test_what_came_back_is_lag() -> None:
+def test_returned_records_are_lag() -> None:
     """KIP-1226, Share Partition Lag Computation: Available records inside the window count as those beyond it."""
     group = ShareConsumers()
     group.fetch("c1", 60)
@@ -40,7 +40,7 @@ def test_what_came_back_is_lag() -> None:
     assert (lag(group), complete(group)) == (100, 0)
 
 
-def test_what_is_done_behind_a_record_that_is_not_is_no_lag() -> None:
+def test_records_done_inside_the_window_are_no_lag() -> None:
     """KIP-1226, Share Partition Lag Computation: SPSO stands still at a stuck record, but what is Acknowledged or
     Archived beyond it is delivered to completion."""
     group = ShareConsumers()
@@ -78,7 +78,7 @@ def test_each_gap_in_the_window_leaves_its_records_in_the_lag() -> None:
     assert (lag(group), complete(group)) == (70, 30)
 
 
-def test_offsets_without_a_record_are_lag_until_somebody_has_looked() -> None:
+def test_gaps_are_lag_until_a_member_has_found_them() -> None:
     """KIP-1226, Share Partition Lag Computation: compaction's gaps count as records until they are found to be none;
     then they are Archived, and done."""
     group = ShareConsumers()
@@ -112,7 +112,7 @@ def test_records_that_the_log_lost_are_no_lag() -> None:
     assert (group.window(), lag(group), complete(group)) == ((40, 60), 60, 0)
 
 
-def test_what_a_consumer_holds_below_the_log_start_is_no_lag() -> None:
+def test_records_held_below_the_log_start_are_no_lag() -> None:
     """KIP-1226, Share Partition Lag Computation: SPSO has passed it, and when it is done that changes nothing."""
     group = ShareConsumers()
     group.fetch("c1", 60)

@@ -34,20 +34,20 @@ def every_second(count: int, partition: int = 0, **fields: str) -> list[LeftOutR
     return [entry(2 * n, 2 * n, partition, **fields) for n in range(count)]
 
 
-def test_a_few_ranges_are_kept_as_they_are_and_neighbours_are_one() -> None:
+def test_a_few_ranges_are_kept_and_neighbours_are_merged() -> None:
     assert bounded([]) == ()
     assert bounded([entry(5, 9), entry(0, 4), entry(11, 12)]) == (entry(0, 9), entry(11, 12))
     assert bounded(every_second(MOST)) == tuple(every_second(MOST))
 
 
-def test_neighbours_of_another_reason_partition_or_topic_are_entries_of_their_own() -> None:
+def test_ranges_of_different_reasons_partitions_or_topics_are_not_merged() -> None:
     given = [entry(0, 4), entry(5, 9, reason="cut"), entry(10, 11), entry(10, 14, 1), entry(15, 19, topic="payments")]
     assert bounded(reversed(given)) == (given[0], given[1], given[2], given[3], given[4])
     made_anew = LeftOutRange(topic="orders", topic_id="new", partition=0, first=5, last=9, count=5, reason="data_loss")
     assert bounded([entry(0, 4), made_anew]) == (entry(0, 4), made_anew)
 
 
-def test_beyond_the_first_ranges_of_a_partition_the_others_are_a_count_between_two_offsets() -> None:
+def test_further_ranges_of_a_partition_are_one_count_between_two_offsets() -> None:
     found = bounded([*every_second(100_000), entry(7, 8, 1)])
     assert found[:FEW] == tuple(every_second(FEW))
     assert (found[FEW].first, found[FEW].last, found[FEW].count) == (2 * FEW, 199_998, 100_000 - FEW)
@@ -55,7 +55,7 @@ def test_beyond_the_first_ranges_of_a_partition_the_others_are_a_count_between_t
     assert found[FEW + 1 :] == (entry(7, 8, 1),)
 
 
-def test_of_very_many_partitions_the_last_are_not_named_but_counted() -> None:
+def test_of_very_many_partitions_the_last_are_only_counted() -> None:
     found = bounded(out for p in range(1_000) for out in every_second(3, p))
     assert len(found) == MOST
     assert count(found) == 3_000
@@ -64,9 +64,7 @@ def test_of_very_many_partitions_the_last_are_not_named_but_counted() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_added_one_after_the_other_the_counts_stay_exact(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_counts_stay_exact_whatever_is_added(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_out, "MOST", 12)
     monkeypatch.setattr(left_out, "FEW", 2)
     chance, at, kept, added = random.Random(seed), Counter[tuple[str, int]](), tuple[LeftOutRange, ...](), 0
@@ -82,7 +80,7 @@ def test_whatever_is_added_one_after_the_other_the_counts_stay_exact(
         assert bounded(kept) == kept
 
 
-def test_a_log_that_loses_scattered_released_records_makes_small_records_and_is_told_in_one_go() -> None:
+def test_scattered_losses_are_small_log_records_and_one_report() -> None:
     lost = 50_000
     group = GroupDriver(records=2 * lost + 10)
     group.check_recovery = lambda: None  # type: ignore[method-assign]
@@ -107,7 +105,7 @@ def test_a_log_that_loses_scattered_released_records_makes_small_records_and_is_
     assert all(len(data) <= MOST_BYTES for data in encode_records(group.group.snapshot()))
 
 
-def test_a_replay_takes_what_is_summed_up_for_lost_by_the_log() -> None:
+def test_a_replay_takes_a_summed_up_range_for_lost() -> None:
     group = GroupDriver(records=4_000)
     group.join()
     number = group.acquire().plan.plan_id

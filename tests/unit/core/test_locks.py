@@ -57,7 +57,7 @@ def test_a_lock_that_was_renewed_in_part_ends_in_part() -> None:
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 
-def test_a_lock_that_ends_now_is_not_over_although_another_of_its_fetch_is() -> None:
+def test_a_lock_that_ends_now_outlives_an_earlier_one_of_its_fetch() -> None:
     group = holding()
     began_ms = group.now_ms
     group.now_ms += 10_000
@@ -69,7 +69,7 @@ def test_a_lock_that_ends_now_is_not_over_although_another_of_its_fetch_is() -> 
     assert group.dump() == ["[0..2] AVAILABLE 1 1 1", "[3..5] ACQUIRED 1 0 1", "[6..9] AVAILABLE 1 1 1"]
 
 
-def test_due_is_what_has_a_deadline_before_now_however_many_locks_there_are() -> None:
+def test_plans_with_a_deadline_before_now_are_due() -> None:
     group = GroupDriver(records=100)
     group.join("c1", query=False)
     taken_ms = []
@@ -89,7 +89,7 @@ def test_a_lock_and_a_session_that_end_together_are_one_failure() -> None:
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 
-def test_after_a_load_a_consumers_locks_have_a_session_from_then_on() -> None:
+def test_after_a_load_a_consumers_locks_last_a_session() -> None:
     group = holding()
     group.pass_time(LOCK_MS - 1)
     group.crash()
@@ -100,7 +100,7 @@ def test_after_a_load_a_consumers_locks_have_a_session_from_then_on() -> None:
     assert group.group.may_rest(group.now_ms)
 
 
-def test_what_is_held_below_the_log_start_is_nobodys_when_its_lock_ends() -> None:
+def test_records_held_below_the_log_start_are_archived_when_their_lock_ends() -> None:
     group = holding()
     group.move_log_start(5)
     assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
@@ -109,7 +109,7 @@ def test_what_is_held_below_the_log_start_is_nobodys_when_its_lock_ends() -> Non
     assert (group.partition().start_offset, group.partition().archived_total) == (5, 5)
 
 
-def test_what_is_released_below_the_log_start_is_archived() -> None:
+def test_records_that_a_consumer_releases_below_the_log_start_are_archived() -> None:
     group = holding()
     group.move_log_start(5)
     assert acknowledged(group, 0, 9, 1, 2) == {}
@@ -117,7 +117,7 @@ def test_what_is_released_below_the_log_start_is_archived() -> None:
     assert (group.partition().start_offset, group.partition().archived_total) == (5, 5)
 
 
-def test_deadlines_that_passed_are_forgotten_and_one_that_ends_now_is_not() -> None:
+def test_passed_deadlines_are_dropped_and_one_that_ends_now_is_kept() -> None:
     group = GroupDriver(records=20)
     group.join("c1", query=False)
     fetched(group, 10)
@@ -141,7 +141,7 @@ def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 
-def test_a_lock_whose_records_are_done_is_nothing_to_wait_for() -> None:
+def test_a_lock_whose_records_are_done_has_no_deadline() -> None:
     group = holding()
     assert acknowledged(group, 0, 9, 1, ACCEPT) == {}
     group.ends[0] = 20

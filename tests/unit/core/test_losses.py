@@ -44,7 +44,7 @@ def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
     return told(group.use(plan.plan.plan_id, member))
 
 
-def test_records_that_were_given_back_and_records_never_acquired_are_one_loss() -> None:
+def test_returned_records_and_fresh_ones_are_one_loss() -> None:
     group = GroupDriver(records=100)
     group.join("c1", query=False)
     fetched(group, 50)
@@ -56,7 +56,7 @@ def test_records_that_were_given_back_and_records_never_acquired_are_one_loss() 
     assert next_told(group) == [("orders", 0, 0, 69)]
 
 
-def test_losses_of_several_partitions_are_told_apart() -> None:
+def test_losses_of_several_partitions_are_reported_apart() -> None:
     group = GroupDriver(records=100, partitions=2)
     group.join()
     group.move_log_start(10, 1)
@@ -79,7 +79,7 @@ def test_losses_with_records_between_them_are_two() -> None:
     assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 9), ("orders", 0, 20, 29)]
 
 
-def test_only_a_query_that_asks_for_the_topic_is_told_of_its_losses() -> None:
+def test_losses_are_reported_only_to_a_query_of_the_topic() -> None:
     group = GroupDriver(records=100)
     group.run(
         InitializePartitions(
@@ -98,7 +98,7 @@ def test_only_a_query_that_asks_for_the_topic_is_told_of_its_losses() -> None:
     assert group.group.unreported_losses == ()
 
 
-def test_what_is_still_to_be_told_outlives_the_coordinator() -> None:
+def test_unreported_losses_outlive_the_coordinator() -> None:
     group = GroupDriver(records=100)
     group.join()
     group.move_log_start(10)
@@ -107,7 +107,7 @@ def test_what_is_still_to_be_told_outlives_the_coordinator() -> None:
     assert next_told(group) == [("orders", 0, 0, 9)]
 
 
-def test_a_plan_that_is_given_up_passes_its_losses_on() -> None:
+def test_a_superseded_plan_passes_its_losses_on() -> None:
     group = GroupDriver(records=100)
     group.join()
     given_up = group.next().plan.plan_id
@@ -120,7 +120,7 @@ def test_a_plan_that_is_given_up_passes_its_losses_on() -> None:
     assert told(group.use(following)) == [("orders", 0, 0, 99)]
 
 
-def test_what_a_plan_lost_before_anybody_read_it_outlives_the_coordinator() -> None:
+def test_losses_of_an_unread_plan_outlive_the_coordinator() -> None:
     group = GroupDriver(records=100)
     group.join()
     plan = group.next().plan.plan_id
@@ -131,7 +131,7 @@ def test_what_a_plan_lost_before_anybody_read_it_outlives_the_coordinator() -> N
     assert told(group.use(plan)) == [("orders", 0, 0, 9)]
 
 
-def test_a_plan_of_which_nothing_is_left_to_read_tells_its_losses_with_the_next() -> None:
+def test_losses_of_an_empty_plan_are_reported_with_the_next() -> None:
     """Its records were still held when the log lost them."""
     group = GroupDriver(records=100)
     group.join()
@@ -142,7 +142,7 @@ def test_a_plan_of_which_nothing_is_left_to_read_tells_its_losses_with_the_next(
     assert next_told(group) == [("orders", 0, 0, 99)]
 
 
-def test_a_reader_that_asks_again_is_told_again() -> None:
+def test_a_repeated_request_has_the_same_report() -> None:
     group, plan = started_plan()
     group.join()
     group.move_log_start(30)
@@ -154,14 +154,14 @@ def test_a_reader_that_asks_again_is_told_again() -> None:
     assert told(after) == [] and ranges(after) == [(30, 99, 3)]
 
 
-def test_a_plan_that_goes_on_without_its_losses_is_used() -> None:
+def test_a_plan_without_its_lost_records_is_started() -> None:
     group, plan = started_plan()
     group.move_log_start(30)
     group.restart(plan, fail_on_data_loss=False)
     assert group.group.plans[1].started
 
 
-def test_what_a_query_holds_when_its_session_ends_is_told_to_itself() -> None:
+def test_losses_after_a_querys_session_are_reported_to_that_query() -> None:
     group, plan = started_plan()
     group.move_log_start(30)
     group.pass_time(SESSION_MS + 1)
@@ -171,7 +171,7 @@ def test_what_a_query_holds_when_its_session_ends_is_told_to_itself() -> None:
     assert group.group.unreported_losses == ()
 
 
-def test_the_log_start_of_a_partition_that_is_not_the_groups_says_nothing() -> None:
+def test_the_log_start_of_an_unknown_partition_is_ignored() -> None:
     group = GroupDriver(records=10)
     group.join()
     group.run(MoveLogStarts(starts=(PartitionStart(topic_id=TOPIC_ID, partition=9, start_offset=5),)))
@@ -179,7 +179,7 @@ def test_the_log_start_of_a_partition_that_is_not_the_groups_says_nothing() -> N
     assert SharePartitionKey(TOPIC_ID, 9) not in group.group.partitions
 
 
-def test_a_log_start_that_did_not_move_writes_nothing() -> None:
+def test_a_log_start_that_did_not_move_appends_nothing() -> None:
     group = GroupDriver(records=10)
     group.join()
     group.move_log_start(5)
@@ -189,7 +189,7 @@ def test_a_log_start_that_did_not_move_writes_nothing() -> None:
     assert group.log == before
 
 
-def test_what_the_log_lost_and_what_another_took_are_said_apart() -> None:
+def test_losses_of_the_log_and_lost_locks_are_reported_apart() -> None:
     group, plan = started_plan(**{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(30)
@@ -201,7 +201,7 @@ def test_what_the_log_lost_and_what_another_took_are_said_apart() -> None:
     assert ranges(back) == [(50, 99, 2)]
 
 
-def test_what_is_no_longer_subscribed_is_released_and_said() -> None:
+def test_records_of_an_unsubscribed_topic_are_released_and_reported() -> None:
     group, plan = started_plan()
     group.join()
     back = group.use(plan, unsubscribed_topic_ids=frozenset({TOPIC_ID}))
@@ -210,7 +210,7 @@ def test_what_is_no_longer_subscribed_is_released_and_said() -> None:
     assert group.dump() == ["[0..99] AVAILABLE 1 0 -"], "anybody's, at no cost"
 
 
-def test_a_topic_that_is_gone_is_a_loss() -> None:
+def test_a_deleted_topic_is_a_loss() -> None:
     group, plan = started_plan()
     group.join()
     back = group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID}))
@@ -218,7 +218,7 @@ def test_a_topic_that_is_gone_is_a_loss() -> None:
     assert (group.partition().archived_total, group.partition().start_offset) == (100, 100)
 
 
-def test_a_plan_of_a_topic_that_was_made_anew_is_replayed_after_a_snapshot_too() -> None:
+def test_a_plan_of_a_recreated_topic_is_replayed_after_a_snapshot() -> None:
     group, plan = started_plan()
     group.run(
         InitializePartitions(
@@ -233,7 +233,7 @@ def test_a_plan_of_a_topic_that_was_made_anew_is_replayed_after_a_snapshot_too()
     assert told(group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID}))) == [("orders", 0, 0, 99)]
 
 
-def test_gaps_are_archived_where_nobody_holds_them_and_are_no_loss() -> None:
+def test_gaps_that_no_member_holds_are_archived_and_are_no_loss() -> None:
     group = GroupDriver(records=30)
     group.join("c1", query=False)
     group.join()
@@ -258,7 +258,7 @@ def test_a_batch_of_gaps_is_no_evidence() -> None:
     assert not group.group.members["m1"].evidence
 
 
-def test_the_log_starts_of_several_partitions_move_together_also_where_one_did_not_move() -> None:
+def test_log_starts_of_several_partitions_move_in_one_command() -> None:
     group = GroupDriver(records=100, partitions=4)
     group.join()
     starts = tuple(
@@ -270,7 +270,7 @@ def test_the_log_starts_of_several_partitions_move_together_also_where_one_did_n
     assert in_words(group.group.unreported_losses) == [("orders", 0, 0, 9), ("orders", 2, 0, 19)]
 
 
-def test_what_nobody_held_is_written_as_nobodys_loss() -> None:
+def test_a_loss_that_no_member_held_is_appended_without_a_plan() -> None:
     group = GroupDriver(records=100)
     group.join()
     group.move_log_start(10)
@@ -278,7 +278,7 @@ def test_what_nobody_held_is_written_as_nobodys_loss() -> None:
         assert [(lost.plan_id, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(0, "")]
 
 
-def test_what_a_plan_lost_is_told_again_after_a_snapshot() -> None:
+def test_a_plans_losses_are_reported_again_after_a_snapshot() -> None:
     group, plan = started_plan(**{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(30)
@@ -304,7 +304,7 @@ def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
     assert ranges(after) == [(30, 99, 3)]
 
 
-def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
+def test_losses_of_a_plan_whose_session_ended_are_reported_too() -> None:
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     group.move_log_start(30)
@@ -315,7 +315,7 @@ def test_data_loss_of_a_plan_that_nobody_held_is_told_too() -> None:
     assert group.restart(plan).data_loss == ()
 
 
-def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan() -> None:
+def test_losses_that_no_member_held_are_reported_once_with_the_next_plan() -> None:
     group, plan = started_plan()  # 0 to 99
     group.ends[0] = 300
     group.move_log_start(150)
@@ -331,7 +331,7 @@ def test_data_loss_of_records_that_nobody_held_is_told_once_with_the_next_plan()
     assert after.data_loss == () and ranges(after) == [(200, 299, 2)]
 
 
-def test_a_loss_that_was_found_when_a_plan_was_reclaimed_is_told_by_whoever_reads_it() -> None:
+def test_a_loss_found_at_a_reclaim_is_reported_when_the_plan_starts() -> None:
     group = GroupDriver(records=10)
     group.join()
     group.acquire()
@@ -343,7 +343,7 @@ def test_a_loss_that_was_found_when_a_plan_was_reclaimed_is_told_by_whoever_read
     assert group.restart(plan).data_loss == ()
 
 
-def test_a_group_without_queries_passes_over_what_the_log_lost() -> None:
+def test_a_group_without_queries_reports_no_losses() -> None:
     group = GroupDriver(records=300)
     group.join("c1", query=False)
     group.move_log_start(100)

@@ -26,7 +26,7 @@ def test_sixteen_fenced_processes_of_a_member_are_remembered() -> None:
     assert group.group.members["m1"].fenced_processes == tuple(f"p{number}" for number in range(3, 19))
 
 
-def test_a_member_that_is_unknown_gone_or_of_another_epoch_is_told_apart() -> None:
+def test_unknown_members_ended_sessions_and_other_epochs_have_their_own_errors() -> None:
     group = GroupDriver()
     group.join()
     with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
@@ -41,7 +41,7 @@ def test_a_member_that_is_unknown_gone_or_of_another_epoch_is_told_apart() -> No
         group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=0))
 
 
-def test_a_process_that_was_fenced_is_told_which_epoch_it_had() -> None:
+def test_a_fenced_process_learns_its_epoch() -> None:
     group = GroupDriver()
     group.join(process="first")
     group.join(process="second")
@@ -53,7 +53,7 @@ def test_a_process_that_was_fenced_is_told_which_epoch_it_had() -> None:
             group.run(again)
 
 
-def test_what_a_member_came_with_is_kept() -> None:
+def test_the_fields_of_a_join_are_durable() -> None:
     group = GroupDriver()
     came_with = {
         "topics": ("orders",),
@@ -70,7 +70,7 @@ def test_what_a_member_came_with_is_kept() -> None:
     assert (member.process_id, member.query) == ("p", False)
 
 
-def test_a_member_that_never_came_cannot_leave() -> None:
+def test_an_unknown_member_cannot_leave() -> None:
     group = GroupDriver()
     with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
         group.run(LeaveGroup(group_id="billing", member_id="m9", member_epoch=1))
@@ -99,7 +99,7 @@ def holding(**configs: str) -> GroupDriver:
     return group
 
 
-def test_a_load_gives_no_session_to_those_who_hold_nothing() -> None:
+def test_a_load_gives_a_session_only_to_holders() -> None:
     group = holding()
     group.join()
     group.join("c2", query=False)
@@ -107,7 +107,7 @@ def test_a_load_gives_no_session_to_those_who_hold_nothing() -> None:
     assert [name for name, member in group.group.members.items() if member.active] == ["c1"]
 
 
-def test_a_coordinator_may_rest_when_nothing_is_held_and_nobody_is_there() -> None:
+def test_a_coordinator_may_rest_without_holders_and_members() -> None:
     group = holding()
     assert not group.group.may_rest(group.now_ms), "a member is there"
     group.crash()
@@ -137,7 +137,7 @@ def test_epoch_outlives_the_session() -> None:
     assert group.run(JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-2", member_epoch=2))
 
 
-def test_an_expired_session_answers_nothing() -> None:
+def test_a_request_after_the_session_is_refused() -> None:
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     with pytest.raises(UnknownMemberId):
@@ -153,7 +153,7 @@ def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
     group.complete(plan)
 
 
-def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
+def test_a_stall_ends_no_session_and_no_lock() -> None:
     """The coordinator's process was stopped for longer than a session; members sent requests meanwhile, and
     wait."""
     group, _ = started_plan()
@@ -175,7 +175,7 @@ def test_time_in_which_nobody_was_heard_ends_no_session_and_no_lock() -> None:
     assert group.partition().acquired_count == 0
 
 
-def test_who_is_gone_loses_its_records_also_where_nobody_is_heard_again_and_again() -> None:
+def test_a_vanished_member_loses_its_records_also_among_many_stalls() -> None:
     """Of each 20 s the coordinator hears members for one half."""
     group, _ = started_plan()
     for _ in range(2 * SESSION_MS // 10_000 + 1):
@@ -319,7 +319,7 @@ def test_a_request_with_another_epoch_is_fenced(request_: Request, epoch: int) -
 
 
 @each_request
-def test_a_request_of_nobody_is_refused(request_: Request) -> None:
+def test_a_request_of_an_unknown_member_is_refused(request_: Request) -> None:
     """KIP-932, ShareGroupHeartbeat API: UNKNOWN_MEMBER_ID for a member that the group does not have."""
     group = ShareConsumers(members=0)
     group.epochs["c1"] = 1

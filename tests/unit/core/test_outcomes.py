@@ -12,7 +12,7 @@ from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fe
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 
-def test_nothing_happens_before_the_plan_completes() -> None:
+def test_no_outcome_takes_effect_before_the_plan_completes() -> None:
     group, plan = batch(**DLQ)
     staged = group.stage(said(0, 3, ACCEPT), said(4, 5, RELEASE), said(6, 9, REJECT))
     assert staged == OutcomesStaged(staged=10, attempt=0)
@@ -22,7 +22,7 @@ def test_nothing_happens_before_the_plan_completes() -> None:
     assert group.partition().start_offset == 4
 
 
-def test_rows_that_are_not_there_are_accepted_in_implicit_mode() -> None:
+def test_records_without_rows_are_accepted_in_implicit_mode() -> None:
     group, plan = batch()
     group.stage(said(3, 3, RELEASE))
     group.complete(plan)
@@ -83,7 +83,7 @@ def test_a_delayed_record_is_kept_from_share_consumers_too() -> None:
     assert fetched(group, 10) == [(0, 0, 2)]
 
 
-def test_a_delay_of_its_own_takes_the_place_of_the_groups_backoff() -> None:
+def test_a_rows_own_delay_replaces_the_groups_backoff() -> None:
     group, plan = batch(2, **{"share.release.backoff.ms": "60000"})
     group.stage(said(0, 0, RELEASE, delay_ms=0), said(1, 1, RELEASE, delay_ms=1_000))
     group.complete(plan)
@@ -91,7 +91,7 @@ def test_a_delay_of_its_own_takes_the_place_of_the_groups_backoff() -> None:
     assert run_at(group, 1).not_before_ms == group.now_ms + 1_000
 
 
-def test_the_groups_backoff_grows_with_each_release_within_its_jitter_and_up_to_its_maximum() -> None:
+def test_the_groups_backoff_grows_with_each_release_up_to_its_maximum() -> None:
     configs = {
         "share.release.backoff.ms": "1000",
         "share.release.backoff.multiplier": "3",
@@ -122,7 +122,7 @@ def test_a_share_consumers_release_backs_off_too() -> None:
     assert fetched(group, 10) == [(0, 0, 2)]
 
 
-def test_what_is_released_for_silence_backs_off_as_well() -> None:
+def test_records_released_by_silence_back_off_too() -> None:
     group, plan = batch(2, **EXPLICIT, **{"share.release.backoff.ms": "1000", "share.release.backoff.jitter": "0"})
     group.stage(said(0, 0, ACCEPT))
     group.complete(plan)
@@ -131,7 +131,7 @@ def test_what_is_released_for_silence_backs_off_as_well() -> None:
 
 @pytest.mark.parametrize("log_start", [4, 6])
 @pytest.mark.parametrize("lost_lock", [False, True])
-def test_what_is_released_below_the_log_start_is_archived(lost_lock: bool, log_start: int) -> None:
+def test_records_that_a_batch_releases_below_the_log_start_are_archived(lost_lock: bool, log_start: int) -> None:
     """Retention took it while its batch ran: nobody can be given it again."""
     group, plan = batch(10)
     group.stage(said(0, 6, RELEASE))
@@ -145,7 +145,7 @@ def test_what_is_released_below_the_log_start_is_archived(lost_lock: bool, log_s
     assert (group.partition().start_offset, group.partition().archived_total) == (log_start, log_start)
 
 
-def test_what_the_log_took_before_it_could_come_back_is_told_with_the_next_plan() -> None:
+def test_released_records_that_the_log_lost_are_reported_with_the_next_plan() -> None:
     group, plan = batch(10)
     group.stage(said(0, 6, RELEASE))
     group.move_log_start(4)
@@ -155,7 +155,7 @@ def test_what_the_log_took_before_it_could_come_back_is_told_with_the_next_plan(
     assert group.group.unreported_losses == ()
 
 
-def test_what_explicit_mode_would_release_below_the_log_start_is_archived() -> None:
+def test_undecided_records_below_the_log_start_are_archived() -> None:
     group, plan = batch(10, **EXPLICIT, **{"share.release.backoff.ms": "1000"})
     group.stage(said(8, 9, ACCEPT))
     group.move_log_start(4)
@@ -164,7 +164,7 @@ def test_what_explicit_mode_would_release_below_the_log_start_is_archived() -> N
 
 
 @pytest.mark.parametrize(("log_start", "left"), [(4, "[4..9] AVAILABLE 1"), (9, "[9..9] AVAILABLE 1")])
-def test_a_plan_without_a_sink_is_given_back_above_the_log_start_only(log_start: int, left: str) -> None:
+def test_a_plan_without_a_sink_is_returned_above_the_log_start_only(log_start: int, left: str) -> None:
     group, plan = batch(10, **EXPLICIT)
     group.move_log_start(log_start)
     assert group.complete(plan).undecided

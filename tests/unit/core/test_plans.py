@@ -21,14 +21,14 @@ from tests.support.group_driver import (
 
 
 @pytest.mark.parametrize("number", ["j.1", "i.x", "i.", "1", "i.1.1"])
-def test_a_number_of_another_incarnation_is_refused(number: str) -> None:
+def test_a_plan_id_of_another_incarnation_is_refused(number: str) -> None:
     group, _ = started_plan()
     with pytest.raises(ForeignPlan) as refused:
         group.use(number)
     assert refused.value.fields == {"plan_id": number, "group_id": "billing", "incarnation": "i"}
 
 
-def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
+def test_the_initial_offset_of_a_running_query_is_refused_by_name() -> None:
     group, plan = started_plan()
     group.complete(plan)
     with pytest.raises(StalePlan, match=r"Plan \(initial\) of member m1 .* last completed plan is i\.1"):
@@ -44,7 +44,7 @@ def test_the_beginning_of_a_query_that_went_on_is_refused_by_name() -> None:
         group.acquire(plan, "m2")
 
 
-def test_the_next_plan_is_refused_by_name_while_the_one_before_is_not_completed() -> None:
+def test_the_next_plan_is_refused_until_the_one_before_completes() -> None:
     group, plan = started_plan()
     group.ends[0] = 200
     group.complete(plan)
@@ -71,14 +71,14 @@ def test_every_acquisition_is_durable() -> None:
     assert ranges(group.restart(plan)) == [(0, 99, 2)], "no count twice"
 
 
-def test_used_is_durable_so_that_a_replay_counts_after_a_crash() -> None:
+def test_a_start_is_durable_so_that_a_replay_counts_after_a_crash() -> None:
     group, plan = started_plan()
     group.crash()
     group.restart(plan)
     assert group.dump() == ["[0..99] ACQUIRED 2 1 1"]
 
 
-def test_a_run_keeps_its_number_when_its_lock_runs_out() -> None:
+def test_a_run_keeps_its_plan_id_when_its_lock_ends() -> None:
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
@@ -116,7 +116,7 @@ def test_newest_plan_without_runs_replays_empty() -> None:
     assert group.group.members["m1"].completed == 1
 
 
-def test_a_loss_is_said_once() -> None:
+def test_a_lost_lock_is_reported_once() -> None:
     group, plan = started_plan(10_000)
     said = [o for _ in range(4) for o in group.restart(plan).left_out]
     assert [o.reason for o in said] == ["cut", "cut", "cut"], "no cut is called a loss afterwards"
@@ -133,7 +133,7 @@ def test_a_later_process_reclaims() -> None:
     assert ranges(again) == [(0, 99, 2)]
 
 
-def test_a_plan_not_yet_used_is_its_process_s_answer_also_when_nothing_of_it_is_left() -> None:
+def test_an_unstarted_plan_is_answered_also_when_it_holds_no_records() -> None:
     group = GroupDriver(records=200)
     group.join("m2")
     group.join()
@@ -148,7 +148,7 @@ def test_a_plan_not_yet_used_is_its_process_s_answer_also_when_nothing_of_it_is_
     assert group.use(plan).plan.partitions == ()
 
 
-def test_a_plan_never_used_burns_a_count_and_no_try() -> None:
+def test_a_plan_never_started_costs_a_count_and_no_try() -> None:
     group = GroupDriver(records=100)
     for count in range(1, 30):
         group.join()
@@ -156,7 +156,7 @@ def test_a_plan_never_used_burns_a_count_and_no_try() -> None:
     assert group.dump() == ["[0..99] ACQUIRED 29 0 1"]
 
 
-def test_reclaim_takes_all_that_carries_the_number() -> None:
+def test_a_reclaim_takes_every_run_with_the_plan_id() -> None:
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     assert ranges(group.restart(plan)) == [(0, 99, 2)], "AVAILABLE after the session"
@@ -190,7 +190,7 @@ def test_completing_twice_is_harmless() -> None:
     assert group.partition().start_offset == 100
 
 
-def test_release_cut_and_setting_aside_clear_the_number() -> None:
+def test_release_cut_and_quarantine_clear_the_plan_id() -> None:
     group = GroupDriver(records=10)
     group.join("c1", query=False)
     for count in (1, 2):
@@ -207,7 +207,7 @@ def test_release_cut_and_setting_aside_clear_the_number() -> None:
     assert group.dump() == ["[0..0] AVAILABLE 5 5 -"], "set aside"
 
 
-def test_a_snapshot_appends_live_plans_and_numbers_again() -> None:
+def test_a_snapshot_appends_live_plans_and_plan_ids_again() -> None:
     """Loaded from snapshots alone, its holder goes on, and no number is given twice."""
     group, plan = started_plan()
     group.ends[0] = 200

@@ -36,7 +36,7 @@ def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver
     return group, plan
 
 
-def test_a_consumer_gets_a_record_that_was_set_aside_when_nothing_else_is_there_and_its_backoff_is_over() -> None:
+def test_a_consumer_gets_a_quarantined_record_alone_after_its_backoff() -> None:
     group, plan = aside(records=2, limit=2)
     alone = group.next(plan).plan.plan_id
     group.use(alone)
@@ -51,7 +51,7 @@ def test_a_consumer_gets_a_record_that_was_set_aside_when_nothing_else_is_there_
 
 
 @pytest.mark.parametrize(("held", "taken"), [(99, 1), (100, 0)])
-def test_a_record_that_was_set_aside_needs_room_as_any_other(held: int, taken: int) -> None:
+def test_a_quarantined_record_needs_a_free_lock(held: int, taken: int) -> None:
     group, plan = aside()
     group.run(AlterConfigs(configs={"share.partition.max.record.locks": "100"}))
     group.complete(plan)
@@ -62,7 +62,7 @@ def test_a_record_that_was_set_aside_needs_room_as_any_other(held: int, taken: i
 
 
 @pytest.mark.parametrize(("waited_ms", "taken"), [(999, 0), (1_000, 1)])
-def test_a_backoff_is_over_when_its_time_has_come(waited_ms: int, taken: int) -> None:
+def test_a_backoff_ends_at_its_time(waited_ms: int, taken: int) -> None:
     group, plan = aside()
     alone = group.next(plan).plan.plan_id
     group.use(alone)
@@ -71,7 +71,7 @@ def test_a_backoff_is_over_when_its_time_has_come(waited_ms: int, taken: int) ->
     assert offsets(group.next(alone)) == taken
 
 
-def test_of_several_partitions_the_least_recently_tried_is_the_next() -> None:
+def test_the_least_recently_tried_partition_is_next() -> None:
     group = GroupDriver(records=1, partitions=3, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.next().plan.plan_id
@@ -94,14 +94,14 @@ def bound(partition: int, end: int) -> PartitionBounds:
     return PartitionBounds(topic_id=TOPIC_ID, partition=partition, log_start=0, end=end)
 
 
-def test_beyond_the_end_nothing_set_aside_is_taken() -> None:
+def test_no_quarantined_record_beyond_the_log_end_is_acquired() -> None:
     group, plan = aside()
     group.complete(plan)
     reply = group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], start=plan, bounds=(bound(0, 0),)))
     assert reply == PlanReply()
 
 
-def test_a_record_that_failed_among_others_has_yet_to_fail_alone_however_long_it_waits() -> None:
+def test_a_record_that_never_failed_alone_is_not_on_trial() -> None:
     group, plan = aside(records=2, limit=2)
     group.group.config = replace(group.group.config, **DEAD_LETTERS)
     group.now_ms += 10**9
@@ -109,7 +109,7 @@ def test_a_record_that_failed_among_others_has_yet_to_fail_alone_however_long_it
     assert not group.next(plan).plan.trial
 
 
-def test_the_least_recently_tried_is_the_next() -> None:
+def test_the_least_recently_tried_record_is_next() -> None:
     group, plan = aside(records=3, limit=2)
     tried = []
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_the_least_recently_tried_is_the_next() -> None:
     assert tried == [0, 1, 2]
 
 
-def test_a_clock_that_went_back_makes_nobody_wait_longer_than_the_longest_backoff() -> None:
+def test_a_clock_set_back_delays_no_record_beyond_the_longest_backoff() -> None:
     group, plan = aside()
     alone = group.next(plan).plan.plan_id
     group.use(alone)
@@ -137,7 +137,7 @@ def test_a_clock_that_went_back_makes_nobody_wait_longer_than_the_longest_backof
     assert group.next(alone).plan.plan_id
 
 
-def test_a_record_was_last_tried_when_it_failed_not_when_it_was_acquired() -> None:
+def test_a_record_was_last_tried_when_it_failed() -> None:
     """Two queries try one each; the first to fail is the first to be tried again."""
     group, plan = aside(records=2, limit=2)
     group.join("m2")
@@ -168,7 +168,7 @@ def released_often(times: int) -> GroupDriver:
     return group
 
 
-def test_a_record_that_never_failed_is_not_set_aside_however_low_the_limit_becomes() -> None:
+def test_a_lower_limit_quarantines_no_record_that_never_failed() -> None:
     group = released_often(3)
     alter(group, 3)
     group.join()
@@ -189,7 +189,7 @@ def test_releases_count_among_the_tries_of_a_record_that_fails() -> None:
     assert group.dump() == ["[0..0] AVAILABLE 4 1 -"], "three releases and a failure: set aside"
 
 
-def test_a_lost_lock_at_the_limit_sets_aside_too() -> None:
+def test_a_lost_lock_at_the_limit_quarantines_too() -> None:
     group = released_often(3)
     alter(group, 4)
     group.join()
@@ -203,7 +203,7 @@ def group_start(group: GroupDriver) -> str:
     return group.group.plan_id_text(group.group.members["m2"].completed)
 
 
-def test_failing_alone_again_is_no_news() -> None:
+def test_another_failure_alone_keeps_evidence() -> None:
     """Only the first time makes evidence old; an outage can begin no more than once for a record."""
     group, plan = quarantined_record()
     since_ms = group.partition().runs.first().run.failed_alone_ms  # type: ignore[union-attr]
@@ -236,7 +236,7 @@ def test_the_backoff_doubles_with_each_failure_alone() -> None:
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(leaves: bool) -> None:
+def test_a_query_that_leaves_a_record_tried_alone_fails_it(leaves: bool) -> None:
     """As a replay would say it: aside still, with its first backoff, and no trial is lost."""
     group, plan = quarantined_record()
     group.use(group.next(plan).plan.plan_id)
@@ -253,12 +253,12 @@ def test_a_record_whose_query_goes_away_while_it_is_tried_alone_failed_alone(lea
     assert group.group.may_rest(group.now_ms + 1_000)
 
 
-def test_a_failure_at_the_limit_sets_aside() -> None:
+def test_a_failure_at_the_limit_quarantines() -> None:
     group, _ = quarantined_record()
     assert group.partition().archived_total == 0
 
 
-def test_failures_give_nothing_up_that_a_query_releases() -> None:
+def test_failures_archive_no_record_that_a_query_releases() -> None:
     """Four deployments killed the query in mid-batch; then its sink has no time: released as often as the limit."""
     group, plan = started_plan(1)
     for _ in range(4):
@@ -274,7 +274,7 @@ def test_failures_give_nothing_up_that_a_query_releases() -> None:
     assert group.partition().archived_total == 1
 
 
-def test_a_record_that_was_set_aside_and_is_released_is_as_any_released_one() -> None:
+def test_a_released_record_leaves_quarantine() -> None:
     """An outage set it aside; alone, it is answered for: later. On trial or not, it waits for its delay, however long,
     and comes alone. If it fails again it is set aside again."""
     for trial in (False, True):

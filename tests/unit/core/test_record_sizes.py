@@ -54,7 +54,7 @@ def scattered(group: GroupDriver, partition: int, count: int) -> None:
     group.append([RunsChanged(topic_id=group.topic_id, partition=partition, runs=runs)])
 
 
-def test_a_plan_of_ten_thousand_ranges_staged_record_by_record_and_given_up_is_stored_in_small_records() -> None:
+def test_a_plan_of_ten_thousand_ranges_is_stored_in_small_records() -> None:
     group = Unchecked(records=2 * MAX_RANGES, **{"errors.deadletterqueue.topic.name": "dead"})
     group.join()
     scattered(group, 0, MAX_RANGES)
@@ -71,7 +71,7 @@ def test_a_plan_of_ten_thousand_ranges_staged_record_by_record_and_given_up_is_s
     group.check_sizes()
 
 
-def test_a_plan_over_very_many_partitions_of_a_topic_with_a_long_name_is_stored_in_small_records() -> None:
+def test_a_plan_over_very_many_partitions_is_stored_in_small_records() -> None:
     count = 3_000
     group = Unchecked(records=10)
     group.run(
@@ -104,7 +104,7 @@ def test_a_share_consumer_takes_scattered_records_in_as_many_ranges_as_a_query()
     group.check_sizes()
 
 
-def test_a_description_of_very_many_runs_and_members_shows_some_and_says_how_many_there_are() -> None:
+def test_a_large_description_shows_some_runs_and_members_and_counts_all() -> None:
     group = Unchecked(records=1_000_000, partitions=2)
     for n in range(MOST_MEMBERS + 5):
         group.join(f"m{n}")
@@ -119,7 +119,7 @@ def test_a_description_of_very_many_runs_and_members_shows_some_and_says_how_man
     assert len(encode(said)) < 4 * MIB
 
 
-def test_a_subscription_that_would_be_too_large_a_record_is_refused_by_name() -> None:
+def test_a_too_large_subscription_is_refused_by_name() -> None:
     group = Unchecked()
     topics = tuple(f"{n}-{LONG}" for n in range(3_000))
     with pytest.raises(SubscriptionTooLarge, match="use subscribePattern"):

@@ -25,7 +25,7 @@ def stored(record: Stored) -> list[Stored]:
     return found  # type: ignore[return-value]
 
 
-def test_a_record_with_very_many_runs_becomes_several_that_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_record_becomes_several_with_the_same_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     assert records.MOST_BYTES == 512 * 1024, "well below the megabyte that Kafka takes by default"
     monkeypatch.setattr(records, "MOST_BYTES", 120)
     runs = tuple((offset, offset, Run(RecordState.ACQUIRED, 1 + offset % 2)) for offset in range(40))
@@ -93,7 +93,7 @@ def test_a_plan_of_very_many_ranges_is_stored_in_parts_and_comes_back_whole(monk
         assert durable_state(again) == durable_state(group.group)
 
 
-def test_a_record_that_cannot_be_read_says_whose_and_why() -> None:
+def test_an_unreadable_record_names_its_group_and_the_reason() -> None:
     with pytest.raises(UnreadableRecord) as unreadable:
         decode_record(encode_record(PlanCompleted(plan_id=1, member_id="m1", records=2))[:-1], "billing")
     assert unreadable.value.fields == {"group_id": "billing", "reason": "Input data was truncated"}
@@ -110,7 +110,7 @@ def defaults(record: type[Record]) -> dict[str, object]:
     return {field.name: field.default for field in msgspec.structs.fields(record) if not field.required}
 
 
-def test_what_a_stored_record_leaves_out_has_the_value_that_it_always_had() -> None:
+def test_defaults_of_stored_records_never_change() -> None:
     """A value that is the default is not written: the default can't change while records are stored."""
     assert {record.__name__: left_out for record in get_args(Record) if (left_out := defaults(record))} == {
         "PartitionInitialized": {"log_start": 0, "archived": (), "end_offset": None},

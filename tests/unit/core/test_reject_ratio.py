@@ -25,7 +25,7 @@ def test_as_many_rejects_as_the_ratio_are_allowed() -> None:
     assert group.stage(said(0, 99, ACCEPT), said(100, 199, REJECT)).staged == 200
 
 
-def test_few_records_tell_nothing_about_a_ratio() -> None:
+def test_a_ratio_of_few_records_does_not_count() -> None:
     group, _ = batch(200, **HALF)
     assert group.stage(said(0, 98, REJECT)).staged == 99
     with pytest.raises(TooManyRejects):
@@ -46,7 +46,7 @@ def test_the_window_outlives_a_crash_and_a_snapshot() -> None:
         group.stage(said(90, 99, REJECT))
 
 
-def test_the_window_forgets() -> None:
+def test_old_records_leave_the_window() -> None:
     group = GroupDriver(records=100_000, **HALF)
     group.join()
     plan = group.next(limit=None).plan.plan_id

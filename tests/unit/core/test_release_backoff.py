@@ -61,16 +61,16 @@ def test_any_backoff_lies_within_its_bounds(
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**45))
-def test_a_lot_is_one_of_the_lots_and_the_same_for_the_same_place_and_time(first: int, now_ms: int) -> None:
+def test_jitter_is_the_same_for_the_same_record_and_time(first: int, now_ms: int) -> None:
     assert 0 <= lot_of(first, now_ms) < LOTS
     assert lot_of(first, now_ms) == lot_of(first, now_ms)
 
 
-def test_all_lots_are_drawn() -> None:
+def test_every_step_of_the_jitter_occurs() -> None:
     assert {lot_of(first, 1_000) for first in range(1_000)} == set(range(LOTS))
     assert {lot_of(7, now_ms) for now_ms in range(1_000)} == set(range(LOTS))
 
 
-def test_it_counts_from_now() -> None:
+def test_the_backoff_counts_from_now() -> None:
     config = policy(ms=5_000, jitter=0)
     assert not_before_ms(config, 2, 77, 1_000_000) == 1_010_000

@@ -61,7 +61,7 @@ def test_a_renewed_lock_lasts_as_the_group_is_configured_then() -> None:
     assert group.states() == ["0-9 AVAILABLE 1"]
 
 
-def test_only_what_is_renewed_is_held_longer() -> None:
+def test_only_renewed_records_are_held_longer() -> None:
     """KIP-1222, Proposed Changes: single offsets of a delivery can be renewed; the others' locks end as they would."""
     group = held()
     group.wait(LOCK_MS - 1)
@@ -96,7 +96,7 @@ def test_only_its_holder_renews_a_lock() -> None:
     assert group.states() == ["0-9 AVAILABLE 1"]
 
 
-def test_what_is_done_is_not_renewed() -> None:
+def test_records_that_are_done_are_not_renewed() -> None:
     """KIP-1222, Proposed Changes: only an Acquired record has a lock."""
     group = held()
     group.acknowledge(ACCEPT, 5)
@@ -123,7 +123,7 @@ def test_a_renewal_that_is_refused_with_others_renews_nothing() -> None:
     assert group.states() == ["0-9 AVAILABLE 1"]
 
 
-def test_a_renewal_does_not_hold_off_the_end_of_a_session() -> None:
+def test_a_renewal_does_not_extend_the_session() -> None:
     """KIP-1222, Proposed Changes: a consumer that is lost loses its records, however long their locks would last."""
     group = held()
     group.pass_time(LOCK_MS - 1)

@@ -73,7 +73,7 @@ def test_runs_are_what_a_dict_of_offsets_says(steps: list[tuple[str, int, int, R
 
 
 @given(st.lists(st.tuples(offsets, offsets, runs), max_size=12))
-def test_changed_numbers_are_those_that_came_or_went(puts: list[tuple[int, int, Run]]) -> None:
+def test_changed_plan_ids_are_those_added_or_removed(puts: list[tuple[int, int, Run]]) -> None:
     runs = RunMap()
     for one, other, run in puts:
         before = set(runs.carried)

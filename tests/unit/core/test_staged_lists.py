@@ -75,7 +75,7 @@ def is_ascending(ranges: Iterable[tuple]) -> bool:
 
 
 @given(staged_runs, staged_runs)
-def test_two_lists_are_one_and_where_they_overlap_both_decide(below: list[StagedRun], above: list[StagedRun]) -> None:
+def test_two_lists_merge_and_both_decide_where_they_overlap(below: list[StagedRun], above: list[StagedRun]) -> None:
     asked = []
 
     def both(low: Verdict, up: Verdict) -> Verdict:
@@ -90,7 +90,7 @@ def test_two_lists_are_one_and_where_they_overlap_both_decide(below: list[Staged
 
 
 @given(st.lists(staged_runs, max_size=4))
-def test_staging_again_and_again_comes_to_what_each_offset_was_told(stagings: list[list[StagedRun]]) -> None:
+def test_repeated_staging_is_the_sum_for_each_offset(stagings: list[list[StagedRun]]) -> None:
     staged: list[StagedRun] = []
     expected: dict[int, Verdict] = {}
     for now in stagings:
@@ -116,14 +116,14 @@ def test_the_same_staging_twice_is_once(now: list[StagedRun]) -> None:
 
 
 @given(staged_runs, ranges_with(st.just(GAP)))
-def test_a_gap_counts_only_where_nothing_was_said(staged: list[StagedRun], gaps: list[StagedRun]) -> None:
+def test_a_gap_counts_only_where_no_outcome_is_staged(staged: list[StagedRun], gaps: list[StagedRun]) -> None:
     both = with_gaps(gaps, staged)
     assert is_ascending(both)
     assert by_offset(both) == {**by_offset(gaps), **by_offset(staged)}
 
 
 @given(ranges_with(runs), staged_runs)
-def test_segments_are_cut_where_what_was_said_of_them_changes(
+def test_segments_are_cut_where_their_outcome_changes(
     held: list[tuple[int, int, Run]], staged: list[StagedRun]
 ) -> None:
     segments = [Segment(*each) for each in held]
@@ -157,7 +157,7 @@ def test_the_last_attempt_counts_and_an_older_one_can_only_veto(attempts: list[V
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_attempts_that_agree_settle_on_what_they_said(outcome: AcknowledgeType) -> None:
+def test_attempts_that_agree_settle_on_their_outcome(outcome: AcknowledgeType) -> None:
     first, second = Verdict(1, outcome), Verdict(2, outcome)
     assert later(first, second) == second
     assert {later(first, second).settled(replaces=replaces) for replaces in (False, True)} == {outcome}
@@ -175,7 +175,7 @@ def test_a_third_attempt_does_not_heal_a_disagreement() -> None:
     assert known.settled(replaces=False) == RELEASE
 
 
-def test_a_letter_that_an_earlier_attempt_wrote_is_written() -> None:
+def test_a_dead_letter_that_an_earlier_attempt_wrote_counts() -> None:
     assert later(Verdict(1, REJECT, letter=True), Verdict(2, REJECT, reason="too large")).letter
     assert not later(Verdict(1, REJECT, reason="too large"), Verdict(2, REJECT)).letter
     assert not later(Verdict(1, ACCEPT, letter=True), Verdict(2, REJECT)).letter, "none was written of an accepted one"

@@ -34,7 +34,7 @@ def test_a_batch_may_stage_when_its_lock_was_lost_and_nobody_took_it() -> None:
     assert (run_at(group, 5).releases, run_at(group, 5).failures) == (0, 1), "the lost lock was the try"
 
 
-def test_what_another_member_took_is_stale() -> None:
+def test_rows_of_records_that_another_member_took_are_stale() -> None:
     group, plan = batch()
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
@@ -48,7 +48,7 @@ def test_what_another_member_took_is_stale() -> None:
     assert group.partition().archived_total == 0
 
 
-def test_what_isolation_cut_from_the_batch_is_stale() -> None:
+def test_rows_of_records_cut_from_the_batch_are_stale() -> None:
     group, plan = batch(4_000)
     group.restart(plan)
     assert ranges(group.restart(plan)) == [(0, 2153, 3)]
@@ -80,7 +80,7 @@ def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[Gro
     return group, plan
 
 
-def test_stale_rows_are_counted_with_samples_and_never_fail_the_rest() -> None:
+def test_stale_rows_are_counted_with_samples_and_fail_no_other_row() -> None:
     group, plan = second_batch()
     staged = group.stage(said(2, 3, REJECT), said(9, 11, REJECT), said(14, 14, REJECT))
     assert staged == OutcomesStaged(staged=3, stale=3, stale_sample=("orders-0@2 (1)", "orders-0@9 (1)"), attempt=0)
@@ -100,7 +100,7 @@ def test_stale_rows_are_counted_with_samples_and_never_fail_the_rest() -> None:
         ("orders", 0, said(-3, 6, REJECT), r"orders-0@-3 \(1\).*offsets begin at 0"),
     ],
 )
-def test_a_row_that_no_delivery_of_the_group_can_have_had_is_refused_by_name(
+def test_a_row_of_an_impossible_delivery_is_refused_by_name(
     topic: str, partition: int, rows: OutcomeRun, named: str
 ) -> None:
     group, plan = batch(10)
@@ -116,7 +116,7 @@ def test_a_row_that_no_delivery_of_the_group_can_have_had_is_refused_by_name(
     assert group.partition().archived_total == 0, "nothing was staged"
 
 
-def test_a_batch_of_which_no_row_is_held_though_no_lock_was_lost_is_refused_by_name() -> None:
+def test_rows_of_no_held_record_are_refused_if_no_lock_was_lost() -> None:
     group, plan = second_batch()
     with pytest.raises(NoneHeld, match=r"None of the batch's 4 row\(s\), orders-0@2 \(1\) for example.*group billing"):
         group.stage(said(2, 5, REJECT))
@@ -126,7 +126,7 @@ def test_a_batch_of_which_no_row_is_held_though_no_lock_was_lost_is_refused_by_n
 
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["live", "loaded from a snapshot"])
-def test_a_batch_of_which_no_row_is_held_since_its_locks_were_lost_is_stale(loaded: bool) -> None:
+def test_rows_of_no_held_record_are_stale_if_locks_were_lost(loaded: bool) -> None:
     """m1 lost all of its batch to m2, which has completed it and is in another one."""
     group, _ = batch()
     group.pass_time(SESSION_MS + 1)
@@ -141,7 +141,7 @@ def test_a_batch_of_which_no_row_is_held_since_its_locks_were_lost_is_stale(load
     assert group.stage(said(0, 9, REJECT)).stale == 10
 
 
-def test_nor_is_one_of_which_the_batch_lost_a_part_refused() -> None:
+def test_rows_of_no_held_record_are_stale_if_a_part_was_lost() -> None:
     """It was taken up without the records that another member took; a sink names just these."""
     group, plan = batch(10, **{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
@@ -152,7 +152,7 @@ def test_nor_is_one_of_which_the_batch_lost_a_part_refused() -> None:
     assert group.stage(said(0, 0, REJECT)).stale == 1
 
 
-def test_a_query_whose_batch_is_whole_is_refused_rows_of_none_whatever_others_lost() -> None:
+def test_lost_locks_of_other_queries_excuse_no_row() -> None:
     """Spark's id says whose the rows are."""
     group, _ = second_batch(**{"share.delivery.count.limit": "5"})
     group.stage(said(10, 10, ACCEPT), query_id="q")
@@ -197,7 +197,7 @@ def test_a_share_consumers_records_are_not_for_a_sink() -> None:
     assert group.stage(said(4, 9, ACCEPT)).stale == 5
 
 
-def test_a_plan_that_nobody_reads_yet_is_not_for_a_sink() -> None:
+def test_an_unstarted_plan_is_not_for_a_sink() -> None:
     group, plan = batch(5)
     group.ends[0] = 10
     group.next(plan)
@@ -205,7 +205,7 @@ def test_a_plan_that_nobody_reads_yet_is_not_for_a_sink() -> None:
         group.stage(said(5, 9, ACCEPT))
 
 
-def test_nor_is_it_while_another_query_has_a_batch() -> None:
+def test_an_unstarted_plan_is_not_for_a_sink_beside_another_batch() -> None:
     group, _ = batch(5)
     group.ends[0] = 10
     group.join("m2")
@@ -253,7 +253,7 @@ def test_a_sink_without_a_batch_is_refused() -> None:
     assert group.stage() == OutcomesStaged(), "but one without rows has nothing to be refused for"
 
 
-def test_a_group_that_is_not_there_is_named() -> None:
+def test_a_missing_group_is_named() -> None:
     with pytest.raises(GroupIdNotFound, match="group nobody"):
         decide(ShareGroup("nobody"), StageRuns(group_id="nobody"), 0)
 
@@ -290,7 +290,7 @@ def test_a_sink_of_another_incarnation_is_outdated() -> None:
     assert group.stage(said(0, 9, REJECT), incarnation="i", topic_ids={"orders": TOPIC_ID, "later": "X"}).staged == 10
 
 
-def test_a_sink_from_before_a_topic_was_made_anew_is_outdated() -> None:
+def test_a_sink_from_before_a_topic_was_recreated_is_outdated() -> None:
     """◆ Receipts of the topic that was deleted look like those of the topic that has its name now."""
     group, _ = batch()
     group.run(
@@ -317,7 +317,7 @@ def test_staged_outcomes_outlive_a_crash() -> None:
     assert run_at(group, 6).reason == "bad"
 
 
-def test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before() -> None:
+def test_staged_outcomes_of_all_attempts_outlive_a_snapshot() -> None:
     """◆ Loaded from a snapshot alone, a disagreement is known, and a rejected record is rejected."""
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, ACCEPT), said(1, 2, REJECT, letter=True))
@@ -329,7 +329,7 @@ def test_staged_outcomes_outlive_a_snapshot_with_what_attempts_said_before() -> 
     assert states(group) == ["[0..0] AVAILABLE 2", "[1..1] ARCHIVED 2", "[2..2] AVAILABLE 2"]
 
 
-def test_a_staging_in_many_parts_comes_to_the_same() -> None:
+def test_a_staging_in_many_parts_has_the_same_effect() -> None:
     """No stored record is of any size; what is stored is what was replayed."""
     group = GroupDriver(records=30_000)
     group.join()
@@ -345,7 +345,7 @@ def test_a_staging_in_many_parts_comes_to_the_same() -> None:
     assert group.partition().archived_total == 15_000
 
 
-def test_nothing_is_left_of_a_staging_once_its_plan_is_completed() -> None:
+def test_a_completed_plan_leaves_no_staged_outcomes() -> None:
     group, plan = batch()
     group.stage(said(0, 9, ACCEPT))
     group.complete(plan)
@@ -353,13 +353,13 @@ def test_nothing_is_left_of_a_staging_once_its_plan_is_completed() -> None:
     assert all(not kept.staged for kept in group.group.plans.values())
 
 
-def test_a_replay_reads_again_what_a_sink_has_already_decided() -> None:
+def test_a_replay_reads_records_that_a_sink_has_decided() -> None:
     group, plan = batch(3)
     group.stage(said(0, 1, ACCEPT), said(2, 2, REJECT))
     assert ranges(group.restart(plan)) == [(0, 2, 2)]
 
 
-def test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count() -> None:
+def test_rows_are_staged_on_the_plan_with_their_offset_and_count() -> None:
     """What another member took since the lock was lost is that member's to decide, at whatever count it is."""
     group, plan = batch(3, **DLQ, **{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
@@ -373,7 +373,7 @@ def test_a_run_is_staged_on_the_plan_that_carries_its_offset_at_its_count() -> N
     assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] ARCHIVING 1"]
 
 
-def test_a_driver_whose_batch_was_taken_up_since_is_refused() -> None:
+def test_a_driver_whose_batch_was_reclaimed_since_is_refused() -> None:
     """It was stopped, and its successor died: if it went on to commit what it wrote, 0 would be accepted, 1 nowhere.
     However often the batch was taken up, and after a load."""
     group, plan = batch(3, **DLQ)

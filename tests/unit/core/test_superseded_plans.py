@@ -10,7 +10,7 @@ from tests.support.group_driver import SESSION_MS, from_snapshot, ranges
 from tests.support.superseded_plans import successor_with_another_plan
 
 
-def test_it_is_taken_up_empty_and_what_took_its_place_goes_back() -> None:
+def test_a_superseded_plan_starts_empty_and_its_successor_is_returned() -> None:
     group, logged, newest = successor_with_another_plan()
     assert newest == "i.4" and group.dump() == ["[60..99] ACQUIRED 3 0 4"], "at most what was asked for, in whole runs"
     group.join()
@@ -22,7 +22,7 @@ def test_it_is_taken_up_empty_and_what_took_its_place_goes_back() -> None:
     assert group.group.last_plan_id == 5, "numbers never fall"
 
 
-def test_asked_again_it_changes_nothing() -> None:
+def test_a_repeated_start_changes_nothing() -> None:
     group, logged, _ = successor_with_another_plan()
     taken = group.use(logged)
     before = group.dump()
@@ -31,7 +31,7 @@ def test_asked_again_it_changes_nothing() -> None:
     assert group.dump() == before
 
 
-def test_its_state_outlives_the_coordinator() -> None:
+def test_a_superseded_plan_outlives_the_coordinator() -> None:
     group, logged, _ = successor_with_another_plan(plans=2)
     from_snapshot(group)
     group.restart(logged)
@@ -41,7 +41,7 @@ def test_its_state_outlives_the_coordinator() -> None:
     assert ranges(group.next(logged, limit=None)) == [(60, 99, 6)]
 
 
-def test_any_of_those_that_were_given_up_may_have_been_logged() -> None:
+def test_any_superseded_plan_may_be_the_logged_one() -> None:
     group, logged, newest = successor_with_another_plan(plans=3)
     assert newest == "i.8"
     group.use("i.4")
@@ -50,7 +50,7 @@ def test_any_of_those_that_were_given_up_may_have_been_logged() -> None:
             group.use(refused)
 
 
-def test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins() -> None:
+def test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins() -> None:
     group, logged, newest = successor_with_another_plan()
     group.use(newest)
     with pytest.raises(StalePlan):
@@ -66,7 +66,7 @@ def test_of_two_drivers_on_one_checkpoint_the_first_to_use_its_plan_wins() -> No
     group.use(following)
 
 
-def test_one_that_was_told_its_loss_was_in_sparks_log() -> None:
+def test_a_plan_that_reported_its_loss_was_in_sparks_log() -> None:
     """Nobody read it, since its query failed by name: but it was about to."""
     group, logged, newest = successor_with_another_plan()
     group.move_log_start(70)
@@ -75,21 +75,21 @@ def test_one_that_was_told_its_loss_was_in_sparks_log() -> None:
         group.use(logged)
 
 
-def test_another_members_number_is_refused() -> None:
+def test_another_members_plan_id_is_refused() -> None:
     group, _, newest = successor_with_another_plan()
     assert newest == "i.4"
     with pytest.raises(StalePlan):
         group.use("i.3")
 
 
-def test_the_last_hundred_are_known() -> None:
+def test_the_last_hundred_superseded_plans_are_known() -> None:
     group, logged, _ = successor_with_another_plan(plans=101)
     with pytest.raises(StalePlan):
         group.use(logged)
     group.use("i.4")
 
 
-def test_old_processes_plans_and_incarnations_are_refused_as_ever() -> None:
+def test_older_processes_plans_and_incarnations_are_refused() -> None:
     group, logged, newest = successor_with_another_plan()
     for refused in ("i.1", "i.5"):
         with pytest.raises(StalePlan):
@@ -104,7 +104,7 @@ def test_old_processes_plans_and_incarnations_are_refused_as_ever() -> None:
             group.use(fenced)
 
 
-def test_what_the_log_lost_meanwhile_is_told_once() -> None:
+def test_losses_since_the_plan_was_superseded_are_reported_once() -> None:
     """Of what took its place, held or not."""
     for lapsed in (False, True):
         group, logged, _ = successor_with_another_plan()
@@ -120,7 +120,7 @@ def test_what_the_log_lost_meanwhile_is_told_once() -> None:
         assert ranges(group.next(logged, limit=None)) == [(70, 99, 4)]
 
 
-def test_it_is_used_unless_its_query_fails_for_a_loss() -> None:
+def test_a_superseded_plan_is_started_unless_its_query_fails_for_a_loss() -> None:
     for loss, fail, used in ((False, True, True), (True, False, True), (True, True, False)):
         group, logged, _ = successor_with_another_plan()
         group.log_starts[0] = 70 if loss else 0  # nobody but who takes it up has noticed
@@ -129,14 +129,14 @@ def test_it_is_used_unless_its_query_fails_for_a_loss() -> None:
         assert newest is not None and newest.started == used
 
 
-def test_a_completed_plan_gave_up_nothing_any_more() -> None:
+def test_a_completed_plan_has_no_superseded_plans() -> None:
     group, logged, newest = successor_with_another_plan()
     group.complete(newest)
     with pytest.raises(StalePlan):
         group.use(logged)
 
 
-def test_a_topic_that_is_gone_is_the_logs_loss() -> None:
+def test_a_deleted_topic_of_a_superseded_plan_is_a_loss() -> None:
     group, logged, _ = successor_with_another_plan()
     member = group.group.members["m1"]
     assert group.group.plan_topic_ids(member, logged) == {("T", 0)}, "what the service has to ask the broker for"

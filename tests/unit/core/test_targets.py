@@ -9,7 +9,7 @@ from tests.support.group_driver import GroupDriver, from_snapshot, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, said, states
 
 
-def test_what_isolation_cut_away_from_a_replay_comes_again_though_an_attempt_before_accepted_it() -> None:
+def test_records_cut_from_a_replay_come_again_though_accepted_before() -> None:
     """It was in the output that the smaller replay's takes the place of."""
     group, plan = batch(4_000)
     group.stage(said(0, 3_999, ACCEPT), replaces=True)
@@ -22,7 +22,7 @@ def test_what_isolation_cut_away_from_a_replay_comes_again_though_an_attempt_bef
     assert group.partition().start_offset == 2_154
 
 
-def test_an_attempt_whose_driver_died_before_its_sinks_commit_says_nothing_of_its_target() -> None:
+def test_an_attempt_without_a_commit_says_nothing_of_its_target() -> None:
     """Neither of the one before, which is gone, nor of the next."""
     group, plan = batch(1, **DLQ)
     group.stage(said(0, 0, REJECT), replaces=True)
@@ -77,7 +77,7 @@ def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() ->
         assert [state for state in states(group) if not state.startswith("[1")] == after, (first, last)
 
 
-def test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older_attempts_veto() -> None:
+def test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace() -> None:
     """A target that skips may hold what an earlier attempt wrote, whatever was said of the target then."""
     for last in ([True, False], [False, True], [False], []):
         for configs in ({}, EXPLICIT):
@@ -90,7 +90,7 @@ def test_unless_all_sinks_of_the_last_attempt_say_that_the_target_replaces_older
             assert states(group)[:1] == ["[0..2] AVAILABLE 2" if configs else "[0..0] AVAILABLE 2"], last
 
 
-def test_sinks_of_one_attempt_that_disagree_release_the_record_whatever_the_target_does() -> None:
+def test_sinks_of_one_attempt_that_disagree_release_for_any_target() -> None:
     """One of its outputs has the record, the other has not. Of an attempt before, that is nothing."""
     group, plan = batch(2, **DLQ)
     group.stage(said(0, 1, ACCEPT), replaces=True)
@@ -103,7 +103,7 @@ def test_sinks_of_one_attempt_that_disagree_release_the_record_whatever_the_targ
     assert states(group) == ["[1..1] AVAILABLE 2"]
 
 
-def test_a_commit_without_rows_speaks_for_the_target_of_its_own_query_alone() -> None:
+def test_a_commit_without_rows_names_the_target_of_its_query_alone() -> None:
     """0 was rejected; in the last attempt it is accepted by silence, and whose commit that is has to be known."""
     for query_id, after in (("q", []), ("another", ["[0..0] AVAILABLE 2"]), ("", ["[0..0] AVAILABLE 2"])):
         group, plan = batch(1, **DLQ)

@@ -25,9 +25,7 @@ def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver
 
 
 @pytest.mark.parametrize(("waited_ms", "trial"), [(599_999, False), (600_000, True)])
-def test_where_a_dead_letter_queue_keeps_it_a_record_goes_on_trial_without_evidence_after_a_while(
-    waited_ms: int, trial: bool
-) -> None:
+def test_with_a_dead_letter_queue_a_record_is_on_trial_without_evidence_in_time(waited_ms: int, trial: bool) -> None:
     group, plan = aside()
     group.group.config = replace(group.group.config, **DEAD_LETTERS)
     assert group.partition().runs.first().run.failed_alone_ms == group.now_ms  # type: ignore[union-attr]
@@ -37,7 +35,7 @@ def test_where_a_dead_letter_queue_keeps_it_a_record_goes_on_trial_without_evide
     assert group.next(plan).plan.trial == trial
 
 
-def test_a_later_process_is_told_that_the_plan_it_comes_back_to_is_a_trial() -> None:
+def test_a_reclaimed_trial_is_still_a_trial() -> None:
     group, plan = aside()
     group.ends[0] = 10
     other = group.next(plan)
@@ -50,7 +48,7 @@ def test_a_later_process_is_told_that_the_plan_it_comes_back_to_is_a_trial() -> 
     assert group.use(trial.plan.plan_id).plan.trial
 
 
-def test_a_query_that_leaves_in_a_trial_is_no_judgement() -> None:
+def test_a_query_that_leaves_judges_no_trial() -> None:
     group, plan = quarantined_record(records=10)
     started_trial(group, plan)
     group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
@@ -58,7 +56,7 @@ def test_a_query_that_leaves_in_a_trial_is_no_judgement() -> None:
     assert group.partition().runs.first().run.trials_lost == 1  # type: ignore[union-attr]
 
 
-def test_a_trial_that_nobody_began_to_read_is_none() -> None:
+def test_a_trial_that_never_started_does_not_count() -> None:
     group, plan = quarantined_record(records=10)
     other = group.next(plan)
     group.use(other.plan.plan_id)
@@ -73,7 +71,7 @@ def test_a_trial_that_nobody_began_to_read_is_none() -> None:
 
 
 @pytest.mark.parametrize("ends", ["session", "replay"])
-def test_one_record_of_many_that_is_set_aside_makes_all_evidence_old(ends: str) -> None:
+def test_one_quarantined_record_of_many_makes_all_evidence_old(ends: str) -> None:
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join("m3")
     good = group.acquire(member="m3").plan.plan_id
@@ -97,7 +95,7 @@ def test_one_record_of_many_that_is_set_aside_makes_all_evidence_old(ends: str) 
     assert not group.group.members["m3"].evidence
 
 
-def test_a_batch_of_no_record_is_no_evidence() -> None:
+def test_an_empty_batch_is_no_evidence() -> None:
     group = GroupDriver(records=5)
     group.join()
     plan = group.next().plan.plan_id
@@ -114,7 +112,7 @@ def test_a_batch_of_no_record_is_no_evidence() -> None:
     assert not group.group.members["m2"].evidence, "nobody read it"
 
 
-def test_a_trial_that_failed_takes_its_querys_evidence_alone() -> None:
+def test_a_failed_trial_archives_and_uses_up_its_querys_evidence_alone() -> None:
     group, plan = quarantined_record(records=10)
     group.join("m2")
     group.ends[0] = 20
@@ -153,7 +151,7 @@ def test_a_trial_is_judged_when_its_query_comes_back() -> None:
     assert group.partition().archived_total == 1
 
 
-def test_a_second_trial_lost_is_a_failed_one() -> None:
+def test_a_second_lost_trial_is_a_failed_one() -> None:
     group, plan = quarantined_record(records=10)
     started_trial(group, plan)
     group.pass_time(SESSION_MS + 1)
@@ -172,7 +170,7 @@ def test_a_second_trial_lost_is_a_failed_one() -> None:
     assert evidence == (True, False), "the trial used up its own query's evidence alone"
 
 
-def test_setting_aside_makes_all_evidence_old() -> None:
+def test_quarantine_makes_all_evidence_old() -> None:
     group, plan = started_plan(2, **{"share.acquire.mode": "record_limit"})
     group.ends[0] = 3
     group.join("m2")
@@ -184,7 +182,7 @@ def test_setting_aside_makes_all_evidence_old() -> None:
     assert not group.group.members["m2"].evidence, "its batch began before the record was set aside"
 
 
-def test_what_failed_among_others_fails_alone_before_its_trial() -> None:
+def test_a_record_fails_alone_before_its_trial() -> None:
     group, plan = started_plan(3, **{"share.delivery.count.limit": "2"})
     group.restart(plan)
     assert ranges(group.restart(plan)) == []

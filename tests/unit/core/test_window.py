@@ -45,7 +45,7 @@ def test_the_end_offset_moves_with_fresh_records() -> None:
     assert group.window() == (0, 10)
 
 
-def test_the_start_offset_moves_over_what_is_done_and_stops_at_what_is_not() -> None:
+def test_the_start_offset_moves_over_records_that_are_done() -> None:
     """KIP-932, In-flight records: SPSO is the first offset that is neither Acknowledged nor Archived; it moves over
     all that became so in a row. Nothing in between is forgotten meanwhile."""
     group = ShareConsumers(end=10)
@@ -63,7 +63,7 @@ def test_the_start_offset_moves_over_what_is_done_and_stops_at_what_is_not() -> 
     assert group.window() == (7, 10)
 
 
-def test_an_empty_window_stands_at_its_end() -> None:
+def test_an_empty_window_is_at_its_end() -> None:
     """KIP-932, In-flight records: when everything is done SPSO has reached SPEO, and the next records are fresh."""
     group = ShareConsumers()
     group.fetch("c1", 10)
@@ -100,7 +100,7 @@ def test_a_log_start_below_the_start_offset_changes_nothing() -> None:
     assert (group.window(), len(group.log)) == ((30, 30), written)
 
 
-def test_a_consumer_keeps_what_the_log_has_lost() -> None:
+def test_a_consumer_keeps_records_that_the_log_has_lost() -> None:
     """KIP-932, Log retention: a consumer that has a record can finish with it though the log no longer has it, and is
     told of no error."""
     group = ShareConsumers(end=10)
@@ -112,7 +112,7 @@ def test_a_consumer_keeps_what_the_log_has_lost() -> None:
 
 
 @each_failure
-def test_what_the_log_has_lost_is_not_delivered_again(fail: Failure) -> None:
+def test_records_that_the_log_has_lost_are_not_delivered_again(fail: Failure) -> None:
     """KIP-932, Log retention: a record below the log start whose delivery fails is Archived, whatever its count."""
     group = ShareConsumers(end=5)
     group.fetch("c1", 1)
