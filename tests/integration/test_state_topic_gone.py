@@ -144,5 +144,5 @@ def test_nothing_is_written_from_memory_into_a_topic_that_was_made_anew(first):
 
         wait_until(refused, what="the producer has met the new topic")
         assert read_all(first.bootstrap, topic.name) == {}
-        with pytest.raises(StateTopicMissing, match="was deleted and made anew"):
+        with pytest.raises(StateTopicMissing, match="was deleted and created again"):
             taken(store)
