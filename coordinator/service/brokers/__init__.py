@@ -1,1 +1,1 @@
-"""What the coordinator asks the brokers: topics, offsets, which offsets the log holds."""
+"""The questions to the brokers: topics, offsets, deleted topics, and which offsets a log holds."""

@@ -1,8 +1,7 @@
-"""What the service knows of the cluster: topics for a while, log starts, and end offsets that are asked for while
-somebody waits.
+"""A cache of the cluster's topics, log starts and end offsets, and a thread that refreshes ends while members wait.
 
-One thread asks for the ends of all partitions that are waited for, in one call, every 20 to 100 ms: more often after it
-found something new. It asks for nothing while nobody waits.
+The thread asks for the ends of all partitions that members wait for in one call, every 20 to 100 ms: more often after
+an end moved. It asks for nothing while no member waits.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ AFTER_ERROR_S = 1.0
 MOST_KEPT = 1000
 
 Key = tuple[TopicAndPartition, bool]
-"""A partition, and whether its end is the last stable offset."""
+"""A partition, and whether its end is the last stable offset (True) or the high watermark."""
 
 _log = logging.getLogger(__name__)
 
 
 class BrokerWatch:
-    """Thread-safe. ``on_ends`` is called when an end has moved."""
+    """The cache. Thread-safe. ``on_ends`` is called when an end has moved."""
 
     def __init__(
         self,
@@ -66,8 +65,8 @@ class BrokerWatch:
     # --- topics
 
     def topics(self, subscription: Subscription, *, fresh: bool = False) -> dict[str, TopicInfo]:
-        """The subscription's topics, as they were at most a refresh interval ago. With them, log starts are asked for
-        again."""
+        """The subscription's topics, as they were at most a refresh interval ago; ``fresh``: as they are now. A refresh
+        asks for the log starts, too."""
         with self._changed:
             known_at, known = self._topics.get(subscription, (float("-inf"), {}))
         now = time.monotonic()
@@ -85,8 +84,8 @@ class BrokerWatch:
         return found
 
     def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
-        """Where the partitions of a topic that is gone ended when they were seen last, as far as this
-        process saw them; with the other isolation level's ends where they were not asked for at this one."""
+        """The last ends, by partition, that this process saw of a deleted topic. A partition that was not asked for at
+        this isolation level has the end of the other level."""
         with self._changed:
             seen = self._last_ends.get(topic_id, {})
             if self._topic_ids.get(topic) == topic_id:
@@ -95,8 +94,8 @@ class BrokerWatch:
         return {partition: end for (partition, _), end in asked}
 
     def _forget_remade(self, known: dict[str, TopicInfo], found: dict[str, TopicInfo]) -> None:
-        """Ends of a topic that was deleted, or created anew, are no longer its ends, whoever else subscribes to it; nor
-        are those that were asked for before."""
+        """Forget the ends of topics that were deleted or created anew, for all subscriptions. Answers to questions that
+        were asked before are not kept either."""
         gone = {name for name in known if name not in found}
         gone |= {name for name, topic in found.items() if self._topic_ids.get(name, topic.topic_id) != topic.topic_id}
         for name in gone:
@@ -121,16 +120,18 @@ class BrokerWatch:
     # --- offsets
 
     def ask_log_starts(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The log starts now."""
+        """Ask the brokers for the log starts."""
         remade = self._remade
         found = self.cluster.offsets(partitions, EARLIEST)
         with self._changed:
-            if self._remade == remade:  # else maybe those of a topic that is no more: a new one would begin there
+            if (
+                self._remade == remade
+            ):  # else they may be a deleted topic's, and a new topic of that name would begin there
                 self._log_starts.update(found)
         return found
 
     def log_starts(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The log starts as of the last refresh; asked for where there was none."""
+        """The log starts of the last refresh; the brokers are asked for those that are not cached."""
         wanted = list(partitions)
         missing = [where for where in wanted if where not in self._log_starts]
         if missing:
@@ -140,13 +141,13 @@ class BrokerWatch:
     def ask_ends(
         self, partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
-        """The ends now."""
+        """Ask the brokers for the ends."""
         wanted = list(partitions)
         asked_at, remade = time.monotonic(), self._remade
         found = self.cluster.offsets(wanted, LATEST, read_committed=read_committed)
         with self._changed:
             if self._remade != remade:
-                return found  # maybe the ends of a topic that is no more
+                return found  # not cached: they may be a deleted topic's
             keys = [(where, read_committed) for where in wanted]
             before = [self._ends.pop(key, None) for key in keys]
             self._ends.update({(where, read_committed): end for where, end in found.items()})
@@ -159,8 +160,8 @@ class BrokerWatch:
         return found
 
     def _reach(self, keys: Iterable[Key]) -> None:
-        """A log that ends earlier than it did, or is not there, may be another topic's of the same name: its ends from
-        then on are not those of the topic before, and topics are looked at anew."""
+        """Note the highest ends. A log that ends earlier than before, or does not exist, may belong to a new topic of
+        the same name: its ends no longer count for the topic before, and the cached topics are dropped."""
         fell = set()
         for key in keys:
             end = self._ends.get(key)
@@ -177,20 +178,20 @@ class BrokerWatch:
         )
 
     def ends(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> dict[TopicAndPartition, int]:
-        """The ends as far as they are known."""
+        """The ends that are cached, by partition."""
         with self._changed:
             known = {where: self._ends.get((where, read_committed)) for where in partitions}
         return {where: end for where, end in known.items() if end is not None}
 
     def are_new(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> bool:
-        """Whether the known ends are as new as the thread that asks for them would have them."""
+        """Whether the cached ends are as new as the refreshing thread keeps them."""
         oldest = time.monotonic() - self._slowest_s
         with self._changed:
             return all(self._asked_at.get((where, read_committed), 0.0) >= oldest for where in partitions)
 
     @contextlib.contextmanager
     def waiting(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> Iterator[None]:
-        """While somebody waits for records of these partitions."""
+        """A context in which a member waits for records of these partitions: their ends are refreshed."""
         keys = [(where, read_committed) for where in partitions]
         with self._changed:
             self._waited_for.update(keys)
@@ -205,7 +206,7 @@ class BrokerWatch:
                         del self._waited_for[key]
 
     def close(self) -> None:
-        """End the thread."""
+        """End the refreshing thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -219,8 +220,8 @@ class BrokerWatch:
             moves = self._moves
             try:
                 self._ask(keys)
-            except ShareGroupError as error:  # whoever asks next is told by name
-                if not isinstance(error, BrokerNotReachable):  # of which the cluster has said so
+            except ShareGroupError as error:  # the next member that asks gets the error by name
+                if not isinstance(error, BrokerNotReachable):  # the cluster has logged that itself
                     _log.warning("asking for end offsets failed: %s", error)
                 next_at = time.monotonic() + AFTER_ERROR_S
                 continue
@@ -228,7 +229,7 @@ class BrokerWatch:
             next_at = time.monotonic() + pause_s
 
     def _wanted(self, next_at: float) -> list[Key] | None:
-        """What is waited for, when it is time to ask for it; None at the end."""
+        """Block until ``next_at``, then return the partitions that members wait for; None once the cache is closed."""
         with self._changed:
             while not self._closed:
                 left_s = next_at - time.monotonic()

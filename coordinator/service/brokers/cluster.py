@@ -1,6 +1,6 @@
-"""The Kafka cluster, as far as the coordinator asks it: topics with ids and partitions, and offsets. Blocking calls.
+"""The Kafka cluster as the coordinator uses it: topics with ids and partitions, and offsets. All calls block.
 
-Rule: what goes wrong is a named error that says which addresses were tried, and never a secret.
+Rule: every failure raises a named error that contains the addresses that were tried, and never a secret.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ AFTER_ALL = -1
 """The broker's answer for a timestamp that is later than every record's."""
 
 FIRST_ATTEMPT_S = 3.0
-"""So long is waited for an answer at first, twice as long at each next attempt."""
+"""Seconds of the first attempt; each next attempt waits twice as long."""
 MAX_RETRY_PAUSE_S = 0.5
 READ_BYTES = 1 << 16
-"""At a time, where records are read only to see whether they are there."""
+"""Bytes of one fetch where records are read only to see whether they exist."""
 READ_TIMEOUT_S = 3.0
 NO_CONTROLLER = -1
-"""What a cluster says while it elects one."""
+"""The controller id that a cluster answers while it elects a controller."""
 
 _END = frozenset({KafkaError._PARTITION_EOF})
 _ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # which librdkafka answers by itself, from its last listing
@@ -55,10 +55,11 @@ _OLD_LEADER = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
-"""librdkafka goes by what it knows of the leaders, and asks anew only by itself, at some time."""
+"""Errors of an old leader: librdkafka uses its cached leaders, and refreshes them only at a time of its own."""
 _NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
-"""Perhaps of one broker of several: some questions go to the one that the last listing named as the controller, any of
-them in KRaft, and wait for it, be it gone; the next listing names another."""
+"""Errors of one broker that does not answer. librdkafka sends some requests to the broker that the last listing named
+as the controller (in KRaft it may be any broker) and waits for it even if it is gone; the next listing names
+another."""
 _PASSING = _OLD_LEADER | frozenset(
     {
         KafkaError._TRANSPORT,
@@ -75,7 +76,7 @@ _PASSING = _OLD_LEADER | frozenset(
 
 
 class TopicInfo(NamedTuple):
-    """A topic now. ``topic_id`` is empty on a cluster that gives none."""
+    """A topic as the cluster has it now. ``topic_id`` is empty on a cluster without topic ids."""
 
     name: str
     topic_id: str
@@ -84,7 +85,7 @@ class TopicInfo(NamedTuple):
 
 class Seen(NamedTuple):
     """The ``offsets`` from ``first`` to before ``end`` at which a log has records: all of them, or as many as were
-    asked for. What lies below ``first`` was removed; what lies from ``end`` on is not known."""
+    asked for. Offsets below ``first`` were removed; of offsets from ``end`` on nothing is known."""
 
     offsets: list[int]
     first: int
@@ -92,7 +93,7 @@ class Seen(NamedTuple):
 
 
 class Cluster(Protocol):
-    """What the service asks a cluster; tests put a fake in its place."""
+    """The interface of a cluster; tests replace it by a fake."""
 
     addresses: str
 
@@ -100,7 +101,7 @@ class Cluster(Protocol):
         """Whether topics have ids here."""
 
     def topic_names(self) -> list[str]:
-        """All topics."""
+        """The names of all topics."""
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Those of the topics that exist."""
@@ -112,20 +113,29 @@ class Cluster(Protocol):
         for a timestamp in ms the first record at or after it (the end if there is none)."""
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
-        """The first ``most`` offsets in ``first..last`` at which the log holds a record. Read from the log: it is the
-        only one that knows of compaction, markers and aborted batches. BrokerNotReachable, BrokerRefused."""
+        """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, since nothing
+        else shows compaction, transaction markers and aborted batches.
+
+        Raises:
+            BrokerNotReachable, BrokerRefused: the log can't be read.
+        """
 
     def absent(
         self, where: TopicAndPartition, offsets: Sequence[int], *, read_committed: bool, until_s: float
     ) -> tuple[list[int], int]:
-        """Those of the ascending offsets at which the log has no record, though it reaches over them; of so many of
-        them, the first ones: of all, or of at least one where the monotonic clock reached ``until_s`` before."""
+        """The offsets, of the ascending ``offsets``, at which the log has no record although it reaches beyond them;
+        and how many of ``offsets``, from the first on, were checked. All are checked, or at least one where the
+        monotonic clock reaches ``until_s`` first."""
 
     def may_write(self, topic: str) -> bool:
         """Whether the principal may write to a topic that exists; True where the cluster does not say."""
 
     def create_topic(self, name: str) -> None:
-        """With the cluster's defaults; nothing happens if it is there. BrokerRefused."""
+        """Create the topic with the cluster's defaults, if it does not exist.
+
+        Raises:
+            BrokerRefused: the cluster does not create it.
+        """
 
 
 class KafkaCluster:
@@ -154,17 +164,18 @@ class KafkaCluster:
 
     @property
     def away_s(self) -> float:
-        """For how many seconds the brokers have answered nothing that was asked, or refused the client; 0: they do."""
+        """Seconds since when the brokers have not answered, or have refused the client; 0 while they answer."""
         return self._outage.lasts_s
 
     def cluster_id(self) -> str:
-        """The cluster's own id; its addresses where it has none."""
+        """The cluster's id, or its addresses where it has no id."""
         found = self._retried("tell its id", lambda left_s: self._admin.list_topics(timeout=left_s))
         return str(found.cluster_id or self.addresses)
 
     def gives_topic_ids(self) -> bool:
-        """A cluster whose controller is none of its brokers (librdkafka's mock cluster) answers no question for ids.
-        Looked at more than once, as a real one may be electing; the answer is kept, in groups for good."""
+        """Whether the cluster has topic ids. A cluster whose controller is none of its brokers (librdkafka's mock
+        cluster) has none. The metadata is read more than once, since a real cluster may be electing a controller; the
+        answer is cached, and each group stores it when it is created."""
         deadline = time.monotonic() + self._timeout_ms / 1000
         looks = 0
         while self._gives_ids is None:
@@ -210,10 +221,10 @@ class KafkaCluster:
         reader = Consumer(
             {
                 **self._config,
-                "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
+                "group.id": "sharegroup",  # librdkafka needs one to assign partitions; the consumer never joins it
                 "enable.auto.commit": "false",
                 "enable.partition.eof": "true",
-                "auto.offset.reset": "error",  # an offset that the log does not have is not the next one that it has
+                "auto.offset.reset": "error",  # an offset that the log lacks must not become the next one that it has
                 "isolation.level": "read_committed" if read_committed else "read_uncommitted",
                 "fetch.message.max.bytes": READ_BYTES,
                 "queued.max.messages.kbytes": READ_BYTES // 1024,
@@ -254,7 +265,7 @@ class KafkaCluster:
         return allowed is None or AclOperation.WRITE in allowed
 
     def create_topic(self, name: str) -> None:
-        if not self.gives_topic_ids():  # nobody to ask; but there, being asked for it creates a topic
+        if not self.gives_topic_ids():  # no topic can be created by request; a listing of a topic creates it there
             self._retried("create a topic", lambda left_s: self._admin.list_topics(name, timeout=left_s))
             return
         new = NewTopic(name, num_partitions=-1, replication_factor=-1)
@@ -285,14 +296,14 @@ class KafkaCluster:
                 return Seen(found, first, min(offset, last + 1))
             else:
                 low = self._log_start(reader, where, deadline)
-                if not first < low <= last:  # all of it was removed, or the log ends before it
+                if not first < low <= last:  # every offset was removed, or the log ends before them
                     return Seen([], first, first)
                 first, found = low, []
                 reader.assign([TopicPartition(*where, first)])
         return Seen(found, first, found[-1] + 1)
 
     def _read(self, reader: Consumer, deadline: float) -> Any:
-        """The next message: a record, the log's end as it is seen now, or that the log has no such offset."""
+        """The next message: a record, the end of the log, or the error that the log has no such offset."""
         while (left_s := deadline - time.monotonic()) > 0:
             message = reader.poll(min(left_s, 0.5))
             error = None if message is None else message.error()
@@ -329,7 +340,7 @@ class KafkaCluster:
     ) -> dict[TopicAndPartition, int]:
         found = self._asked(wanted, at, level, left_s)
         if absent := [where for where in wanted if where not in found]:
-            # librdkafka remembers that a topic was not there for as long as it is asked for it; a listing tells it.
+            # librdkafka caches that a topic does not exist for as long as it is asked for it; a listing refreshes that.
             self._admin.list_topics(timeout=left_s)
             found.update(self._asked(absent, at, level, left_s))
         return found
@@ -347,7 +358,12 @@ class KafkaCluster:
         return found
 
     def _retried(self, what: str, attempt: Callable[[float], T]) -> T:
-        """Try until it is answered or the broker timeout is over; only errors that pass are tried again."""
+        """The result of ``attempt``, which is retried after passing errors until the broker timeout is over.
+
+        Raises:
+            BrokerRefused: an error that a retry does not mend.
+            BrokerNotReachable, BrokerSecurityFailed: no answer came in time, or the brokers refuse the client.
+        """
         began_s = time.monotonic()
         deadline = began_s + self._timeout_ms / 1000
         pause_s, attempt_s = 0.02, FIRST_ATTEMPT_S
@@ -377,7 +393,7 @@ class KafkaCluster:
             pause_s, attempt_s = min(2 * pause_s, MAX_RETRY_PAUSE_S), 2 * attempt_s
 
     def _away(self, error: KafkaError) -> ShareGroupError:
-        """What is said of a call that was not answered."""
+        """The named error of a call that was not answered."""
         if self._complaints.refused:
             return BrokerSecurityFailed(addresses=self.addresses, reason=self._complaints.refused)
         reason = self._complaints.last or error.name()
@@ -385,12 +401,13 @@ class KafkaCluster:
 
 
 def _kafka_s(topic_id: Any) -> str:
-    """The id as Kafka's own tools write it: librdkafka has + and / in it where they have - and _."""
+    """The topic id as Kafka's own tools write it, with - and _ where librdkafka has + and /."""
     return str(topic_id).translate(str.maketrans("+/", "-_"))
 
 
 def _answered(offset: int, at: int) -> int:
-    """The offset. A broker that does not answer in time is no error to librdkafka: it gives -1001 then."""
+    """The offset that a broker answered. For a broker that does not answer in time librdkafka reports offset -1001 and
+    no error; that raises a timeout here."""
     if offset < 0 and not (offset == AFTER_ALL and at >= 0):
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return offset

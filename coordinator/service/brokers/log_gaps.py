@@ -1,6 +1,7 @@
-"""Which acquired offsets the log really holds: compaction, transaction markers and aborted batches leave gaps.
+"""Finds the acquired offsets that the log does not hold: compaction, transaction markers and aborted batches leave
+gaps.
 
-Plans hold gaps, since nobody has read the log when it is acquired, and accepting them is harmless. Three things must
+Plans hold gaps, since a plan is acquired before its log is read, and accepting gaps is harmless. Three things must
 not rest on them, and only for these is the log read (ADR 8): that a batch was completed is no evidence that
 processing works if there was nothing in it; a record that was set aside is not tried alone if there is none; and what
 no sink decided, in explicit mode, is not released.
@@ -21,8 +22,11 @@ from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from coordinator.service.brokers.cluster import Cluster, Seen, TopicAndPartition
 
 MOST_RANGES = 100
+"""Ranges that one question reads."""
 KNOWN = 10_000
+"""Ranges, and failed partitions, that are remembered."""
 AFTER_ERROR_S = 10.0
+"""Seconds for which a log that could not be read is left unread."""
 
 Key = TypeVar("Key")
 
@@ -41,7 +45,8 @@ class LogRange(NamedTuple):
 
 
 class LogGaps:
-    """Thread-safe: what it remembers is only ever added to, or thrown away as a whole."""
+    """Reads logs and remembers which ranges were read whole. Thread-safe: its memory only grows, or is replaced by an
+    empty one."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -50,18 +55,23 @@ class LogGaps:
         self._not_before_s = 0.0
 
     def holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
-        """Whether there is a record in one of the first ranges, as far as the logs can be read. False is no more than
-        that none was seen: it must not be remembered."""
+        """Whether one of the first MOST_RANGES ranges holds a record, as far as the logs can be read. False means only
+        that no record was seen: a caller must not remember it."""
         first = list(islice(ranges, MOST_RANGES))
         return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))
 
     def surely_holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
-        """The same, never a guess: BrokerNotReachable or BrokerRefused if the log can't be read."""
+        """Whether one of the first MOST_RANGES ranges holds a record.
+
+        Raises:
+            BrokerNotReachable, BrokerRefused: a log can't be read.
+        """
         looks = (self._look(log_range, 1, read_committed=read_committed) for log_range in islice(ranges, MOST_RANGES))
         return any(seen.offsets for seen in looks)
 
     def among(self, ranges: Iterable[LogRange], *, read_committed: bool) -> tuple[OffsetRange, ...]:
-        """Those of the offsets that the log does not hold, though it was read over them."""
+        """The gaps in the ranges that are not yet known to be whole: offsets that the log does not hold although it was
+        read over them."""
         found: list[OffsetRange] = []
         unknown = [log_range for log_range in ranges if log_range not in self._known]
         for log_range, seen in self._looked_at(unknown, read_committed=read_committed):
@@ -76,8 +86,8 @@ class LogGaps:
     def _looked_at(
         self, ranges: Iterable[LogRange], *, read_committed: bool, most: int | None = None
     ) -> Iterator[tuple[LogRange, Seen]]:
-        """What was seen of them; those of logs that could not be read come last, and one of them in a while: members
-        wait for the answer. After the first log that can't be read nothing more is looked at now."""
+        """Each range with what its log showed. Members wait for the answer, so ranges of logs that could not be read
+        come last, and one of these is read every AFTER_ERROR_S. The first log that can't be read ends the reading."""
         for log_range in sorted(ranges, key=lambda log_range: self._failed.get(log_range.offsets.key, 0.0)):
             if log_range.offsets.key in self._failed and time.monotonic() < self._not_before_s:
                 return
@@ -95,7 +105,7 @@ class LogGaps:
             yield log_range, seen
 
     def _left_alone(self, log_range: LogRange) -> None:
-        """For a while."""
+        """Leave the range's log unread for AFTER_ERROR_S."""
         if len(self._failed) >= KNOWN:
             self._failed = {}
         self._failed[log_range.offsets.key] = now_s = time.monotonic()
@@ -112,12 +122,12 @@ def count_offsets(ranges: Iterable[OffsetRange]) -> int:
 
 
 def _is_whole(log_range: LogRange, seen: Seen) -> bool:
-    """Whether it is known of every offset whether there is a record."""
+    """Whether the log was read over every offset of the range."""
     return seen.first <= log_range.offsets.first and log_range.offsets.last < seen.end
 
 
 def _between(log_range: LogRange, seen: Seen) -> list[OffsetRange]:
-    """The holes that the existing offsets leave in what was seen of a range."""
+    """The gaps between the existing offsets, in the part of the range that was read."""
     edges = [max(log_range.offsets.first, seen.first) - 1, *seen.offsets, min(log_range.offsets.last + 1, seen.end)]
     return [
         log_range.offsets._replace(first=before + 1, last=after - 1)
@@ -127,8 +137,8 @@ def _between(log_range: LogRange, seen: Seen) -> list[OffsetRange]:
 
 
 def ranges_of(offsets: Iterable[tuple[Key, int]]) -> Iterator[tuple[Key, int, int]]:
-    """Offsets with what they are of, in the order that they come in: those of the same that follow each other are a
-    range, ``(of, first, last)``."""
+    """Pairs of key and offset as ranges ``(key, first, last)``: offsets of one key that follow each other, in the given
+    order, are one range."""
     reached: tuple[Key, int, int] | None = None
     for key, offset in offsets:
         if reached is not None and offset == reached[2] + 1 and key == reached[0]:

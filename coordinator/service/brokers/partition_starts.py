@@ -1,8 +1,7 @@
-"""Where share partitions begin that a group does not have yet: by the policy of the member that brings
-their topic to the group, or at their earliest record if they came later than a subscription that has it
-(docs/concepts.md).
+"""The start offsets of new share partitions (docs/concepts.md): by the policy of the member that brings their topic to
+the group, or at their earliest record if they were added after a subscription that has the topic.
 
-Pure: offsets are looked up before, by either rule; the transaction that lets the member in decides which one holds.
+Pure: the offsets of both rules are looked up before; the transaction of the join decides which rule holds.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from coordinator.service.brokers.subscription import Subscription, TopicIdPartit
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a group has, or would have if it existed: the topics that it knows, and all subscriptions that its members
-    came with last, also of those whose session is over."""
+    """The topics of a group, and the last subscriptions of all its members, also of those without a session."""
 
     topics: frozenset[str] = frozenset()
     subscriptions: frozenset[Subscription] = frozenset()
@@ -30,22 +28,26 @@ class Known:
         return cls(frozenset(group.topics), subscriptions)
 
     def has(self, topic: str) -> bool:
-        """Whether the group reads the topic, or would if it existed: what it does not have of it yet came later than
-        that subscription, and begins at its earliest record."""
+        """Whether the group reads the topic, or would if the topic existed. New partitions of such a topic were added
+        after the subscription, and begin at their earliest record."""
         return topic in self.topics or any(subscription.has(topic) for subscription in self.subscriptions)
 
 
 class Start(NamedTuple):
-    """Where a share partition begins: at ``earliest`` if it came later than a subscription that has it; at
-    ``policy`` if the joining member brings its topic to the group (None: not looked up)."""
+    """The two start offsets that a share partition can have: ``earliest`` if it was added after a subscription that has
+    its topic, ``policy`` if the joining member brings the topic to the group (None: not looked up)."""
 
     earliest: int
     policy: int | None
 
 
 def where_to_begin(group: ShareGroup, starts: Mapping[TopicIdPartition, Start]) -> dict[TopicIdPartition, int]:
-    """The offsets, by the subscriptions that the group has now. CoordinatorNotAvailable where that rule was not looked
-    up, since the group had others then."""
+    """The start offsets, by the subscriptions that the group has now.
+
+    Raises:
+        CoordinatorNotAvailable: the offset of the rule that holds was not looked up, since the group had other
+            subscriptions then.
+    """
     known, begins = Known.of(group), {}
     had = {topic: known.has(topic) for topic in {p.topic for p in starts}}
     for p, start in starts.items():

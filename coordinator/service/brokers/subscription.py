@@ -22,11 +22,11 @@ from coordinator.protocol.wire import derived_topic_id
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
 
 PAUSES_S = (0.1, 0.3, 0.6)
-"""Before the second question, the third and the last."""
+"""Seconds before the second, the third and the last question."""
 
 
 class TopicIdPartition(NamedTuple):
-    """A subscribed partition: by name for the cluster, by id for the group."""
+    """A subscribed partition: the cluster knows it by the topic's name, the group by the topic's id."""
 
     topic: str
     topic_id: str
@@ -39,7 +39,7 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subscription:
-    """One of topics, pattern (matched against the whole name) and assign."""
+    """A subscription: one of ``topics``, ``pattern`` (matched against the whole name) and ``assign``."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -51,26 +51,35 @@ class Subscription:
         return cls(topics=tuple(owner.topics), pattern=owner.topic_pattern, assign=assign)
 
     def has(self, topic: str) -> bool:
-        """Whether the topic belongs to it, if it exists."""
+        """Whether the subscription has the topic, should the topic exist."""
         if self.pattern is not None:
             return matches(self.pattern, topic)
         return topic in self.topics or topic in dict(self.assign)
 
     def find(self, cluster: Cluster) -> dict[str, TopicInfo]:
-        """Its topics that exist now."""
+        """The subscribed topics that exist now, by name."""
         if self.pattern is not None:
             return cluster.topics(name for name in cluster.topic_names() if self.has(name))
         return cluster.topics(self.topics or dict(self.assign))
 
     def check_names(self) -> None:
-        """InvalidTopicPattern, TopicKept. Asks nobody."""
+        """Check the names, without asking the cluster.
+
+        Raises:
+            InvalidTopicPattern: the pattern is no regular expression.
+            TopicKept: a topic is one of Kafka's own or ours.
+        """
         if self.pattern is not None:
             check_pattern(self.pattern)
         for topic in (*self.topics, *dict(self.assign)):
             check_topic(topic)
 
     def check(self, found: Mapping[str, TopicInfo], cluster: Cluster) -> None:
-        """UnknownTopic, UnknownPartition for one that is named and does not exist."""
+        """Check that the named topics and partitions are among those ``found``.
+
+        Raises:
+            UnknownTopic, UnknownPartition: a named topic or partition does not exist.
+        """
         for topic in (*self.topics, *dict(self.assign)):
             if topic not in found:
                 raise UnknownTopic(topic=topic, addresses=cluster.addresses)
@@ -80,7 +89,11 @@ class Subscription:
                     raise UnknownPartition(topic=topic, partition=partition, partitions=found[topic].partitions)
 
     def partitions(self, found: Iterable[TopicInfo], group_id: str, *, topic_ids: bool) -> list[TopicIdPartition]:
-        """The subscribed partitions, with the ids that the group knows them by (TopicIdsMissing)."""
+        """The subscribed partitions, with the topic ids that the group uses.
+
+        Raises:
+            TopicIdsMissing: the group has topic ids, and the cluster gives none.
+        """
         assign = dict(self.assign)
         return [
             TopicIdPartition(topic.name, id_of(topic, group_id, topic_ids=topic_ids), partition)
@@ -91,7 +104,11 @@ class Subscription:
 
 
 def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:
-    """The topic's id in a group; derived from the name in one whose cluster gave none when it was created."""
+    """The topic's id in a group; derived from the name where the cluster had no ids when the group was created.
+
+    Raises:
+        TopicIdsMissing: the group has topic ids, and the cluster gives none.
+    """
     if not topic_ids:
         return derived_topic_id(topic.name)
     if not topic.topic_id:
@@ -102,9 +119,9 @@ def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:
 def deleted_topic_ids(
     cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
 ) -> frozenset[str]:
-    """Those of the ids (with their topics' names) that no topic of that name has now. ``topic_ids``: whether the group
-    knows topics by the cluster's ids. ``past``: ids that went before; a broker that names one of them knows nothing of
-    the topic that came after it."""
+    """The ids, of ``topics`` (names by id), that no topic of that name has now. ``topic_ids``: whether the group uses
+    the cluster's ids. ``past``: ids of topics that were deleted before; a broker that answers one of these does not
+    know the newer topic yet."""
     for pause_s in (0.0, *PAUSES_S):
         time.sleep(pause_s)
         found = cluster.topics(set(topics.values()))
@@ -118,8 +135,12 @@ def deleted_topic_ids(
 def starting_offsets(
     cluster: Cluster, text: str, partitions: Iterable[TopicAndPartition], now_ms: int, *, read_committed: bool
 ) -> dict[TopicAndPartition, int]:
-    """Where to begin: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's JSON of offsets by
-    partition."""
+    """The starting offsets that ``text`` describes: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's JSON of
+    offsets by partition.
+
+    Raises:
+        InvalidStartingOffsets: the JSON is invalid, or lacks a partition.
+    """
     wanted = list(partitions)
     reset = offset_reset(text.strip())
     if reset is None:

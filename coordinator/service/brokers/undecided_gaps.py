@@ -1,8 +1,8 @@
-"""Which of the offsets that no sink decided the log does not hold: read before a completion may release the others.
+"""Finds the gaps among the offsets that no sink decided, before a completion releases the other offsets.
 
-A batch may have left millions of records undecided, and a request must be answered in time. So one request reads for a
-bounded time, and what it read is remembered for the next one, which goes on from there. Of several requests for the
-same plan (a query that was started again while its first request is still here) one reads at a time.
+A batch may leave millions of records undecided, and a request must be answered in time. So one request reads for a
+bounded time, and the next request for the plan continues there. Of several requests for one plan (a query that was
+started again while its first request still runs) one reads at a time.
 
 Rule: never a guess; an offset is a gap only if the log was read over it.
 """
@@ -20,18 +20,18 @@ from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.log_gaps import LogRange, count_offsets, ranges_of
 
 CALL_S = 10.0
-"""So long one request reads; far less than a client waits for its answer."""
+"""Seconds for which one request reads; far less than a client waits for its answer."""
 AT_ONCE = 50_000
-"""Offsets that are asked for at once."""
+"""The most offsets of one question to the cluster."""
 PLANS_KEPT = 100
 
 Asked = tuple[str, str, str]
-"""Group, member, and the plan's number."""
+"""The group, the member and the plan id."""
 
 
 class UndecidedLook:
-    """How far one plan's offsets have been read. ``gaps``: those that the log does not hold, of ``read`` that were
-    asked for, of ``total``."""
+    """The reading of one plan's undecided offsets: of ``total`` offsets ``read`` are checked, and ``gaps`` are those of
+    them that the log does not hold."""
 
     def __init__(self, ranges: tuple[LogRange, ...], *, read_committed: bool) -> None:
         self.ranges, self.read_committed = ranges, read_committed
@@ -47,12 +47,15 @@ class UndecidedLook:
 
     @property
     def gap_count(self) -> int:
-        """Offsets that the log does not hold."""
+        """The number of offsets that the log does not hold."""
         return count_offsets(self.gaps)
 
     def read_on(self, cluster: Cluster, until_s: float) -> None:
-        """Until the end, or until that time of the monotonic clock. BrokerNotReachable, BrokerRefused; what was read
-        before is remembered."""
+        """Read until every offset is checked, or the monotonic clock reaches ``until_s``.
+
+        Raises:
+            BrokerNotReachable, BrokerRefused: the log can't be read; the progress until then is kept.
+        """
         while not self.is_done:
             pieces = self._next_pieces()
             absent, answered = cluster.absent(
@@ -97,7 +100,7 @@ class UndecidedLook:
 
 
 class UndecidedLooks:
-    """Thread-safe. Remembers at most PLANS_KEPT plans, those that were asked for last."""
+    """The readings by plan. Thread-safe. Keeps the PLANS_KEPT plans that were asked for last."""
 
     def __init__(self, cluster: Cluster, *, call_s: float = CALL_S) -> None:
         self._cluster = cluster
@@ -106,7 +109,12 @@ class UndecidedLooks:
         self._guard = threading.Lock()
 
     def go_on(self, asked: Asked, ranges: tuple[LogRange, ...], *, read_committed: bool) -> UndecidedLook:
-        """Read on for a while, unless another request does; how far it has come. The ranges ascend."""
+        """Continue the plan's reading for ``call_s``, unless another request does so now, and return it. ``ranges``
+        ascend.
+
+        Raises:
+            BrokerNotReachable, BrokerRefused: the log can't be read.
+        """
         until_s = time.monotonic() + self._call_s
         look = self._look(asked, ranges, read_committed=read_committed)
         if look.reading.acquire(timeout=self._call_s):
@@ -117,7 +125,7 @@ class UndecidedLooks:
         return look
 
     def forget(self, asked: Asked) -> None:
-        """The plan is completed."""
+        """Drop the reading of a plan that is completed."""
         with self._guard:
             self._looks.pop(asked, None)
 
