@@ -1,7 +1,7 @@
 """The event loop: the only thread that steps a runtime. A coordinator has one, or one for each state partition.
 
-Requests come from any thread and wait for their answer. The thread sleeps until a request comes or a deadline is due;
-while it does it looks every LISTENS_AGAIN_MS whether it was kept from running, and tells the runtime for how long.
+Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due;
+meanwhile it checks every LISTENS_AGAIN_MS whether it was stalled, and tells the runtime for how long.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from coordinator.state_log.placement import state_partition_of
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
+"""Seconds that a caller waits for its answer."""
 LONGEST_SLEEP_MS = 60_000
 SHORTEST_SLEEP_MS = 10
 
@@ -34,28 +35,28 @@ class RuntimeApi(Protocol):
 
     @property
     def group_count(self) -> int:
-        """Groups that are served now."""
+        """The number of groups that are served now."""
 
     def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
-        """See :meth:`EventLoop.call`."""
+        """Run the transaction on the group: see :meth:`EventLoop.call`."""
 
     def may_rest(self) -> bool:
-        """Nothing is held and nobody is a member."""
+        """Whether no group holds anything, waits for anything, or has a member."""
 
     def has_letters(self, group_id: str) -> bool:
         """Whether records of a group that is served now wait for their dead letters."""
 
     def close(self) -> None:
-        """Finish what runs, and let the next owner in."""
+        """Finish the running requests and release the stores to their next owner."""
 
 
 class EventLoop:
-    """Runs a runtime until it is closed."""
+    """Runs a runtime in a thread of its own, until :meth:`close`."""
 
     def __init__(self, runtime: CoordinatorRuntime, clock: Clock | None = None) -> None:
         self.runtime = runtime
         self.clock = clock or Clock()
-        self._attention = StallDetector()
+        self._stalls = StallDetector()
         self._unheard_ms = 0
         self._awake = threading.Condition()
         self._closed = False
@@ -68,12 +69,17 @@ class EventLoop:
 
     @property
     def group_count(self) -> int:
-        """Groups that are served now."""
+        """The number of groups that are served now."""
         return sum(group.exists for group in list(self.runtime.groups.values()))
 
     def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
-        """The transaction's answer, once it is durable; its ShareGroupError; CoordinatorNotAvailable after a while. For
-        ``claim`` and ``peek`` see :meth:`CoordinatorRuntime.submit`."""
+        """Run the transaction and return its answer once it is durable. For ``claim`` and ``peek`` see
+        :meth:`CoordinatorRuntime.submit`.
+
+        Raises:
+            ShareGroupError: the transaction, or a command of it, is refused.
+            CoordinatorNotAvailable: no answer came within ANSWER_TIMEOUT_S, or the loop is closed.
+        """
         answer = self._submit(group_id, transaction, claim=claim, peek=peek)
         try:
             return answer.result(ANSWER_TIMEOUT_S)
@@ -84,16 +90,17 @@ class EventLoop:
             ) from None
 
     def may_rest(self) -> bool:
-        """No group of the runtime holds anything, waits for anything, or has a member."""
+        """Whether no group of the runtime holds anything, waits for anything, or has a member."""
         with self._stepping:
             return self.runtime.may_rest(self.clock.now_ms())
 
     def has_letters(self, group_id: str) -> bool:
-        """See :meth:`CoordinatorRuntime.has_letters`; for the thread that ``on_change`` is called in."""
+        """Whether records of the group wait for their dead letters: see :meth:`CoordinatorRuntime.has_letters`. Only
+        for the thread that calls ``on_change``."""
         return self.runtime.has_letters(group_id)
 
     def close(self) -> None:
-        """Finish what waits, refuse what comes, and let go of the store."""
+        """Finish the waiting requests, refuse new ones, and close the store."""
         with self._awake:
             self._closed = True
             self._awake.notify()
@@ -115,7 +122,7 @@ class EventLoop:
             with self._stepping:
                 try:
                     self._step()
-                except Exception:  # noqa: BLE001 - an event_loop that ends would leave every caller waiting
+                except Exception:  # noqa: BLE001 - a loop that ends would leave every caller waiting
                     _log.exception("round failed")
         with self._stepping:
             self._step()
@@ -127,11 +134,11 @@ class EventLoop:
 
     def _look(self) -> int:
         now_ms = self.clock.now_ms()
-        self._unheard_ms += self._attention.look(now_ms)
+        self._unheard_ms += self._stalls.look(now_ms)
         return now_ms
 
     def _wait(self) -> bool:
-        """Until there is something to do; False at the end."""
+        """Sleep until a request or a deadline is due; False once the loop is closed."""
         with self._awake:
             if self.runtime.has_waiting or self._closed:
                 return not self._closed
@@ -167,11 +174,11 @@ class PartitionedRuntime:
 
     @property
     def group_count(self) -> int:
-        """Groups that are served now."""
+        """The number of groups that are served now."""
         return sum(event_loop.group_count for event_loop in self._all())
 
     def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
-        """See :meth:`EventLoop.call`."""
+        """Run the transaction on the group: see :meth:`EventLoop.call`."""
         return self._event_loop_of(group_id).call(group_id, transaction, claim=claim, peek=peek)
 
     def may_rest(self) -> bool:
@@ -182,7 +189,7 @@ class PartitionedRuntime:
         return event_loop is not None and event_loop.has_letters(group_id)
 
     def end(self, partitions: frozenset[int]) -> None:
-        """These go to another process: finish what runs, then let go of them."""
+        """Close the loops of partitions that go to another process, once their running requests are finished."""
         with self._making:
             ended = [
                 event_loop for number in partitions if (event_loop := self._event_loops.pop(number, None)) is not None
@@ -191,7 +198,7 @@ class PartitionedRuntime:
             event_loop.close()
 
     def begin_anew(self, partitions: int) -> None:
-        """From now on there are so many partitions, on other stores; what runs on those before is ended."""
+        """Start again with ``partitions`` partitions, on other stores; the loops of the stores before are closed."""
         with self._making:
             ended, self._event_loops, self.partitions = list(self._event_loops.values()), {}, partitions
         for event_loop in ended:

@@ -1,4 +1,4 @@
-"""How many groups and members a coordinator takes. Checked where a member joins, in the round that lets it in."""
+"""The limits of a coordinator's groups and members, checked in the round in which a member joins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from coordinator.service.runtime.runtime import Transaction, TransactionSteps
 
 
 class GroupLimits:
-    """``count_groups`` is asked only when a group would be new, in the event_loop's thread."""
+    """The limits. ``count_groups`` returns the number of groups; it is called in the event loop's thread, and only for
+    a group that would be new."""
 
     def __init__(self, config: ServerConfig, count_groups: Callable[[], int] = lambda: 0) -> None:
         self._max_members = config.group_share_max_size
@@ -20,7 +21,12 @@ class GroupLimits:
         self._count_groups = count_groups
 
     def within(self, request: JoinGroup, join: Transaction[Joined]) -> Transaction[Joined]:
-        """The transaction, refused by GroupMaxSizeReached or MaxGroupsReached before it changes anything."""
+        """The transaction with the limits checked before it changes anything.
+
+        The transaction raises:
+            GroupMaxSizeReached: the group has as many members with a session as it may have.
+            MaxGroupsReached: the group would be one too many.
+        """
 
         def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
             self._check(group, request)

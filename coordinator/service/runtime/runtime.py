@@ -1,11 +1,11 @@
 """The runtime: decide → append → replay → reply, with one store transaction for all that waits (group commit).
 
-Rule: nothing is visible before it is durable. A round decides every waiting request and replays what it decided into
-memory that nobody else sees, appends all of it at once, and only then answers, those that append nothing too (an owner
-that was replaced has nothing to say from memory). When a group's append fails or is in doubt, the group is dropped and
-loaded from the store again; one that another owner has is left to it.
+Rule: nothing is visible before it is durable. A round decides every waiting request, replays the decisions into memory
+that no caller sees, appends all of them at once, and only then answers; requests that append nothing wait for the
+append, too, since an owner that was replaced must not answer from memory. When a group's append fails or its outcome is
+unknown, the group is dropped and loaded from the store again; a group of another owner is left to that owner.
 
-No thread and no clock in here: ``submit`` from anywhere, ``step(now_ms)`` from one place at a time.
+This module has no thread and no clock: any thread may ``submit``, one thread at a time calls ``step(now_ms)``.
 """
 
 from __future__ import annotations
@@ -44,30 +44,31 @@ from coordinator.service.stores.store import (
 T = TypeVar("T")
 TransactionSteps: TypeAlias = Generator[Request[Any], Any, T]
 Transaction: TypeAlias = Callable[[ShareGroup], TransactionSteps[T]]
-"""A request at work: it is given its group to look at, yields commands, gets back their replies (or their errors,
-raised), and returns the answer. All of it happens in one round."""
+"""The work of a request: a generator function that reads its group, yields commands, receives their replies (errors are
+raised inside it), and returns the answer. All of it happens in one round."""
 
 MAX_ROUND = 1_000
 RELOAD_AFTER_MS = 1_000
 RELOAD_AT_MOST_MS = 60_000
 RELOAD_PER_TRY = 5
-"""A group that takes long not to load leaves the others this many times as long."""
+"""After a failed load the group is left alone this many times as long as the load took, so that groups which fail
+slowly do not starve the others."""
 ASKS_AGAIN_MS = 1_000
-"""After so long an owner that is not current looks whether it is again."""
+"""Milliseconds after which an owner that is not current checks whether it is current again."""
 TOLD_FROM_MS = 1_000
 CLAIM_PAUSE_MS = 2_000
-"""After time in which nobody was heard, in ms: a request to take a group may be from before, of a client that found
-another coordinator long ago. Whoever still waits asks again."""
+"""Milliseconds after a stall in which no group is claimed: a join that waited during the stall may come from a client
+that found another coordinator long ago. A client that still waits asks again."""
 SNAPSHOT_AFTER = 500
 SNAPSHOT_AGAIN_MS = 60_000
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000
 SNAPSHOT_AFTER_BYTES = 32 << 20
-"""A log is snapshotted sooner if its appends are large: with staged outcomes, one can be a megabyte."""
+"""Bytes of appends after which a log is snapshotted: an append with staged outcomes can be a megabyte."""
 COLD_AFTER_MS = 300_000
 REST_AFTER_MS = 300_000
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
-"""The group is served by another process: it is not loaded again until somebody asks for it here."""
+"""Errors of a group that another process serves: it is loaded again only for a new request."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class _Round:
 
 @dataclass(kw_only=True, slots=True)
 class _Log:
-    """What is known of a served group's log."""
+    """The state of a served group's log: appends since its last snapshot, and when it was snapshotted and asked for."""
 
     updates: int
     snapshot_ms: int
@@ -124,15 +125,15 @@ class _Log:
 
 
 class _Pause(NamedTuple):
-    """Before a group's snapshot is tried again."""
+    """The pause before a group's failed snapshot is tried again."""
 
     pause_ms: int = SNAPSHOT_AGAIN_MS // 2
     until_ms: int = 0
 
 
 class CoordinatorRuntime:
-    """The groups of one store. ``on_change`` is told, after the commit, which groups something happened to, or which
-    were loaded."""
+    """The groups of one store. ``on_change`` is called after each commit with the groups that changed or were
+    loaded."""
 
     def __init__(
         self,
@@ -143,7 +144,8 @@ class CoordinatorRuntime:
         on_change: Callable[[set[str]], None] = lambda groups: None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        """``clock``: what ``step`` is given, asked again after a load, which may take long; None: it takes no time."""
+        """``clock`` returns the time that ``step`` is called with. It is read again after a load, which may take long;
+        None: a load takes no time."""
         self.store = store
         self._clock = clock
         self._not_current_ms: int | None = None
@@ -166,9 +168,9 @@ class CoordinatorRuntime:
     def submit(
         self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False
     ) -> Future[T]:
-        """Let the transaction run in the next round; its answer, or its ShareGroupError, comes once that is durable.
-        ``claim``: a new member asks, so the group may be taken from whoever has it. ``peek``: the transaction only
-        looks, and the group stays whose it is."""
+        """Run the transaction in the next round; the future has its answer, or its ShareGroupError, once that round is
+        durable. ``claim``: a new member asks, so the group may be taken from another owner. ``peek``: the transaction
+        only reads, and the group stays with its owner."""
         answer: Future[T] = Future()
         self._waiting.append(
             _Submission(group_id=group_id, transaction=transaction, answer=answer, claim=claim, peek=peek)
@@ -176,8 +178,8 @@ class CoordinatorRuntime:
         return answer
 
     def step(self, now_ms: int, stalled_ms: int = 0) -> int:
-        """One round: what waits, then what is due. How many requests it answered. ``stalled_ms``: for how long before
-        now nobody listened, so that it is nobody's silence."""
+        """Run one round: the waiting requests, then the deadlines that are due. Returns the number of requests
+        answered. ``stalled_ms``: how long before now no request could be received, which counts against no member."""
         round_ = _Round(now_ms=now_ms)
         try:
             self._extend_deadlines(round_, stalled_ms)
@@ -185,14 +187,14 @@ class CoordinatorRuntime:
             self._decide_all(round_)
             self._finish(round_, self._commit(round_))
         except Exception:
-            for group_id in round_.touched:  # nobody knows how much of it is durable
+            for group_id in round_.touched:  # how much of it is durable is unknown
                 self._drop(group_id, now_ms)
             raise
         self._keep_up(round_.now_ms)
         return len(round_.outcomes)
 
     def serve(self, group: ShareGroup, now_ms: int, *, updates: int = 0) -> None:
-        """Go on from here with the group as it is, after about so many appends since its last snapshot."""
+        """Serve the group as it is, after about ``updates`` appends since its last snapshot."""
         self.groups[group.group_id] = group
         self._logs[group.group_id] = _Log(updates=updates, snapshot_ms=now_ms, asked_ms=now_ms)
 
@@ -203,7 +205,7 @@ class CoordinatorRuntime:
         return bool(self._waiting)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``step`` has something to do by itself."""
+        """The time at which ``step`` has work without a request; None: never."""
         deadlines = [*self._reload_ms.values()]
         deadlines += [self._upkeep_ms(log) for log in self._logs.values()]
         ends = [due for group in self.groups.values() if (due := group.next_deadline_ms()) is not None]
@@ -212,7 +214,7 @@ class CoordinatorRuntime:
         return min(deadlines + ends, default=None)
 
     def may_rest(self, now_ms: int) -> bool:
-        """No group holds anything, waits for anything, or has a member."""
+        """Whether no group holds anything, waits for anything, or has a member."""
         return not self._waiting and not self._reload_ms and all(g.may_rest(now_ms) for g in self.groups.values())
 
     def has_letters(self, group_id: str) -> bool:
@@ -225,11 +227,12 @@ class CoordinatorRuntime:
     def _decide_all(self, round_: _Round) -> None:
         while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
             self._run(round_, self._waiting.popleft())
-        if self._not_current_ms is None:  # else others may have its groups, and their members
+        if self._not_current_ms is None:  # else other owners may have the groups and their members
             self._expire(round_)
 
     def _extend_deadlines(self, round_: _Round, stalled_ms: int) -> None:
-        """What was not heard is nobody's silence; nor is what an owner that lost touch with its fleet did not hear."""
+        """Extend sessions and locks by time in which no member could be heard: a stall of this process, or the time in
+        which this owner had lost its fleet."""
         if not self.store.is_current:
             self._not_current_ms = self._not_current_ms or round_.now_ms
             self._asks_again_ms = round_.now_ms + ASKS_AGAIN_MS
@@ -239,7 +242,7 @@ class CoordinatorRuntime:
             self._not_current_ms = None
         if stalled_ms > TOLD_FROM_MS:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
-            _log.warning("nobody was heard for %d ms more than usual: members get a session's time again", stalled_ms)
+            _log.warning("the coordinator was stalled for %d ms: members get a session's time again", stalled_ms)
         if stalled_ms:
             for group in [g for g in self.groups.values() if g.next_deadline_ms() is not None]:
                 self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms))
@@ -254,18 +257,18 @@ class CoordinatorRuntime:
                 self._by_itself(round_, group, Expire())
 
     def _by_itself(self, round_: _Round, group: ShareGroup, command: Request[Any]) -> None:
-        """A command that nobody asked for."""
+        """Run a command that no request asked for."""
         answer: Future[Any] = Future()
         self._run(round_, _Submission(group_id=group.group_id, transaction=one(command), answer=answer))
         round_.touched.add(group.group_id)
-        if round_.outcomes[-1][2] is not None:  # not in a circle: it has a session timeout when it is back
+        if round_.outcomes[-1][2] is not None:  # avoids a loop: the group has a session timeout once it is loaded again
             self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
 
     def _run(self, round_: _Round, submission: _Submission) -> None:
         outcome, error = None, None
         group_id = submission.group_id
         if submission.answer.cancelled():
-            return  # nobody waits for it, and it may be old
+            return  # no caller waits for it, and it may be old
         try:
             group = self._peeked(group_id) if submission.peek else None
             outcome = self._play(round_, group or self._group(submission, round_), submission.transaction)
@@ -273,7 +276,7 @@ class CoordinatorRuntime:
             error = failed
         except _FAILURES as failed:
             error = CoordinatorNotAvailable(group_id=group_id, reason=f"its state can't be loaded: {failed}")
-        except Exception as failed:  # noqa: BLE001 - our mistake in one request must not end the others' service
+        except Exception as failed:  # noqa: BLE001 - a bug in one request must not fail the other requests
             _log.exception("request failed: group=%s", group_id)
             error = InternalError(what=f"a request of share group {group_id}", reason=repr(failed))
         round_.outcomes.append((submission, outcome, error))
@@ -294,7 +297,7 @@ class CoordinatorRuntime:
             return answer
 
     def _decide(self, round_: _Round, group: ShareGroup, command: Request[Reply]) -> Reply:
-        # A load in this round may have taken long: it is nobody's silence.
+        # A load in this round may have taken long; that time counts against no member.
         decision = decide(group, command, round_.begun_ms if isinstance(command, Expire) else round_.now_ms)
         if durable := [record for record in decision.records if record.durable]:
             if self.groups.get(group.group_id) is not group:
@@ -306,14 +309,14 @@ class CoordinatorRuntime:
             for record in decision.records:
                 group.replay(record)
         except BaseException:
-            # Memory is half changed: nothing of this round may be appended, and its groups are loaded again.
+            # The memory is half changed: nothing of this round is appended, and its groups are loaded again.
             round_.broken = f"a record of {type(command).__name__} could not be replayed"
             round_.touched.add(group.group_id)
             raise
         return decision.reply
 
     def _commit(self, round_: _Round) -> dict[str, Exception]:
-        """Make the round durable; the groups of which it is not, and why."""
+        """Make the round durable. Returns the groups for which that failed, with the error."""
         if round_.broken:
             failed: dict[str, Exception] = dict.fromkeys(round_.touched, StoreRefused(round_.broken))
             failed |= {submission.group_id: StoreRefused(round_.broken) for submission, _, _ in round_.outcomes}
@@ -344,7 +347,7 @@ class CoordinatorRuntime:
         except StorePartlyFailed as partly:
             _log.warning("append failed: %s", partly)
             return dict(partly.failed)
-        except Exception as failed:  # noqa: BLE001 - what a store did not confirm is in doubt
+        except Exception as failed:  # noqa: BLE001 - the outcome of an append that a store did not confirm is unknown
             _log.warning("append failed: %s", failed)
             return dict.fromkeys(group_ids, failed)
         for group_id in round_.records:
@@ -359,7 +362,7 @@ class CoordinatorRuntime:
         for submission, outcome, error in round_.outcomes:
             reason = failed.get(submission.group_id)
             if reason is not None and not isinstance(error, InternalError):
-                error = _said(submission, reason)
+                error = _error_of(submission, reason)
             if not submission.answer.set_running_or_notify_cancel():
                 continue
             if error is not None:
@@ -370,7 +373,7 @@ class CoordinatorRuntime:
             self.on_change(round_.touched)
         for group_id in {submission.group_id for submission, _, _ in round_.outcomes}:
             if group_id in self.groups and not self.groups[group_id].exists:
-                self._forget(group_id)  # only looked for
+                self._forget(group_id)  # a request looked for it, and it does not exist
 
     # --- groups and the store
 
@@ -383,7 +386,7 @@ class CoordinatorRuntime:
                     raise CoordinatorNotAvailable(group_id=group_id, reason="it stood still, and takes no group yet")
                 self.store.claim(group_id)
             group, count = self._read(group_id, self.store.load(group_id))
-            round_.now_ms = self._now(round_.now_ms)  # its members' time, and everybody's, begins after the load
+            round_.now_ms = self._now(round_.now_ms)  # the time of all members begins after the load
             group.loaded(round_.now_ms)
             self._reload_ms.pop(group_id, None)
             # About so many transactions; a wrong guess only moves a snapshot.
@@ -393,7 +396,7 @@ class CoordinatorRuntime:
         return group
 
     def _peeked(self, group_id: str) -> ShareGroup | None:
-        """The group as its log has it, where it may be another's; None: load it."""
+        """A read-only copy of a group that another process may own; None if it must be loaded for writing."""
         if group_id in self.groups or (records := self.store.peek(group_id)) is None:
             return None
         return self._read(group_id, records)[0]
@@ -423,11 +426,11 @@ class CoordinatorRuntime:
         self._logs.pop(group_id, None)
         try:
             self.store.release(group_id)
-        except Exception:  # noqa: BLE001 - it is forgotten, whatever the store has to say
-            _log.exception("letting go of %s", group_id)
+        except Exception:  # noqa: BLE001 - the group is forgotten even if the store can't release it
+            _log.exception("the store did not release group %s", group_id)
 
     def _load_again(self, round_: _Round) -> None:
-        """Dropped groups come back by themselves: their deadlines must go on."""
+        """Load dropped groups again without a request, since their deadlines go on."""
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
             begun_ms = self._now(round_.now_ms)
             try:
@@ -435,8 +438,8 @@ class CoordinatorRuntime:
             except _ELSEWHERE as error:
                 _log.warning("left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
-            except Exception as error:  # noqa: BLE001 - what one group's state is like must not end the others' service
-                # Brokers that are away are one line for all groups, which the cluster writes.
+            except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
+                # For brokers that are away the cluster logs one line for all groups.
                 level = logging.DEBUG if isinstance(error, BrokerNotReachable) else logging.WARNING
                 _log.log(level, "loading failed: group=%s %r", group_id, error)
                 round_.now_ms = self._now(round_.now_ms)
@@ -446,12 +449,12 @@ class CoordinatorRuntime:
     # --- upkeep
 
     def _upkeep_ms(self, log: _Log) -> int:
-        """When the log is to be looked at again."""
+        """The time at which the log is due for a snapshot, or the group for unloading."""
         snapshot_ms = log.snapshot_ms + self.cold_after_ms
         return snapshot_ms if log.updates else max(snapshot_ms, log.asked_ms + REST_AFTER_MS)
 
     def _keep_up(self, now_ms: int) -> None:
-        """Snapshots of long logs, and of those that nothing was added to for long; then groups that rest go."""
+        """Snapshot logs that are long or had no append for long, and unload groups at rest."""
         for group_id, log in list(self._logs.items()):
             is_due = now_ms >= self._upkeep_ms(log)
             is_long = log.updates >= self.snapshot_after or group_id in self.store.holding_back
@@ -461,7 +464,7 @@ class CoordinatorRuntime:
             elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and self.groups[group_id].may_rest(now_ms):
                 self._forget(group_id)
             elif is_due:
-                log.snapshot_ms = now_ms  # it is as it was: look again when the next one would be due
+                log.snapshot_ms = now_ms  # unchanged: check again when the next snapshot would be due
 
     def _snapshot(self, group_id: str, now_ms: int) -> None:
         log, group = self._logs[group_id], self.groups[group_id]
@@ -482,16 +485,16 @@ class CoordinatorRuntime:
             _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)
 
     def _put_off(self, group_id: str) -> None:
-        """A snapshot that failed is tried again later, each time twice as late: the log only grows meanwhile, and a
-        group that is loaded again after each round would never be served."""
+        """Double the pause before the group's next snapshot. The log only grows meanwhile; without the pause a group
+        that is loaded again after each failed snapshot would never be served."""
         before = self._snapshot_again.get(group_id, _Pause())
         pause_ms = min(2 * before.pause_ms, SNAPSHOT_AGAIN_AT_MOST_MS)
         self._snapshot_again[group_id] = _Pause(pause_ms, self._now(self._logs[group_id].snapshot_ms) + pause_ms)
 
 
-def _said(submission: _Submission, reason: Exception) -> ShareGroupError:
-    """What the asker is told whose round did not become durable. A new member that found the group taken asks again,
-    and takes it; who only looks asks again, and looks into the log."""
+def _error_of(submission: _Submission, reason: Exception) -> ShareGroupError:
+    """The error of a request whose round did not become durable. A request that claims asks again, and then takes the
+    group; a request that peeks asks again, and then reads the log; every other one gets the store's own error."""
     if isinstance(reason, StoreFenced) and not (submission.claim or submission.peek):
         return reason.error
     return CoordinatorNotAvailable(group_id=submission.group_id, reason=f"its state could not be written: {reason}")

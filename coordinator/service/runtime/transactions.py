@@ -1,8 +1,7 @@
-"""What each request does with its group: transactions for the runtime
-(:data:`coordinator.service.runtime.runtime.Transaction`).
+"""The transactions of the requests (:data:`coordinator.service.runtime.runtime.Transaction`).
 
-Rule: no I/O in here. What only the broker knows was looked up before and is handed over in :class:`Facts`; a
-transaction runs in one round, so that what it completes, initialises and acquires is one store transaction.
+Rule: no I/O in here. The service looks up the brokers' answers before, and passes them in :class:`Facts`. A
+transaction runs in one round, so completing, initialising and acquiring are one store transaction.
 """
 
 from __future__ import annotations
@@ -56,18 +55,23 @@ from coordinator.service.brokers.subscription import Subscription, TopicIdPartit
 from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
 
 QUARANTINED_AT_ONCE = 10
-"""So many are looked for in the log at a time: they are delivered one by one."""
+"""Quarantined records of a partition that are looked for in the log at a time: they are delivered one by one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """What a handler needs to know of a group before it asks the broker.
+    """The part of a group's state that a handler needs before it asks the brokers.
 
-    ``quarantined``: records that are delivered alone, the next ones. ``unproven``: the ranges of the member's plan, if
-    its completion would be the member's first evidence while records are set aside. ``undecided``: of a plan in
-    explicit mode, those that no sink decided, which its completion releases; ``decides``: one has decided something
-    once. ``config``: as the join would set it, if it is one, and what is ``known`` before it. ``topics``: names by id,
-    of those that the group does not know to be ``gone``; ``past``: those that are, or that another topic came after.
+    ``topics``: names by id, without the topics that the group knows to be deleted (``gone``). ``past``: ids of topics
+    that are deleted or that a newer topic of the same name replaced. ``fetch_from``: the first offset that was never
+    acquired, by (topic id, partition). ``plan``: the partitions of the plan that was asked for.
+
+    ``quarantined``: the quarantined records that are delivered next, one by one. ``unproven``: the ranges of the
+    member's plan, if its completion would be the member's first evidence while records are quarantined. ``undecided``:
+    the offsets of an explicit plan that no sink decided, which its completion releases. ``decides``: a sink has decided
+    a record of this member before.
+
+    For a join only: ``config`` as the join would set it, and ``known``, the topics and subscriptions before it.
     """
 
     group_id: str
@@ -90,9 +94,12 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What the broker said: the subscribed partitions, their log starts and ends; starts for new ones; set-aside
-    offsets that are ``gaps``; whether the plan to complete had a record (``processed``), and which of its offsets that
-    nobody decided are none (``undecided_gaps``), or how many of those must still be read (``undecided_left``)."""
+    """The brokers' answers: the subscribed ``partitions``, their log starts and ends.
+
+    ``gaps``: quarantined offsets without a record. ``processed``: the plan to complete had a record.
+    ``undecided_gaps``: offsets without a record among those that no sink decided; ``undecided_left``: how many of these
+    offsets must still be read.
+    """
 
     partitions: list[TopicIdPartition]
     log_starts: Mapping[TopicAndPartition, int]
@@ -112,7 +119,7 @@ def look(request: MemberRequest[Any], plan_id: str = "") -> Transaction[View]:
     """
 
     def transaction(group: ShareGroup) -> TransactionSteps[View]:
-        yield from ()  # a transaction is a generator, also one that commands nothing
+        yield from ()  # makes a transaction without commands a generator, too
         if not group.exists:
             raise GroupIdNotFound(group_id=request.group_id)
         member = group.member(request.member_id, request.member_epoch)
@@ -123,7 +130,11 @@ def look(request: MemberRequest[Any], plan_id: str = "") -> Transaction[View]:
 
 
 def look_before_join(request: JoinGroup) -> Transaction[View]:
-    """The view of a group that may not exist yet, with the configs that the join would set (its named errors)."""
+    """The view of a group that may not exist yet, with the configs that the join would set.
+
+    Raises:
+        ShareGroupError: a config of the request is refused.
+    """
 
     def transaction(group: ShareGroup) -> TransactionSteps[View]:
         yield from ()
@@ -143,7 +154,7 @@ def look_before_join(request: JoinGroup) -> Transaction[View]:
 
 
 def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, str, int]] = frozenset()) -> View:
-    """The group as it is, with the member's subscription."""
+    """The view of the group, with the member's subscription."""
     aside = _quarantined(group)
     return View(
         group_id=group.group_id,
@@ -164,7 +175,7 @@ def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, st
 
 
 def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
-    """The next ones of each partition that is there, one by one."""
+    """The next quarantined records of each partition whose topic exists."""
     found = []
     for key, partition in group.partitions.items():
         if not group.is_current(key.topic_id):
@@ -206,8 +217,12 @@ def _fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
 
 
 def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartition, Start]) -> Transaction[Joined]:
-    """Create the group if it is new, set configs that differ, join, and initialise what has no start offset yet. By
-    which rule that begins is decided here: others may have joined since it was looked up."""
+    """Create the group if it is new, join, set configs that differ, and initialise partitions without a start offset.
+    The rule for their start is chosen here, since other members may have joined since the offsets were looked up.
+
+    Raises:
+        CoordinatorNotAvailable: the group was created meanwhile, or the start offsets of its rule were not looked up.
+    """
 
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
         begins = where_to_begin(group, starts)  # by the subscriptions before this one
@@ -228,7 +243,11 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
 
 
 def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
-    """Complete ``start``, then acquire the next plan: one transaction. NothingDecided, once the plan is given back."""
+    """Complete the plan ``start``, then acquire the next plan, in one transaction.
+
+    Raises:
+        NothingDecided: no sink has ever decided a record of this member; the plan is given back.
+    """
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
         given_up: tuple[GivenUp, ...] = ()
@@ -247,8 +266,8 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
             given_up = done.given_up
         if facts.gaps:
             yield from ask(ArchiveGaps(gaps=facts.gaps))
-        known = _there(group, facts)
-        # A partition that came after the join is new, and so is a topic: they begin at their earliest record.
+        known = _existing(group, facts)
+        # Partitions and topics that were added after the join begin at their earliest record.
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
         reply = yield from ask(
@@ -258,7 +277,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
                 start=request.start,
                 max_records=request.max_records,
                 bounds=bounds(known, facts, request.until),
-                topics=_only_to_tell(group, group.member(request.member_id, request.member_epoch)),
+                topics=_unreported_topics(group, group.member(request.member_id, request.member_epoch)),
             )
         )
         return msgspec.structs.replace(reply, given_up=given_up) if given_up else reply
@@ -266,30 +285,30 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
     return transaction
 
 
-def _there(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
-    """Without partitions of which the brokers told nothing, or whose topic is gone by now: who names it goes by an old
-    look."""
+def _existing(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
+    """The partitions that the brokers answered for, without those of a topic that the group has seen deleted since the
+    view was taken."""
     past = past_ids(group)
     return [p for p in facts.partitions if p.topic_partition in facts.log_starts and p.topic_id not in past]
 
 
 def past_ids(group: ShareGroup) -> frozenset[str]:
-    """Ids of topics that were there and are not any more; an id never comes back."""
+    """The ids of topics that the group knew and that are deleted or replaced; an id never comes back."""
     return frozenset(topic_id for topic_id in group.topic_names if not group.is_current(topic_id))
 
 
-def _only_to_tell(group: ShareGroup, member: Member) -> tuple[str, ...]:
-    """Topics that the member asks for and that the group has lost something of."""
+def _unreported_topics(group: ShareGroup, member: Member) -> tuple[str, ...]:
+    """The subscribed topics of which the group has losses that are not reported yet."""
     names = {lost.topic for lost in group.unreported_losses if lost.topic}
     subscription = Subscription.of(member)
     return tuple(sorted(name for name in names if subscription.has(name)))
 
 
 def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[AcquiredReply]:
-    """Acquire for a ShareConsumer, of what the logs hold now."""
+    """Acquire records for a ShareConsumer, within what the logs hold now."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[AcquiredReply]:
-        known = _there(group, facts)
+        known = _existing(group, facts)
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
         reply = yield from ask(AcquireForConsumer(**msgspec.structs.asdict(request), bounds=bounds(known, facts, None)))
@@ -301,7 +320,7 @@ def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[Acquir
 def start_plan(
     request: StartPlan, facts: Facts, *, gone: frozenset[str], unsubscribed: frozenset[str]
 ) -> Transaction[PlanReply]:
-    """Take the plan up with what the log holds of it now."""
+    """Start or reclaim the plan, within what the logs hold of it now."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
         reply = yield from ask(
@@ -322,7 +341,7 @@ def start_plan(
 
 
 def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> TransactionSteps[None]:
-    """Append start offsets of partitions that have none, before their first acquire."""
+    """Give partitions without a start offset theirs, before their first acquire."""
     new = {
         p: start
         for p, start in starts.items()
@@ -345,7 +364,7 @@ def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> Tra
 
 
 def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> TransactionSteps[None]:
-    """Tell the group where the logs begin now."""
+    """Tell the group the log starts of the partitions."""
     yield from ask(
         MoveLogStarts(
             starts=tuple(
@@ -362,7 +381,8 @@ def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> Transac
 def bounds(
     partitions: list[TopicIdPartition], facts: Facts, until: Mapping[str, Mapping[str, int]] | None
 ) -> tuple[PartitionBounds, ...]:
-    """What the logs hold, below ``until`` where that is given; partitions that it does not name are left out."""
+    """The bounds of the logs, cut at ``until`` where that is given; partitions that ``until`` does not name are left
+    out."""
     found = []
     for p in partitions:
         cap = None if until is None else until.get(p.topic, {}).get(str(p.partition), -1)
