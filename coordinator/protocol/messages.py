@@ -1,8 +1,8 @@
-"""Requests and replies, as they cross the RPC seam and as the core's commands take them.
+"""Requests and replies, as they cross the RPC and as the core takes them. Each request names the type of its reply.
 
 All are frozen msgspec structs, tagged with their class name. ``member_epoch`` is checked on every request of a member.
-A plan's ``plan_id`` is text, ``INCARNATION.n``: group-wide, never falling, and matching nothing in another incarnation
-of the group. Offsets are inclusive.
+A plan's ``plan_id`` is text, ``INCARNATION.n``: the numbers of a group only rise, and no plan id is valid in another
+incarnation of the group. Offsets are inclusive.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MemberRequest(GroupRequest[Reply], Generic[Reply], frozen=True):
 
 
 class PartitionPlan(Message, frozen=True, tag=False):
-    """What a plan holds of one share partition; ``ranges`` ascending and disjoint."""
+    """The offsets of one share partition that a plan holds; ``ranges`` are ascending and disjoint."""
 
     topic: str
     topic_id: str
@@ -50,7 +50,8 @@ class PartitionPlan(Message, frozen=True, tag=False):
 
 
 class Plan(Message, frozen=True, tag=False):
-    """An acquisition of a query's member: the batch that it reads next. ``plan_id`` is empty for "nothing acquired"."""
+    """The batch that a query reads next. ``plan_id`` is empty if nothing was acquired. ``trial``: the plan is one
+    quarantined record, delivered alone."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
@@ -58,14 +59,14 @@ class Plan(Message, frozen=True, tag=False):
 
 
 class LeftOut(Message, frozen=True, tag=False):
-    """Offsets that a plan, or the group, goes on without, and why: ``count`` of them between ``first`` and ``last``,
-    which is all of them, or fewer where scattered ones are summed up. With an empty topic it counts offsets of
-    partitions that it does not name, since there are too many.
+    """Offsets that a plan, or the group, continues without, and the reason: ``count`` offsets between ``first`` and
+    ``last``, which are all of them, or fewer where an entry sums up scattered offsets. An entry with an empty topic
+    counts the offsets of all partitions beyond the number that is named.
 
     reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
     returned them), ``quarantined``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``;
-    ``end_unknown`` (data that was lost from ``first`` on, nobody knows how much: it counts nothing); ``several`` where
-    one entry sums up several reasons.
+    ``end_unknown`` (data was lost from ``first`` on, and the amount is unknown: the count is 0); ``several`` where one
+    entry sums up several reasons.
     """
 
     topic: str
@@ -88,8 +89,8 @@ class LeftOut(Message, frozen=True, tag=False):
 
 
 class GivenUp(Message, frozen=True, tag=False):
-    """Records that were given up at the delivery limit, for one reason, a Disposition in lower case. ``sample``: the
-    first ranges, as (topic, partition, first, last)."""
+    """The number of records that were given up at the delivery limit for one reason, a Disposition in lower case.
+    ``sample``: the first ranges, as (topic, partition, first, last)."""
 
     disposition: str
     count: int
@@ -97,7 +98,7 @@ class GivenUp(Message, frozen=True, tag=False):
 
 
 class PartitionBounds(Message, frozen=True, tag=False):
-    """What the log holds of a partition now: records ``[log_start, end)``; ``end`` is the high watermark, or the last
+    """The bounds of a partition's log now: it holds ``[log_start, end)``. ``end`` is the high watermark, or the last
     stable offset under ``read_committed``."""
 
     topic_id: str
@@ -117,7 +118,7 @@ class AckBatch(Message, frozen=True, tag=False):
 
 
 class PartitionAcks(Message, frozen=True, tag=False):
-    """Acknowledgements of one share partition; in one request each offset at most once."""
+    """The acknowledgements of one share partition; a request names each offset at most once."""
 
     topic_id: str
     partition: int
@@ -125,7 +126,7 @@ class PartitionAcks(Message, frozen=True, tag=False):
 
 
 class PartitionOutcomes(Message, frozen=True, tag=False):
-    """What a sink decided of one partition's records; ``runs`` ascending and disjoint."""
+    """A sink's outcomes for the records of one partition; ``runs`` are ascending and disjoint."""
 
     topic: str
     partition: int
@@ -136,10 +137,10 @@ class PartitionOutcomes(Message, frozen=True, tag=False):
 
 
 class SinkOpened(Message, frozen=True):
-    """What the sink works with. ``topic_ids`` by name, of the group's topics; ``ends`` by name and partition: the first
-    offset that nobody was handed out yet. ``acknowledgement_mode`` is what becomes
-    of rows that it does not mention; ``dead_letter_topic`` empty: none is wanted; ``dead_letter_partitions``: how many
-    that topic has; ``copy_record``: whether a letter holds the record."""
+    """The values that a sink works with. ``topic_ids`` of the group's topics, by name; ``ends`` by name and partition:
+    the first offset that was never acquired. ``acknowledgement_mode`` decides about records that no row mentions. An
+    empty ``dead_letter_topic``: no dead letters are wanted; ``dead_letter_partitions``: that topic's number of
+    partitions; ``copy_record``: a dead letter contains the record."""
 
     incarnation: str = ""
     topic_ids: dict[str, str] = {}
@@ -151,9 +152,9 @@ class SinkOpened(Message, frozen=True):
 
 
 class OutcomesStaged(Message, frozen=True):
-    """How many of the rows' records were staged, and how many were stale; some of those as
-    ``topic-partition@offset (delivery count)``. ``attempt``: which delivery of their batch the staged ones are of, from
-    0; None if none is."""
+    """The numbers of the rows' records that were staged, and that were stale; ``stale_sample`` names some stale ones as
+    ``topic-partition@offset (delivery count)``. ``attempt``: the delivery of their batch, from 0, that the staged
+    records belong to; None if no record was staged."""
 
     staged: int = 0
     stale: int = 0
@@ -162,7 +163,7 @@ class OutcomesStaged(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """It is durable."""
+    """The request was carried out and is durable."""
 
 
 class Joined(Message, frozen=True):
@@ -176,14 +177,14 @@ class Joined(Message, frozen=True):
 
 
 class PlanReply(Message, frozen=True):
-    """Answer to NextPlan and StartPlan. An empty ``plan.plan_id`` says that there is nothing to acquire.
+    """The answer to NextPlan and StartPlan. An empty ``plan.plan_id``: there is nothing to acquire.
 
-    ``data_loss``: offsets of the plan that the log no longer holds, archived by this very request (told again to the
-    same member epoch if asked again): a reader with failOnDataLoss fails for it once. ``isolation_level``: the group's
-    at a StartPlan, which may have changed since the member joined. ``given_up``: records that this request gave up at
-    the delivery limit; it is not repeated if asked again, and the coordinator's log has it as well. ``undecided_left``:
-    the plan to complete is not completed yet, since so many of its records that no sink decided must still be looked
-    for in the log; ask again.
+    ``data_loss``: offsets of the plan that the log no longer holds and that this request archived; a repeated request
+    of the same member epoch gets them again. A reader with failOnDataLoss fails for them once. ``isolation_level``: the
+    group's level at a StartPlan, which may have changed since the member joined. ``given_up``: records that this
+    request gave up at the delivery limit; a repeated request does not get them again, and the coordinator logs them as
+    well. ``undecided_left``: the plan to complete is not completed yet, since so many of the offsets that no sink
+    decided must still be looked for in the log; the member asks again.
     """
 
     plan: Plan = Plan()
@@ -195,27 +196,27 @@ class PlanReply(Message, frozen=True):
 
 
 class OffsetsReply(Message, frozen=True):
-    """topic -> partition (as text, JSON's way) -> end offset."""
+    """The end offsets by topic and partition; the partition is text, since JSON's keys are."""
 
     ends: dict[str, dict[str, int]]
 
 
 class AcquiredReply(Message, frozen=True):
-    """What a ShareConsumer holds now, under one number; empty: nothing was to be had."""
+    """The records that a ShareConsumer acquired, under one plan id; empty: none was available."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
 
 
 class AcknowledgeReply(Message, frozen=True):
-    """Errors by partition; a partition that is not named was applied whole."""
+    """The errors by partition; all acknowledgements of a partition that is not named were applied."""
 
     errors: dict[str, str] = {}
 
 
 class PartitionDescription(Message, frozen=True, tag=False):
-    """A share partition as kafka-share-groups.sh shows it; ``lag`` None where the log's end is not known.
-    ``archived``: the records of ``archived_total`` by disposition; ``none`` are those that the log does not hold.
+    """A share partition as kafka-share-groups.sh shows it; ``lag`` is None where the end of the log is unknown.
+    ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets that the log does not hold.
     ``archiving``: records whose dead letters are not written yet. ``runs``: the first of ``runs_total``."""
 
     topic: str
@@ -233,7 +234,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
 
 
 class MemberDescription(Message, frozen=True, tag=False):
-    """A member; ``active``: its session lives."""
+    """The description of a member; ``active``: it has a session."""
 
     member_id: str
     member_epoch: int
@@ -243,8 +244,8 @@ class MemberDescription(Message, frozen=True, tag=False):
 
 
 class GroupDescription(Message, frozen=True):
-    """A group; state is EMPTY, STABLE or DEAD (KIP-932). ``members``: some of ``members_total``, those with a session
-    first."""
+    """The description of a group; state is EMPTY, STABLE or DEAD (KIP-932). ``members``: some of ``members_total``,
+    those with a session first."""
 
     group_id: str
     state: str
@@ -259,7 +260,7 @@ class GroupDescription(Message, frozen=True):
 
 
 class JoinGroup(GroupRequest[Joined], frozen=True):
-    """Become a member, or come back as one.
+    """Become a member, or renew a membership whose session lapsed.
 
     ``member_epoch`` None: a new process; the member's epoch is bumped (appended first) and the process before is
     fenced, but asking again with the same ``process_id`` answers the same epoch. A number: this process had a session
@@ -283,19 +284,23 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
 
 
 class Heartbeat(MemberRequest[Joined], frozen=True):
-    """Keep the session (and so a query's locks) alive. UnknownMemberId if it has ended: join again."""
+    """Renew the session, and with it a query's locks.
+
+    Raises:
+        UnknownMemberId: the session has ended; the member must join again.
+    """
 
 
 class LeaveGroup(MemberRequest[Done], frozen=True):
-    """End the session now: as its timeout would, but at once."""
+    """End the session now, as its timeout would later."""
 
 
 class NextPlan(MemberRequest[PlanReply], frozen=True):
     """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
 
-    ``start`` is the number of the plan in Spark's start offset, empty for the initial offset. ``max_records`` None: no
-    limit. ``wait_ms``: how long to wait for records when there are none. ``until``: acquire only below
-    these offsets, topic -> partition -> end, which were there when an AvailableNow run began.
+    ``start`` is the plan id in Spark's start offset, empty for the initial offset. ``max_records`` None: no limit.
+    ``wait_ms``: how long to wait for records when there are none. ``until``: acquire only below these ends, by topic
+    and partition, which are those of the start of an AvailableNow run.
     """
 
     start: str = ""
@@ -305,9 +310,9 @@ class NextPlan(MemberRequest[PlanReply], frozen=True):
 
 
 class StartPlan(MemberRequest[PlanReply], frozen=True):
-    """``partitions(end)``: the plan's delivery begins (durably "used"), or, in a later process, is taken up again
-    (reclaimed: count + 1). Idempotent for one member epoch and plan. ``acknowledgement_mode``: what the query itself
-    says about records of the batch that no sink decides; empty: the group's share.acknowledgement.mode."""
+    """``partitions(end)``: start the plan's delivery, or, in a later process, reclaim the plan (delivery count + 1).
+    Idempotent for one member epoch and plan. ``acknowledgement_mode``: the query's own mode for records of the batch
+    that no sink decides; empty: the group's share.acknowledgement.mode."""
 
     plan_id: str
     fail_on_data_loss: bool = True
@@ -315,11 +320,11 @@ class StartPlan(MemberRequest[PlanReply], frozen=True):
 
 
 class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
-    """``reportLatestOffset()`` and the bounds of an AvailableNow run: each subscribed partition's end offset."""
+    """``reportLatestOffset()`` and the ends of an AvailableNow run: the end offset of each subscribed partition."""
 
 
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
-    """State of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs."""
+    """The state of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs."""
 
 
 # --- requests of ShareConsumers
@@ -338,15 +343,15 @@ class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):
 
 
 class AcknowledgeRows(MemberRequest[AcknowledgeReply], frozen=True):
-    """Acknowledge, with the records as Arrow rows beside it: for many records with outcomes of their own."""
+    """Acknowledge, with the records as Arrow rows beside the request: for many records with different outcomes."""
 
 
 # --- requests of sinks
 
 
 class OpenSink(GroupRequest[SinkOpened], frozen=True):
-    """A query's sink begins: set group configs, and learn what its staging is pinned to. What can be wrong with the
-    dead letter queue is found here."""
+    """Open a query's sink: set group configs, check the dead letter topic, and get the incarnation and the topic ids
+    that the sink's staging is pinned to."""
 
     configs: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Values that both sides of the seam know: offset ranges, acknowledge types, share partitions.
+"""Values that clients and the coordinator share: offset ranges, acknowledge types, share partitions.
 
 Offsets are inclusive at both ends (``first``, ``last``). A topic id is Kafka's, as its 22-character text.
 """
@@ -9,8 +9,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 GROUP_OF_COLUMN = "sharegroup.group.id"
-"""In the metadata of the source's receipt columns: the share group whose deliveries they are of. Spark hands it on with
-the column, as far as it is the same column."""
+"""The metadata key of the source's receipt columns that names their share group. Spark passes metadata on with the
+column, as long as the column is unchanged."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -44,7 +44,7 @@ class OffsetRange(NamedTuple):
 
 
 class AcquiredRange(NamedTuple):
-    """Offsets ``first`` to ``last``, all acquired, all at the same delivery count (KIP-932, ShareFetch)."""
+    """Acquired offsets ``first`` to ``last`` of one delivery count (KIP-932, ShareFetch)."""
 
     first: int
     last: int
@@ -62,9 +62,12 @@ class AcknowledgeType(IntEnum):
 
 
 class Disposition(IntEnum):
-    """Why a record is archived (KIP-1317's idea; the numbers are ours): its holder rejected it; it was released, or
-    failed its trial, when its tries were used up; its lock ran out then; or, in explicit mode, no sink decided it then.
-    NONE: the log does not hold it."""
+    """The reason why a record is archived (KIP-1317's idea; the numbers are ours).
+
+    NONE: the log does not hold the record. REJECTED: its holder rejected it. When its tries were used up:
+    DELIVERY_LIMIT, it was released or failed its trial; EXPIRED, its lock ran out; UNDECIDED, no sink decided it, in
+    explicit mode.
+    """
 
     NONE = 0
     REJECTED = 1
@@ -74,10 +77,10 @@ class Disposition(IntEnum):
 
 
 class OutcomeRun(NamedTuple):
-    """What a sink decided of offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
+    """A sink's outcome for offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
 
-    outcome: ACCEPT, RELEASE or REJECT. delay_ms: a release's, from its staging; None: the group's backoff. letter: the
-    dead letter of each of them is written. reason: the row's, kept only where it is not.
+    outcome: ACCEPT, RELEASE or REJECT. delay_ms: the delay of a release from its staging on; None: the group's backoff.
+    letter: the dead letters of all these records are written. reason: the row's reason, kept only where they are not.
     """
 
     first: int

@@ -1,4 +1,5 @@
-"""What crosses between processes: requests and replies as tagged JSON, errors by name, endpoint and launch files.
+"""The encoding of messages between processes: requests and replies as tagged JSON, errors by name, endpoint and launch
+files.
 
 A request is one Flight action: its type is the message's class name, its body the message. The answer is one body: the
 reply, or :class:`Failed`. Pure: bytes in, values out.
@@ -50,7 +51,7 @@ class FindCoordinator(Request[CoordinatorFound], frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """A ShareGroupError on its way: class name, fields, and the text for a side that does not know the class."""
+    """A ShareGroupError as an answer: its class name, its fields, and its text for a client that lacks the class."""
 
     error: str
     fields: dict[str, Any]
@@ -73,8 +74,9 @@ class Endpoint(Message, frozen=True, tag=False):
 
 
 class LaunchSettings(Message, frozen=True, tag=False):
-    """What a coordinator on demand is told on its standard input; never on its command line or in its environment,
-    since ``kafka_config`` holds secrets. A standalone one, whose file says it, has no endpoint file and no log file."""
+    """The settings that a coordinator on demand reads from its standard input; they are never on its command line or in
+    its environment, since ``kafka_config`` holds secrets. A standalone coordinator makes them of its properties file,
+    and has no endpoint file and no log file."""
 
     bootstrap_servers: str
     kafka_config: dict[str, str]
@@ -89,7 +91,7 @@ class LaunchSettings(Message, frozen=True, tag=False):
 
 
 class Started(Message, frozen=True):
-    """The coordinator process serves, and its endpoint file is written."""
+    """The first line of a coordinator process: it serves, and its endpoint file is written."""
 
 
 _TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
@@ -112,7 +114,11 @@ def encode_error(error: ShareGroupError) -> bytes:
 
 
 def decode_request(name: str, body: bytes) -> Request[Any]:
-    """The request; InvalidRequest for what is none."""
+    """The request of this name.
+
+    Raises:
+        InvalidRequest: the name is unknown, or the body can't be decoded.
+    """
     cls = _requests.get(name)
     if cls is None:
         raise InvalidRequest(what=f"This coordinator knows no request {name[:80]!r}.")
@@ -124,13 +130,17 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
 
 
 def tag_of(beginning: bytes) -> str:
-    """The name of the message that begins so; empty if it can't be seen."""
+    """The name of the message whose JSON begins so; empty if the beginning does not show it."""
     found = _TAG.match(beginning)
     return found.group(1).decode() if found else ""
 
 
 def decode_answer(body: bytes) -> Message:
-    """The reply; a Failed is raised as the error that it carries."""
+    """The reply in an answer.
+
+    Raises:
+        ShareGroupError: the answer is an error.
+    """
     answer = _answers.decode(body)
     if isinstance(answer, Failed):
         raise error_from_wire(answer.error, answer.fields, answer.text)
@@ -138,6 +148,6 @@ def decode_answer(body: bytes) -> Message:
 
 
 def derived_topic_id(topic: str) -> str:
-    """An id of 22 characters for a topic of a cluster that gives none: the same for the same name."""
+    """The topic id, of 22 characters, that is derived from the name where the cluster has no topic ids."""
     digest = hashlib.sha256(topic.encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -1,5 +1,5 @@
-"""``python -m coordinator.service``: a coordinator on demand. Settings by standard input; the first line of standard
-output says that it serves, or by name why it does not."""
+"""``python -m coordinator.service``: a coordinator on demand. It reads its settings from standard input; the first line
+of its standard output is Started, or the named error why it does not serve."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coordinator.service.process.process_exit import end_process
 
 
 def _say(line: bytes) -> None:
-    """Tell the starter, who may be gone, once."""
+    """Write the one line to the process that started this one, which may have ended."""
     try:
         os.write(1, line + b"\n")
     except BrokenPipeError:
@@ -28,7 +28,7 @@ def _say(line: bytes) -> None:
 
 
 def main() -> int:
-    """Serve until idle; 1 if it could not."""
+    """Serve until idle. Returns the exit status: 1 if the coordinator could not serve."""
     serving = False
     try:
         settings = msgspec.json.decode(sys.stdin.buffer.read(), type=LaunchSettings)
@@ -40,7 +40,7 @@ def main() -> int:
         return _fail(error, serving)
     except msgspec.DecodeError as error:
         return _fail(InvalidRequest(what=f"The launch settings can't be understood: {error}"), serving)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the starter waits to hear it
+    except Exception as error:  # noqa: BLE001 - the process that started this one waits for any error
         return _fail(InternalError(what="its start", reason=repr(error)), serving)
     return 0
 

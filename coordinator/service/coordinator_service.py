@@ -1,8 +1,7 @@
-"""Requests of members become commands: looks up what only the broker knows, runs the transactions, waits where one may
-wait.
+"""Handles the requests: asks the brokers, runs transactions on groups, and waits where a request may wait.
 
-Each request is handled in its caller's thread; whatever touches a group happens in the event_loop's. Nothing here keeps
-state of a group: what a handler knows of one is a view that may be old, and the transaction that follows decides anew.
+Each request is handled in its caller's thread; groups are read and changed in the event loop's thread only. The service
+keeps no state of a group: a handler's view of a group may be old, and the transaction that follows decides again.
 """
 
 from __future__ import annotations
@@ -66,12 +65,17 @@ from coordinator.service.runtime.transactions import Facts, View
 from coordinator.service.sinks import open_sink
 
 LONGEST_WAIT_MS = 60_000
+"""The longest time that NextPlan waits for records."""
 LOOK_AGAIN_S = 1.0
+"""Seconds after which a waiting NextPlan looks again without news."""
 MOST_SHRUNK = 10_000
-"""Shrunk logs of which it is remembered that they were logged."""
+"""Shrunk logs that are remembered, so that each is logged once."""
 ASKS_AT_ONCE = 8
+"""Threads that ask for log starts beside the handlers' own."""
 MOST_ASKED = 10_000
+"""Missing topics whose next question is remembered."""
 MOST_NAMED = 20
+"""Ranges that the log line of a deleted topic names."""
 
 _log = logging.getLogger(__name__)
 
@@ -92,10 +96,10 @@ class CoordinatorService:
         self._news_count = 0
         self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
             JoinGroup: self._join,
-            Heartbeat: self._as_it_is,
-            LeaveGroup: self._as_it_is,
+            Heartbeat: self._single_command,
+            LeaveGroup: self._single_command,
             AcquireRecords: self._acquire_records,
-            Acknowledge: self._as_it_is,
+            Acknowledge: self._single_command,
             NextPlan: self._next_plan,
             StartPlan: self._start_plan,
             LatestOffsets: self._latest_offsets,
@@ -108,21 +112,25 @@ class CoordinatorService:
         return f"<CoordinatorService {self._event_loop!r}>"
 
     def handle(self, request: Request[Any]) -> Message:
-        """The reply, or a ShareGroupError."""
+        """The reply to the request.
+
+        Raises:
+            ShareGroupError: the request is refused; the subclass says why.
+        """
         handler = self._handlers.get(type(request))
         if handler is None or not isinstance(request, GroupRequest) or not request.group_id:
             raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")
         return handler(request)
 
     def tell_news(self, groups: object = None) -> None:
-        """Something changed that a waiting member may be waiting for."""
+        """Wake the requests that wait for records: an end has moved, or groups have changed."""
         with self._news:
             self._news_count += 1
             self._news.notify_all()
 
     # --- members
 
-    def _as_it_is(self, request: GroupRequest[Reply]) -> Reply:
+    def _single_command(self, request: GroupRequest[Reply]) -> Reply:
         return self._event_loop.call(request.group_id, transactions.single_command(request))
 
     def _join(self, request: JoinGroup) -> Joined:
@@ -138,7 +146,7 @@ class CoordinatorService:
             if new:
                 raise
             # A session that lapsed must come back while the broker is away, too.
-            _log.warning("rejoined without a look at the broker: group=%s %s", request.group_id, error)
+            _log.warning("member rejoined while the brokers did not answer: group=%s %s", request.group_id, error)
             starts = {}
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
         joined = self._event_loop.call(request.group_id, join, claim=new)
@@ -146,14 +154,22 @@ class CoordinatorService:
         return joined
 
     def _check_dead_letters(self, request: JoinGroup, view: View) -> None:
-        """What is wrong with the dead letter topic is found now, not when a record has nowhere to go."""
+        """Check the dead letter topic at the join, and not when the first dead letter can't be written.
+
+        Raises:
+            ShareGroupError: the topic is missing, can't be written, or is one of the group's own.
+        """
         name = view.config.errors_deadletterqueue_topic_name if view.config is not None else ""
         if view.config is not None and name:
             is_own = name in view.known.topics or Subscription.of(request).has(name)
             check_dead_letter_topic(self._watch.cluster, view.config, {name} if is_own else ())
 
     def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicIdPartition, Start]:
-        """Start offsets of the subscribed partitions that the group does not have yet."""
+        """The start offsets of subscribed partitions that the group does not have yet.
+
+        Raises:
+            CoordinatorNotAvailable: the brokers do not answer the offsets of every new partition.
+        """
         subscription = Subscription.of(request)
         topics = self._watch.topics(subscription, fresh=True)
         if request.member_epoch is None:
@@ -169,7 +185,7 @@ class CoordinatorService:
             if p.topic_partition not in earliest or (p.topic in brought and p.topic_partition not in policy)
         ]
         if missing := [f"{p.topic}-{p.partition}" for p in unknown]:
-            # Left out, they would begin by another rule than the one that holds now.
+            # A partition that is left out now would begin by another rule later.
             raise CoordinatorNotAvailable(
                 group_id=request.group_id, reason=f"the brokers give no offsets of {', '.join(missing)} yet"
             )
@@ -242,7 +258,8 @@ class CoordinatorService:
     def _facts(
         self, request: NextPlan | AcquireRecords, view: View, partitions: list[TopicIdPartition], *, may_wait: bool
     ) -> Facts:
-        """Known ends if they fill the request, or if they are new and the caller can wait for the next ones."""
+        """The facts of the partitions. The cached ends suffice if they fill the request, or if they are fresh and the
+        caller can wait for the next ones; else the brokers are asked."""
         topic_partitions = [p.topic_partition for p in partitions]
         log_starts = self._watch.log_starts(topic_partitions)
         ends = self._watch.ends(topic_partitions, read_committed=view.read_committed)
@@ -327,7 +344,7 @@ class CoordinatorService:
     def _start_plan(self, request: StartPlan) -> PlanReply:
         view = self._event_loop.call(request.group_id, transactions.look(request, request.plan_id))
         assert view.subscription is not None
-        # Both at once: one round trip in each batch's way instead of two.
+        # Both questions run at once: a batch waits for one round trip instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in view.plan])
         names = {topic_id: topic for topic, topic_id, _ in view.plan}
         gone = deleted_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
@@ -335,8 +352,8 @@ class CoordinatorService:
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
         kept = [TopicIdPartition(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=asked.result(), ends={})
-        take_up = transactions.start_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
-        reply = self._event_loop.call(request.group_id, take_up)
+        start = transactions.start_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
+        reply = self._event_loop.call(request.group_id, start)
         for left in (*reply.left_out, *reply.data_loss):
             _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
         return reply
@@ -393,7 +410,7 @@ class CoordinatorService:
                 f" ({', '.join(map(str, of_topic[:MOST_NAMED]))})" if of_topic else "",
             )
 
-    # --- offsets, and people
+    # --- offsets and descriptions
 
     def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
         view = self._look(request)
@@ -414,7 +431,7 @@ class CoordinatorService:
                 [p.topic_partition for p in partitions], -1, read_committed=read_committed
             )
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
-            _log.warning("described without lag: group=%s %s", request.group_id, error)
+            _log.warning("group described without lag: group=%s %s", request.group_id, error)
             return description
         facts = Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends)
         bounds = transactions.bounds(partitions, facts, None)
@@ -437,7 +454,7 @@ def _asked(request: NextPlan) -> Asked:
 
 
 def _backlog(view: View, facts: Facts) -> int:
-    """Records that were never acquired, as far as the ends are known."""
+    """The number of records that were never acquired, as far as the ends are known."""
     return sum(
         max(
             0,

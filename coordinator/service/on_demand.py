@@ -1,5 +1,5 @@
-"""A coordinator's parts, started and ended in order; and the process that is started on demand: becomes the owner of
-its state, serves, leaves when it is idle. (standalone.py has the other kind.)
+"""The parts of a coordinator, started and ended in order; and the coordinator process on demand, which takes its state
+over, serves, and leaves when it is idle. (standalone.py has the other kind of process.)
 
 Rule: its settings come by standard input, since they hold secrets, and no secret is logged. It may be killed at any
 time: what it answered is in the store, and an endpoint file that it left behind is found out by whoever asks it.
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 def package_version() -> str:
-    """Of the installed package; empty from a bare checkout."""
+    """The version of the installed package; empty in a bare checkout."""
     try:
         return metadata.version("sharegroup")
     except metadata.PackageNotFoundError:
@@ -53,7 +53,7 @@ def package_version() -> str:
 
 
 def log_to(path: str) -> None:
-    """One line an event; the file is the user's alone."""
+    """Write the log to a file that only the user can read, one line an event."""
     handler = logging.FileHandler(path, encoding="utf-8")
     os.chmod(path, 0o600)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s"))
@@ -75,11 +75,11 @@ def open_state(
 
 
 def installation_id(runtime_dir: Path) -> str:
-    """What the coordinators of this runtime directory, one after the other, have in common, and no others do: hosts in
-    containers may have one name, one kernel, or one network. Made of what no cleaner of files can take away."""
+    """An id that identifies this installation across restarts of its coordinator. Containers may share a host name, a
+    kernel or a network, so the id is a hash of several facts; none of them is a file that a cleaner could delete."""
     facts = [socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
     for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
-        with contextlib.suppress(OSError):  # not every system has them
+        with contextlib.suppress(OSError):  # some systems lack these files
             facts.append(read(path))
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
 
@@ -89,7 +89,7 @@ def _text_of(path: str) -> str:
 
 
 class Coordinator:
-    """All parts of a coordinator, started; :meth:`close` ends them in order."""
+    """A coordinator with all its parts started; :meth:`close` ends them in order."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Coordinator:
             on_ends=lambda: self.service.tell_news(),
         )
         self._limits = limits
-        # The server first: a fleet is told its address, and what comes before there is a service is refused.
+        # The server starts first, since the fleet needs its address; requests that come before the service are refused.
         self.server = FlightServer(
             self._handle,
             token,
@@ -133,7 +133,7 @@ class Coordinator:
         self.server.ready = True
 
     def close(self) -> None:
-        """Answer what runs, then let the next owner in."""
+        """Finish the running requests, then release the state to its next owner."""
         self.server.ready = False
         self.server.shutdown()
         self.dispatcher.close()
@@ -162,9 +162,10 @@ class Coordinator:
         return self.service.handle(request)
 
     def wait_until_idle(self, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
-        """Until it may leave: told to, or nobody asked for the idle timeout, nothing is held, and no dead letter waits
-        that can still be written; or nobody asked, and the brokers were away, for that time and an outage's: it can
-        do nothing for its groups, and all that it knows is in the store. Returns why."""
+        """Block until the coordinator may leave, and return the reason: it was told to; or no request came for the idle
+        timeout, no group holds anything, and no dead letter waits that can still be written; or no request came and no
+        broker answered for the idle timeout and the outage timeout together: then the coordinator can do nothing for
+        its groups, and the store has all its state."""
         timeout_s = self.config.share_coordinator_idle_timeout_ms / 1000
         forsaken_s = timeout_s + self.config.share_broker_outage_timeout_ms / 1000
         rested_s, look_s = 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
@@ -173,7 +174,7 @@ class Coordinator:
             on_look()
             rests = self.event_loop.may_rest() and self.dispatcher.may_rest()
             late_s, looked_s = now_s() - looked_s - look_s, now_s()
-            if late_s > LONGEST_LOOK_S:  # it was stopped: who asked meanwhile is not heard yet
+            if late_s > LONGEST_LOOK_S:  # the process was stopped: requests of that time are not received yet
                 rested_s = 0.0
             rested_s = rested_s + look_s if rests else 0.0
             if min(rested_s, self.server.idle_s) >= timeout_s:
@@ -184,12 +185,12 @@ class Coordinator:
 
 
 def spare_the_collector() -> None:
-    """State is long-lived and without cycles: let Python look through it seldom."""
+    """Let Python's garbage collector run seldom: the state is long-lived and has no cycles."""
     gc.set_threshold(100_000, 50, 100)
 
 
 def told_by_signal() -> threading.Event:
-    """Set when SIGTERM or SIGINT comes, from now on."""
+    """An event that SIGTERM and SIGINT set from now on."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
@@ -197,12 +198,16 @@ def told_by_signal() -> threading.Event:
 
 
 def run(settings: LaunchSettings) -> Iterator[Endpoint]:
-    """Own, serve, yield the endpoint once, and go on until idle. Raises the named errors of the store and of Kafka."""
+    """Take the state over, serve, yield the endpoint once, and continue until the coordinator is idle.
+
+    Raises:
+        ShareGroupError: a named error of the store or of Kafka.
+    """
     coordinator = Coordinator(settings, token := secrets.token_urlsafe(32))
     told = told_by_signal()
 
     def step_down(reason: str) -> None:
-        _log.warning("asked to leave: %s", reason)
+        _log.warning("this coordinator is asked to leave: %s", reason)
         told.set()
 
     coordinator.server.step_down = step_down
@@ -226,7 +231,7 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
 
 
 def write_endpoint(path: Path, endpoint: Endpoint) -> None:
-    """Atomically, readable by the user alone from its first byte."""
+    """Write the file atomically; from its first byte only the user can read it."""
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=".endpoint-")  # mkstemp's mode is 0600
     with os.fdopen(number, "wb") as file:
         file.write(encode(endpoint))
@@ -234,18 +239,19 @@ def write_endpoint(path: Path, endpoint: Endpoint) -> None:
 
 
 def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> None:
-    """Write it again if it is gone: a cleaner took it, or the directory went with the user's last login session. Nobody
-    else would find this coordinator, nor could start another, since this one owns the store."""
+    """Write the endpoint file again if it is missing: a cleaner deleted it, or its directory went with the user's last
+    login session. Without it no client finds this coordinator, or can start another one, since this one owns the
+    store."""
     path = Path(settings.endpoint_path)
     with contextlib.suppress(OSError, UnsafeDirectory):
         if not path.exists():
             own_dir(path.parent, named=RUNTIME_VARIABLE in os.environ)
             write_endpoint(path, endpoint)
-            _log.warning("endpoint file was gone, and is written again: %s", path)
+            _log.warning("the endpoint file was missing, and is written again: %s", path)
 
 
 def remove_endpoint(path: Path, endpoint: Endpoint) -> None:
-    """If it is ours; another coordinator may have written its own meanwhile."""
+    """Delete the endpoint file if it is this coordinator's; another one may have written its own meanwhile."""
     with contextlib.suppress(OSError):
         if path.read_bytes() == encode(endpoint):
             path.unlink()

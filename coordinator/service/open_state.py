@@ -1,4 +1,5 @@
-"""Where a coordinator's groups live: the event_loop, or event_loops, on the store that ``share.state.store`` names."""
+"""Opens the state of a coordinator's groups: one event loop, or several, on the store that ``share.state.store``
+names."""
 
 from __future__ import annotations
 
@@ -35,11 +36,15 @@ _log = logging.getLogger(__name__)
 OnChange = Callable[[set[str]], None]
 
 TAKE_OVER_S = 5.0
-"""How long to wait for the owner of a file that is just leaving."""
+"""Seconds to wait for a previous owner of the file that is just leaving."""
 
 
 class SqliteState:
-    """All groups in one file, which this process owns. StateStoreInUse and the others of :class:`SqliteStore`."""
+    """All groups in one file, which this process owns.
+
+    Raises:
+        StateStoreInUse: another process owns the file. :class:`SqliteStore` names the other errors.
+    """
 
     def __init__(self, path: str, config: CoordinatorConfig, on_change: OnChange) -> None:
         store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
@@ -55,9 +60,13 @@ class SqliteState:
 
 
 class KafkaState:
-    """Each group in its partition of the state topic. ``installation_id``: who this process takes the installation_id
-    of when it starts; ``advertised``: its host:port as one of a fleet, empty for a coordinator on demand.
-    StateTopicUnfit and the others of :meth:`StateTopic.ensure`."""
+    """Each group in its partition of the state topic. ``installation_id``: identifies a coordinator on demand across
+    restarts, so that it takes its groups back when it starts. ``advertised``: the host:port of a coordinator in a
+    fleet, empty for a coordinator on demand.
+
+    Raises:
+        StateTopicUnfit: the topic can't keep the state. :meth:`StateTopic.ensure` names the other errors.
+    """
 
     def __init__(
         self,
@@ -101,13 +110,13 @@ class KafkaState:
         self._guard = StateTopicWatch(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
 
     def find(self, group_id: str) -> str:
-        """The host:port of the fleet's process that serves the group; empty: this one."""
+        """The host:port of the coordinator of the fleet that serves the group; empty: this coordinator."""
         if self._fleet is None:
             return ""
         return self._fleet.find(state_partition_of(group_id, self._topic.partitions))
 
     def close(self) -> None:
-        """Hand everything over."""
+        """Close all parts, so that other coordinators can take the groups over."""
         self._guard.close(self._topic.timeout_s)
         self._pruning.close()
         if self._fleet is not None:
@@ -129,7 +138,7 @@ class KafkaState:
         return _runtime(store, self._config, self._on_change, self._event_loops.clock)
 
     def _look_at_topic(self) -> None:
-        """If the state topic was deleted, or made anew by somebody: begin anew, in a new one."""
+        """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""
         try:
             self._topic.verify()
             if not self._is_gone:
@@ -144,13 +153,13 @@ class KafkaState:
             self._give_up(error)
             raise
         if fresh.topic_id != self._topic.topic_id:
-            _log.warning("state topic %s is a new one: all groups begin anew in it", fresh.name)
+            _log.warning("the state topic %s was made anew: all groups start without state", fresh.name)
         self._topic, self._is_gone = fresh, False
         self._event_loops.begin_anew(fresh.partitions)
         self._stores = {p: store for p, store in list(self._stores.items()) if store.topic is fresh}
 
     def _give_up(self, error: ShareGroupError) -> None:
-        """Nothing is served from the topic that was, or written into the one that has its name now."""
+        """Refuse all requests: nothing is served from the deleted topic or written into a new topic of its name."""
         for store in list(self._stores.values()):
             store.topic_is_gone(error)
         if not self._is_gone:
@@ -173,7 +182,7 @@ class KafkaState:
         )
 
     def _lost(self, partitions: frozenset[int]) -> None:
-        for partition in partitions:  # first: a request that comes meanwhile makes a new one
+        for partition in partitions:  # before the loops end: a request that comes meanwhile makes a new store
             self._stores.pop(partition, None)
         self._event_loops.end(partitions)
 
@@ -193,4 +202,4 @@ def _only_load(group: ShareGroup) -> TransactionSteps[None]:
 
 
 def _gained(partitions: frozenset[int]) -> None:
-    _log.info("state partitions gained: %s", sorted(partitions))
+    _log.info("the coordinator gained state partitions: %s", sorted(partitions))

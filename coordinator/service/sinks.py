@@ -1,5 +1,5 @@
-"""A sink begins: its configs are set, what can be wrong with its dead letter queue is found, and it learns what its
-staging is pinned to (:class:`~coordinator.protocol.messages.OpenSink`)."""
+"""Opens a sink (:class:`~coordinator.protocol.messages.OpenSink`): sets its configs, checks its dead letter topic, and
+tells it the incarnation and the topic ids that its staging is pinned to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from coordinator.service.runtime.runtime import Transaction, TransactionSteps, a
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkView:
-    """A group as a sink finds it. ``incarnation`` is empty if it does not exist; ``config``: with the sink's own."""
+    """The group's state that a sink needs. ``incarnation`` is empty if the group does not exist; ``config`` has the
+    sink's own configs; ``differs``: setting these changes the group."""
 
     incarnation: str
     topic_ids: dict[str, str]
@@ -28,9 +29,15 @@ class SinkView:
 
 
 def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> SinkOpened:
-    """GroupIdNotFound (a sink is opened after its query's source has joined); GroupTakenOver, since a sink is no new
-    member: it neither takes a group nor looks at another's; named errors for configs, and for a dead letter topic that
-    is missing, can't be written, or is the group's own."""
+    """Set the sink's configs and return the values that it works with.
+
+    Raises:
+        GroupIdNotFound: the group does not exist; a sink is opened after its query's source has joined.
+        GroupTakenOver: another coordinator owns the group. A sink is no new member, so it neither takes a group over
+            nor reads another owner's.
+        ShareGroupError: a config is refused, or the dead letter topic is missing, can't be written, or is the group's
+            own.
+    """
     view = event_loop.call(request.group_id, _look(request))
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)

@@ -1,4 +1,4 @@
-"""A standalone coordinator, served until it is told to end."""
+"""The process of a standalone coordinator, which serves until it is told to end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _log = logging.getLogger(__name__)
 
 
 def serve(standalone: Standalone, log_format: str) -> None:
-    """Until SIGTERM or SIGINT. Raises the named errors of what it could not start with."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        ShareGroupError: the token, the listener, the store or Kafka does not let it start.
+    """
     token, listener = standalone.token(), standalone.listener()
     told = on_demand.told_by_signal()
     raise_descriptor_limit()
@@ -28,7 +32,7 @@ def serve(standalone: Standalone, log_format: str) -> None:
             standalone.settings, token, in_fleet=True, listener=listener, limits=standalone.server, seldom=seldom
         )
         try:
-            door = _doorkeeper(coordinator, standalone.server, seldom)
+            connections = _limit_connections(coordinator, standalone.server, seldom)
             _log.info(
                 "serving: %s tls=%s store=%s brokers=%s version=%s",
                 coordinator.server.address,
@@ -39,20 +43,20 @@ def serve(standalone: Standalone, log_format: str) -> None:
             )
             told.wait()
             _log.info("leaving: told to")
-            door.close()
+            connections.close()
         finally:
             coordinator.close()
             _log.info("left")
 
 
-def _doorkeeper(
+def _limit_connections(
     coordinator: on_demand.Coordinator, config: ServerConfig, seldom: RateLimitedLog
 ) -> UnauthenticatedConnections:
-    door = UnauthenticatedConnections(
+    connections = UnauthenticatedConnections(
         coordinator.server.port,
         seldom,
         max_connections=config.max_connections,
         patience_s=config.share_coordinator_authentication_timeout_ms / 1000,
     )
-    coordinator.server.greet = door.greet
-    return door
+    coordinator.server.greet = connections.greet
+    return connections

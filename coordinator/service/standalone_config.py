@@ -1,6 +1,6 @@
-"""What a standalone coordinator's properties file says.
+"""The configuration of a standalone coordinator, read from its properties file.
 
-Rule: what is wrong with it is said by name before anything is started or the network is asked.
+Rule: a mistake in the file raises a named error before anything is started or the network is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KAFKAS_OWN = ("sasl.", "security.", "ssl.", "client.", "socket.", "metadata.", 
 
 @dataclass(frozen=True, kw_only=True)
 class Standalone:
-    """What the file says, parsed; no file that it names is read yet."""
+    """The parsed properties file; the files that it names are not read yet."""
 
     settings: LaunchSettings
     config: CoordinatorConfig
@@ -32,16 +32,30 @@ class Standalone:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def token(self) -> str:
-        """The token; the errors of token_file.py."""
+        """The token that clients must show.
+
+        Raises:
+            TokenMissing, InvalidToken, UnsafeFile, UnusableFile: see :func:`read_token`.
+        """
         return read_token(self.config.share_coordinator_token_file, self.environ)
 
     def listener(self) -> Listener:
-        """The errors of listener.py."""
+        """The listener, with certificate and key read.
+
+        Raises:
+            ShareGroupError: see :func:`listener_of`.
+        """
         return listener_of(self.server)
 
 
 def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalone:
-    """InvalidPropertiesFile, MissingConfig, and the errors of the configuration tables."""
+    """The configuration that the file at ``path`` contains.
+
+    Raises:
+        InvalidPropertiesFile: the file can't be read.
+        MissingConfig: ``bootstrap.servers`` is missing.
+        UnknownConfig, ConfigOutOfBounds: a key is unknown, or its value is out of bounds.
+    """
     texts = read_properties(path, environ)
     brokers = texts.pop(BROKERS, "").strip()
     if not brokers:

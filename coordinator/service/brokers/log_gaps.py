@@ -1,12 +1,13 @@
 """Finds the acquired offsets that the log does not hold: compaction, transaction markers and aborted batches leave
 gaps.
 
-Plans hold gaps, since a plan is acquired before its log is read, and accepting gaps is harmless. Three things must
-not rest on them, and only for these is the log read (ADR 8): that a batch was completed is no evidence that
-processing works if there was nothing in it; a record that was set aside is not tried alone if there is none; and what
-no sink decided, in explicit mode, is not released.
+Plans hold gaps, since a plan is acquired before its log is read, and accepting gaps is harmless. Three
+decisions must not count gaps as records, and only for these the log is read (ADR 8): a completed batch without a record
+is no evidence that the processing works; a quarantined offset without a record is not tried alone; and an offset
+without a record that no sink decided, in explicit mode, is not released.
 
-Rule: an offset is a gap only if the log was read over it. What can't be seen now is unknown: it is asked again.
+Rule: an offset is a gap only if the log was read over it. An offset that can't be read now is unknown, and is read
+again later.
 """
 
 from __future__ import annotations

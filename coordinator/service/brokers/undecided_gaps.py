@@ -4,7 +4,7 @@ A batch may leave millions of records undecided, and a request must be answered 
 bounded time, and the next request for the plan continues there. Of several requests for one plan (a query that was
 started again while its first request still runs) one reads at a time.
 
-Rule: never a guess; an offset is a gap only if the log was read over it.
+Rule: an offset is a gap only if the log was read over it; this is never guessed.
 """
 
 from __future__ import annotations
