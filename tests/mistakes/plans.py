@@ -29,7 +29,6 @@ from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import ONE_RECORD, SLICES, STOPPED, TWO
-from tests.simulation.service_query import QueryProcess
 
 
 @mistake(
@@ -291,9 +290,3 @@ def report_only_what_a_member_held(patch: Patch) -> None:
         return right(group, [(key, s) for key, s in segments if s.run.state == RecordState.ACQUIRED], *rest)
 
     patch.setattr(partitions, "data_lost", data_lost)
-
-
-@mistake({rules.TOPIC_IS_ITS_ID: ()}, simulator=(Seeds("topics"),))
-def take_the_topics_id_when_the_sink_opens(patch: Patch) -> None:
-    """Not from the plan: the batch was read before the topic was made anew."""
-    patch.setattr(QueryProcess, "topic_ids_of", lambda self, opened: dict(opened.topic_ids))
