@@ -11,11 +11,12 @@ from coordinator.core.records import (
     ConfigsAltered,
     DataLost,
     GroupCreated,
+    GroupProgressKept,
     MemberJoined,
+    MemberProgressKept,
     PartitionInitialized,
     PlanKept,
     PlanStaged,
-    ProgressKept,
     Record,
     RunsChanged,
     TopicDeleted,
@@ -42,8 +43,8 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
         yield TopicDeleted(topic_id=topic_id)
     for member in group.members.values():
         yield _member_record(member)
-    yield ProgressKept(
-        plan_id=group.last_plan_id,
+    yield GroupProgressKept(
+        last_plan_id=group.last_plan_id,
         decided=group.decided,
         rejected=group.rejected,
         forgotten_epoch=group.forgotten_epoch,
@@ -52,9 +53,9 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
         yield _plan_record(group, plan)
     yield from _staged_records(group)
     for member in group.members.values():
-        yield ProgressKept(
-            plan_id=member.completed,
+        yield MemberProgressKept(
             member_id=member.member_id,
+            completed=member.completed,
             evidence=member.evidence,
             decides=member.decides,
             query_id=member.query_id,
@@ -62,7 +63,7 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
     for key, partition in group.partitions.items():
         yield from _partition_records(key, partition)
     if group.unreported_losses:
-        yield DataLost(plan_id=0, member_id="", lost=group.unreported_losses)
+        yield DataLost(lost=group.unreported_losses)
 
 
 def _staged_records(group: ShareGroup) -> Iterator[PlanStaged]:

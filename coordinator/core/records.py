@@ -92,9 +92,13 @@ class MemberSeen(_Record, frozen=True):
 
 
 class MembersForgotten(_Record, frozen=True):
-    """Members that hold nothing and were away for too long; their epochs are never given again."""
+    """Members that held nothing and were away for too long. ``forgotten_epoch``: the highest epoch of all members that
+    the group forgot; no member is ever given it again. ``unreported_losses``: the group's from now on (None: as they
+    were)."""
 
     member_ids: tuple[str, ...]
+    forgotten_epoch: int
+    unreported_losses: tuple[LeftOutRange, ...] | None = None
 
 
 class PartitionsForgotten(_Record, frozen=True):
@@ -160,9 +164,12 @@ class DeadlinesExtended(_Record, frozen=True):
 
 
 class PlanAcquired(_Record, frozen=True):
-    """A member acquired; ``ranges`` by (topic id, partition). For a query it is the member's newest plan, and tells
-    what the logs of some topics lost of records that nobody held (``reported_topic_ids``: their ids). ``explicit``: if
-    nobody reads it, and Spark commits its batch all the same, it is released."""
+    """A member acquired; ``ranges`` by (topic id, partition).
+
+    A query's acquisition is the member's newest plan. ``unreported_losses``: what the logs lost while no query read it,
+    to be reported when the plan is started; among them all that the group had of the topics ``reported_topic_ids``
+    (ids). ``superseded_plans``: plans that this one supersedes, the oldest first. ``explicit``: if Spark commits the
+    batch without reading it, its records are released."""
 
     plan_id: int
     member_id: str
@@ -172,6 +179,8 @@ class PlanAcquired(_Record, frozen=True):
     explicit: bool = False
     ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
     reported_topic_ids: tuple[str, ...] = ()
+    unreported_losses: tuple[LeftOutRange, ...] = ()
+    superseded_plans: tuple[int, ...] = ()
 
 
 class RangesAdded(_Record, frozen=True):
@@ -183,54 +192,66 @@ class RangesAdded(_Record, frozen=True):
 
 
 class PlanStarted(_Record, frozen=True):
-    """The plan's delivery in this epoch: used (a replay of it then counts as a failure), or only reclaimed.
-    ``explicit``: in this attempt at its batch, what no sink decides is released. ``data_loss`` is told with it, also
-    what the group had to tell of the topics ``reported_topic_ids`` (ids); ``unreported_losses`` still has to be.
-    Another plan_id than the newest plan's is one that was given up for it: it is the newest again, empty."""
+    """The plan was started in this member epoch (``started``: its delivery has begun, so that a replay counts as a
+    failure), or only reclaimed. The runs that the plan holds from now on were changed by the records before this one.
+
+    ``explicit``: in this attempt at the batch, records that no sink decided are released. ``replaces``: as PlanStaged.
+    ``reclaims``: how often a later process has reclaimed the plan. ``data_loss``: losses that the reply reports, also
+    those that the group had of the topics ``reported_topic_ids`` (ids); ``unreported_losses``: losses still to be
+    reported. ``replaced_plan_id``: the newest plan, if this one is a superseded plan that replaces it, empty."""
 
     plan_id: int
     member_id: str
     member_epoch: int
     started: bool
+    reclaims: int
     explicit: bool = False
+    replaces: bool | None = None
     data_loss: tuple[LeftOutRange, ...] = ()
     left_out: tuple[LeftOutRange, ...] = ()
     unreported_losses: tuple[LeftOutRange, ...] = ()
     reported_topic_ids: tuple[str, ...] = ()
+    replaced_plan_id: int | None = None
 
 
 class PlanStaged(_Record, frozen=True):
-    """What sinks said of the plan's records, by (topic id, partition); it is laid over what was staged before.
-    ``decided`` and ``rejected`` add to the window of the reject ratio. ``attempt``: the plan's attempt in which a sink
-    wrote whose silence is a release (None: not to be remembered). ``explicit``: whether it is, where the
-    sink says otherwise than the plan (None: as it was). ``replaces``: whether all sinks of this attempt have said so of
-    their target (None: as it was). ``query_id``: Spark's, as it is known of the member from now on (empty:
-    as it was)."""
+    """Outcomes that sinks decided for the plan's records, by (topic id, partition); replay lays them over what was
+    staged before.
+
+    ``reject_window``: (decided, rejected) records of the group's reject ratio from now on. ``explicit_attempts``: the
+    plan's attempts in which a sink wrote whose silence is a release. ``explicit``: whether silence is a release in this
+    attempt. ``replaces``: whether all sinks of this attempt have said that their target replaces its output of a batch.
+    ``query_id``: Spark's id of the member's query. None, in each of these: as it was."""
 
     plan_id: int
     member_id: str
     partitions: tuple[tuple[str, int, tuple[StagedRun, ...]], ...] = ()
-    decided: int = 0
-    rejected: int = 0
-    attempt: int | None = None
+    reject_window: tuple[int, int] | None = None
+    explicit_attempts: tuple[int, ...] | None = None
     explicit: bool | None = None
     replaces: bool | None = None
-    query_id: str = ""
+    query_id: str | None = None
 
 
 class PlanCompleted(_Record, frozen=True):
-    """``records`` were accepted or rejected by it; with at least one, the member has evidence that processing works, if
-    the plan's delivery began after the group last set a record aside."""
+    """The plan is completed; ``records`` of its records were accepted or rejected. ``evidence``: whether the member has
+    evidence from now on that processing works."""
 
     plan_id: int
     member_id: str
     records: int
+    evidence: bool = False
 
 
 class EvidenceCleared(_Record, frozen=True):
-    """The group set a record aside (member_id None: everybody's evidence is old), or a trial used it up."""
+    """The evidence of all members is old: a record was quarantined, or failed alone for the first time. Deliveries that
+    began before are no evidence when they are completed."""
 
-    member_id: str | None = None
+
+class EvidenceUsed(_Record, frozen=True):
+    """A failed trial used up the member's evidence."""
+
+    member_id: str
 
 
 class LogStartMoved(_Record, frozen=True):
@@ -242,12 +263,16 @@ class LogStartMoved(_Record, frozen=True):
 
 
 class DataLost(_Record, frozen=True):
-    """The log lost offsets of the member's newest plan while nobody read it, or (plan_id 0) offsets that nobody held;
-    they are archived. That query is told; of the others, the one that acquires next."""
+    """The log lost offsets that are archived now: of the member's newest plan while no process read it, or (plan_id and
+    member_id None) offsets that no plan held. The member's query gets the former reported; the query that acquires
+    next, the latter.
 
-    plan_id: int
-    member_id: str
+    ``lost`` adds to what is unreported already, and replay bounds the sum: one decision may end several sessions whose
+    losses all go to the group, so no record of it knows the sum."""
+
     lost: tuple[LeftOutRange, ...]
+    plan_id: int | None = None
+    member_id: str | None = None
 
 
 class PlanKept(_Record, frozen=True):
@@ -273,19 +298,25 @@ class PlanKept(_Record, frozen=True):
     replaces: bool | None = None
 
 
-class ProgressKept(_Record, frozen=True):
-    """A snapshot's numbers: the group's last one, its window of the reject ratio, and the highest epoch of members that
-    it forgot (member_id None), or a member's
-    last completed one, its evidence, whether a sink decided for it, and for which of Spark's queries."""
+class GroupProgressKept(_Record, frozen=True):
+    """A snapshot's numbers of the group: its last plan id, its reject window, and the highest epoch of members that it
+    forgot."""
 
-    plan_id: int
-    member_id: str | None = None
-    evidence: bool = False
-    decides: bool = False
+    last_plan_id: int
     decided: int = 0
     rejected: int = 0
-    query_id: str = ""
     forgotten_epoch: int = 0
+
+
+class MemberProgressKept(_Record, frozen=True):
+    """A snapshot's facts of a member: the plan that it completed last, whether it has evidence, whether a sink decided
+    for it, and Spark's id of its query."""
+
+    member_id: str
+    completed: int
+    evidence: bool = False
+    decides: bool = False
+    query_id: str = ""
 
 
 Record: TypeAlias = (
@@ -311,10 +342,12 @@ Record: TypeAlias = (
     | PlanStaged
     | PlanCompleted
     | EvidenceCleared
+    | EvidenceUsed
     | LogStartMoved
     | DataLost
     | PlanKept
-    | ProgressKept
+    | GroupProgressKept
+    | MemberProgressKept
 )
 
 MOST_BYTES = 512 * 1024
@@ -350,13 +383,8 @@ def _parts(record: Record, wanted: int) -> list[Record]:
     if isinstance(record, RunsChanged):
         return [msgspec.structs.replace(record, runs=runs) for runs in _cut(record.runs, wanted)]
     if isinstance(record, PlanStaged):
-        # Staging twice is staging both; the window counts with the first.
-        of_first, *of_others = _spread(record.partitions, wanted)
-        other = msgspec.structs.replace(record, decided=0, rejected=0)
-        return [
-            msgspec.structs.replace(record, partitions=of_first),
-            *(msgspec.structs.replace(other, partitions=part) for part in of_others),
-        ]
+        # Staging twice is staging both.
+        return [msgspec.structs.replace(record, partitions=part) for part in _spread(record.partitions, wanted)]
     if isinstance(record, PlanAcquired | PlanKept) and record.ranges:
         first, *rest = _spread(record.ranges, wanted)
         added = RangesAdded(plan_id=record.plan_id, member_id=record.member_id, ranges=())
@@ -365,7 +393,11 @@ def _parts(record: Record, wanted: int) -> list[Record]:
             *(msgspec.structs.replace(added, ranges=part) for part in rest),
         ]
     if isinstance(record, MembersForgotten):
-        return [msgspec.structs.replace(record, member_ids=ids) for ids in _cut(record.member_ids, wanted)]
+        of_first, *of_others = _cut(record.member_ids, wanted)
+        return [
+            msgspec.structs.replace(record, member_ids=of_first),
+            *(msgspec.structs.replace(record, member_ids=ids, unreported_losses=None) for ids in of_others),
+        ]
     if isinstance(record, RangesAdded):
         return [msgspec.structs.replace(record, ranges=part) for part in _spread(record.ranges, wanted)]
     return [record]

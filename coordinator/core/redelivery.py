@@ -118,22 +118,27 @@ def clears_evidence(before: Run, after: Run, config: GroupConfig) -> bool:
 def data_lost(
     group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]], uncounted: Iterable[LeftOutRange] = ()
 ) -> list[DataLost]:
-    """What pending plans of queries lose with records that are archived because the log no longer holds them, and what
-    the group does with those that nobody held (plan_id 0; with ``uncounted``), where it has queries to tell it.
-    Bounded, however scattered they are."""
-    by_number: dict[int, list[LeftOutRange]] = {}
+    """Log records of what the log lost, bounded however scattered it is.
+
+    One record for each pending plan of a query that held some of ``segments``, and one for the group: segments that no
+    pending plan held, and ``uncounted``. The group's is left out if the group has no query to report it to."""
+    by_plan: dict[int | None, list[LeftOutRange]] = {}
     for key, (first, last, run) in segments:
         plan = group.plans.get(run.plan_id) if run.plan_id is not None else None
-        pending = plan is not None and plan is group.members[plan.member_id].pending
-        out = left_out_entry(group, key, first, last, "data_loss")
-        by_number.setdefault(plan.plan_id if plan is not None and pending else 0, []).append(out)
-    for out in uncounted:
-        by_number.setdefault(0, []).append(out)
+        is_pending = plan is not None and plan is group.members[plan.member_id].pending
+        entry = left_out_entry(group, key, first, last, "data_loss")
+        by_plan.setdefault(plan.plan_id if plan is not None and is_pending else None, []).append(entry)
+    for entry in uncounted:
+        by_plan.setdefault(None, []).append(entry)
     if not any(member.query for member in group.members.values()):
-        by_number.pop(0, None)
+        by_plan.pop(None, None)
     return [
-        DataLost(plan_id=plan_id, member_id=group.plans[plan_id].member_id if plan_id else "", lost=bounded(lost))
-        for plan_id, lost in by_number.items()
+        DataLost(
+            plan_id=plan_id,
+            member_id=None if plan_id is None else group.plans[plan_id].member_id,
+            lost=bounded(lost),
+        )
+        for plan_id, lost in by_plan.items()
     ]
 
 

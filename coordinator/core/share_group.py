@@ -23,10 +23,13 @@ from coordinator.core.records import (
     DeadlinesExtended,
     DeadlinesPassed,
     EvidenceCleared,
+    EvidenceUsed,
     GroupCreated,
+    GroupProgressKept,
     LocksRenewed,
     LogStartMoved,
     MemberJoined,
+    MemberProgressKept,
     MemberSeen,
     MembersForgotten,
     PartitionInitialized,
@@ -36,7 +39,6 @@ from coordinator.core.records import (
     PlanKept,
     PlanStaged,
     PlanStarted,
-    ProgressKept,
     RangesAdded,
     Record,
     RunsChanged,
@@ -51,11 +53,6 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import staged_with
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
 from coordinator.protocol.values import SharePartitionKey
-
-REJECT_WINDOW = 10_000
-"""About so many decided records, the last ones, tell which part of them was rejected."""
-
-GIVEN_UP_KEPT = 100
 
 MEMBERS_KEPT = 1_000
 """Members without a session that are kept however long ago they were there."""
@@ -82,7 +79,7 @@ class ShareGroup:
         """What the logs lost of records that nobody held: the query that acquires next is told."""
         self.decided = 0
         self.rejected = 0
-        """By sinks, of about the last REJECT_WINDOW records."""
+        """Records that sinks rejected of the last ``decided`` ones: the window of the reject ratio (stage_outcomes)."""
         self.deadlines_extended_until_ms = 0
         """Until then all holders have a session's time, after a load or after nobody was heard."""
         self.sessions: dict[str, None] = {}
@@ -274,10 +271,10 @@ class ShareGroup:
 
     def _members_forgotten(self, record: MembersForgotten) -> None:
         for member_id in record.member_ids:
-            member = self.members.pop(member_id)
-            self.forgotten_epoch = max(self.forgotten_epoch, member.member_epoch)
-            if member.pending is not None:
-                self.unreported_losses = bounded((*self.unreported_losses, *member.pending.unreported_losses))
+            del self.members[member_id]
+        self.forgotten_epoch = record.forgotten_epoch
+        if record.unreported_losses is not None:
+            self.unreported_losses = record.unreported_losses
 
     def _partitions_forgotten(self, record: PartitionsForgotten) -> None:
         for index in record.partitions:
@@ -326,25 +323,18 @@ class ShareGroup:
     def _plan_acquired(self, record: PlanAcquired) -> None:
         member = self.members[record.member_id]
         plan = plan_from(record, member)
-        plan.explicit = record.explicit
+        plan.explicit, plan.superseded_plans = record.explicit, record.superseded_plans
+        plan.unreported_losses = record.unreported_losses
         if record.ranges:
             self.plans[record.plan_id] = plan
-        self.last_plan_id = max(self.last_plan_id, record.plan_id)
+        self.last_plan_id = record.plan_id
         member.seen_ms = max(member.seen_ms, record.acquired_ms)
         if member.query:
-            given_up = member.pending
-            plan.unreported_losses = tuple(
-                lost for lost in self.unreported_losses if lost.topic_id in record.reported_topic_ids
-            )
-            self.unreported_losses = tuple(
-                lost for lost in self.unreported_losses if lost.topic_id not in record.reported_topic_ids
-            )
-            if given_up is not None:
-                plan.unreported_losses = bounded(
-                    (*given_up.unreported_losses, *given_up.data_loss, *plan.unreported_losses)
-                )
-                plan.superseded_plans = (*given_up.superseded_plans, given_up.plan_id)[-GIVEN_UP_KEPT:]
+            self._drop_reported_losses(record.reported_topic_ids)
             member.newest = plan
+
+    def _drop_reported_losses(self, topic_ids: tuple[str, ...]) -> None:
+        self.unreported_losses = tuple(lost for lost in self.unreported_losses if lost.topic_id not in topic_ids)
 
     def _ranges_added(self, record: RangesAdded) -> None:
         newest = self.members[record.member_id].newest
@@ -352,28 +342,24 @@ class ShareGroup:
         plan.ranges = with_ranges(plan.ranges, record.ranges)
 
     def _plan_started(self, record: PlanStarted) -> None:
-        self.unreported_losses = tuple(
-            lost for lost in self.unreported_losses if lost.topic_id not in record.reported_topic_ids
-        )
+        self._drop_reported_losses(record.reported_topic_ids)
         member = self.members[record.member_id]
         plan = member.newest
         assert plan is not None
-        if plan.plan_id != record.plan_id:
+        if record.replaced_plan_id is not None:
             plan = member.newest = replace(
                 plan, plan_id=record.plan_id, trial=False, superseded_plans=(), explicit_attempts=(), staged={}
             )
-        if plan.member_epoch != record.member_epoch:
-            plan.reclaims, plan.replaces = plan.reclaims + 1, None
-        plan.member_epoch, plan.started = record.member_epoch, record.started
-        plan.counts_as_evidence, plan.explicit = record.started, record.explicit
-        plan.data_loss, plan.unreported_losses, plan.left_out = (
-            record.data_loss,
-            record.unreported_losses,
-            record.left_out,
-        )
+        plan.member_epoch, plan.started, plan.reclaims = record.member_epoch, record.started, record.reclaims
+        plan.counts_as_evidence = record.started
+        plan.explicit, plan.replaces = record.explicit, record.replaces
+        plan.data_loss, plan.left_out = record.data_loss, record.left_out
+        plan.unreported_losses = record.unreported_losses
         plan.ranges = self._still_held(plan)
 
     def _still_held(self, plan: AcquiredPlan) -> PlanRanges:
+        """The plan's ranges that still carry its plan id. Replay computes them from the runs, which are logged: a plan
+        may have 10,000 ranges, and a record that repeated them would be larger than all the others of a start."""
         held = []
         for partition, segments in self.carrying(plan):
             ranges: list[tuple[int, int]] = []
@@ -385,39 +371,43 @@ class ShareGroup:
         return tuple(held)
 
     def _plan_staged(self, record: PlanStaged) -> None:
+        """Replay merges the outcomes with those staged before: the record holds a sink's own outcomes only, since all
+        that is staged of a plan may be larger by far than what one commit adds."""
         member = self.members[record.member_id]
-        member.decides, member.query_id = True, record.query_id or member.query_id
+        member.decides = True
+        if record.query_id is not None:
+            member.query_id = record.query_id
+        if record.reject_window is not None:
+            self.decided, self.rejected = record.reject_window
         plan = self.plans.get(record.plan_id)
-        if plan is not None and record.explicit is not None:
+        if plan is None:
+            return
+        if record.explicit is not None:
             plan.explicit = record.explicit
-        if plan is not None and record.replaces is not None:
+        if record.replaces is not None:
             plan.replaces = record.replaces
-        if plan is not None and record.attempt is not None and record.attempt not in plan.explicit_attempts:
-            plan.explicit_attempts = (*plan.explicit_attempts, record.attempt)[-2:]
-        for topic_id, index, runs in record.partitions if plan is not None else ():
-            assert plan is not None
+        if record.explicit_attempts is not None:
+            plan.explicit_attempts = record.explicit_attempts
+        for topic_id, index, runs in record.partitions:
             key = SharePartitionKey(topic_id, index)
             plan.staged[key] = staged_with(plan.staged.get(key, []), list(runs))
-        self.decided += record.decided
-        self.rejected += record.rejected
-        while self.decided > REJECT_WINDOW:
-            self.decided, self.rejected = self.decided // 2, self.rejected // 2
 
     def _plan_completed(self, record: PlanCompleted) -> None:
         member = self.members[record.member_id]
-        member.completed = record.plan_id
+        member.completed, member.evidence = record.plan_id, record.evidence
         assert member.newest is not None
-        # Of a plan that is completed nothing is asked but its plan_id.
+        # Only the plan id of a completed plan is needed.
         member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()
         member.newest.data_loss, member.newest.superseded_plans = (), ()
-        member.evidence = member.evidence or (record.records > 0 and member.newest.counts_as_evidence)
 
     def _evidence_cleared(self, record: EvidenceCleared) -> None:
         for member in self.members.values():
-            if record.member_id in (None, member.member_id):
-                member.evidence = False
-                if record.member_id is None and member.newest is not None:
-                    member.newest.counts_as_evidence = False
+            member.evidence = False
+            if member.newest is not None:
+                member.newest.counts_as_evidence = False
+
+    def _evidence_used(self, record: EvidenceUsed) -> None:
+        self.members[record.member_id].evidence = False
 
     def _log_start_moved(self, record: LogStartMoved) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
@@ -425,7 +415,7 @@ class ShareGroup:
         self._drop_plans_nobody_carries(partition)
 
     def _data_lost(self, record: DataLost) -> None:
-        if not record.plan_id:
+        if record.plan_id is None or record.member_id is None:
             self.unreported_losses = bounded((*self.unreported_losses, *record.lost))
             return
         plan = self.members[record.member_id].newest
@@ -452,15 +442,14 @@ class ShareGroup:
         if record.newest:
             member.newest = plan
 
-    def _progress_kept(self, record: ProgressKept) -> None:
-        if record.member_id is None:
-            self.last_plan_id = max(self.last_plan_id, record.plan_id)
-            self.decided, self.rejected = record.decided, record.rejected
-            self.forgotten_epoch = record.forgotten_epoch
-        else:
-            member = self.members[record.member_id]
-            member.completed, member.evidence = record.plan_id, record.evidence
-            member.decides, member.query_id = record.decides, record.query_id
+    def _group_progress_kept(self, record: GroupProgressKept) -> None:
+        self.last_plan_id, self.forgotten_epoch = record.last_plan_id, record.forgotten_epoch
+        self.decided, self.rejected = record.decided, record.rejected
+
+    def _member_progress_kept(self, record: MemberProgressKept) -> None:
+        member = self.members[record.member_id]
+        member.completed, member.evidence = record.completed, record.evidence
+        member.decides, member.query_id = record.decides, record.query_id
 
 
 _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
@@ -486,8 +475,10 @@ _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     PlanStaged: ShareGroup._plan_staged,
     PlanCompleted: ShareGroup._plan_completed,
     EvidenceCleared: ShareGroup._evidence_cleared,
+    EvidenceUsed: ShareGroup._evidence_used,
     LogStartMoved: ShareGroup._log_start_moved,
     DataLost: ShareGroup._data_lost,
     PlanKept: ShareGroup._plan_kept,
-    ProgressKept: ShareGroup._progress_kept,
+    GroupProgressKept: ShareGroup._group_progress_kept,
+    MemberProgressKept: ShareGroup._member_progress_kept,
 }

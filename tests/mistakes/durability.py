@@ -10,6 +10,7 @@ import msgspec
 
 from coordinator.core import group_snapshot, runs, share_group
 from coordinator.core.records import (
+    GroupProgressKept,
     PartitionInitialized,
     PlanAcquired,
     PlanStaged,
@@ -103,11 +104,7 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
     },
 )
 def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
-    def progress(self: ShareGroup, record: Any) -> None:
-        if record.member_id is not None:
-            self.members[record.member_id].completed = record.plan_id
-
-    patch.setitem(share_group._REPLAY, share_group.ProgressKept, progress)
+    patch.setitem(share_group._REPLAY, GroupProgressKept, lambda self, record: None)
 
 
 @mistake(

@@ -8,7 +8,7 @@ from coordinator.core import isolation, redelivery, share_group
 from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
 from coordinator.core.isolation import IsolationEvent, Stage
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import EvidenceCleared, PlanCompleted
+from coordinator.core.records import EvidenceUsed, PlanCompleted
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from tests.mistakes import rules
@@ -226,13 +226,7 @@ def always_on_trial(patch: Patch) -> None:
     },
 )
 def a_trial_uses_up_nothing(patch: Patch) -> None:
-    right = ShareGroup._evidence_cleared
-
-    def cleared(self: ShareGroup, record: EvidenceCleared) -> None:
-        if record.member_id is None:
-            right(self, record)
-
-    patch.setitem(share_group._REPLAY, EvidenceCleared, cleared)
+    patch.setitem(share_group._REPLAY, EvidenceUsed, lambda self, record: None)
 
 
 @mistake(

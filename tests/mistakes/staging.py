@@ -12,7 +12,7 @@ from coordinator.core.changes import moved
 from coordinator.core.commands import Decision, StageRuns, complete_plan, reclaim_plan, stage_outcomes
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event
-from coordinator.core.records import PlanStaged, ProgressKept, Record, RunsChanged
+from coordinator.core.records import MemberProgressKept, PlanStaged, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
@@ -258,7 +258,7 @@ def forget_query_ids_in_snapshots(patch: Patch) -> None:
 
     def snapshot(self: ShareGroup) -> Iterator[Record]:
         for record in right(self):
-            yield msgspec.structs.replace(record, query_id="") if isinstance(record, ProgressKept) else record
+            yield msgspec.structs.replace(record, query_id="") if isinstance(record, MemberProgressKept) else record
 
     patch.setattr(ShareGroup, "snapshot", snapshot)
 

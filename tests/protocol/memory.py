@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from coordinator.core.records import (
     ConfigsAltered,
     DataLost,
     GroupCreated,
+    GroupProgressKept,
     MemberJoined,
+    MemberProgressKept,
     PartitionInitialized,
     PlanKept,
     PlanStaged,
-    ProgressKept,
     Record,
     RunsChanged,
     SessionRenewed,
@@ -30,7 +33,8 @@ ORDER: tuple[type, ...] = (
     MemberJoined,
     PlanKept,
     PlanStaged,
-    ProgressKept,
+    GroupProgressKept,
+    MemberProgressKept,
     PartitionInitialized,
     RunsChanged,
     DataLost,
@@ -50,10 +54,10 @@ def ordered(records: Iterable[Record]) -> list[tuple[bytes, Record]]:
 
 def _without_ratio(record: Record) -> Record:
     """No query of these worlds is stopped for what it rejects, so worlds that differ in the count of it are one."""
-    if isinstance(record, ProgressKept):
-        return ProgressKept(
-            plan_id=record.plan_id, member_id=record.member_id, evidence=record.evidence, decides=record.decides
-        )
+    if isinstance(record, GroupProgressKept):
+        return GroupProgressKept(last_plan_id=record.last_plan_id)
+    if isinstance(record, MemberProgressKept):
+        return msgspec.structs.replace(record, query_id="")
     return record
 
 

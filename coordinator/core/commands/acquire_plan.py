@@ -15,7 +15,7 @@ from coordinator.core.changes import Changes, MemoizedTransition, acquired
 from coordinator.core.commands import AcquirePlan, Decision
 from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, IsolationEvent, isolation_class, slice_size, stage_of
-from coordinator.core.left_out import bounded
+from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.records import DataLost, PlanAcquired, PlanStarted, Record
@@ -26,6 +26,9 @@ from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
 from coordinator.protocol.values import SharePartitionKey
 
 MAX_RANGES = 10_000
+"""Ranges that a plan has at most, so that its reply and its log records stay small."""
+SUPERSEDED_KEPT = 100
+"""Superseded plans that a plan remembers: more drivers than that are not stopped one after the other."""
 Log = tuple[SharePartition, int]
 """A share partition, and where its log ends now."""
 
@@ -55,11 +58,8 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
         )
     if pending is not None and (again := _pending_again(group, member, now_ms)) is not None:
         return again
-    settled = [] if pending is None else _settle(group, member, now_ms)
-    unreported_losses = pending is not None and bool(
-        pending.unreported_losses or any(isinstance(record, DataLost) for record in settled)
-    )
-    acquisition = Acquisition(group, command, now_ms, must_tell=unreported_losses)
+    settled, losses = ([], ()) if pending is None else _settle(group, member, pending, now_ms)
+    acquisition = Acquisition(group, command, now_ms, superseded=pending, losses=losses)
     acquisition.choose(member)
     decision = acquisition.decision(member)
     return Decision((*settled, *decision.records), decision.reply)
@@ -71,16 +71,20 @@ def _check_pending(group: ShareGroup, member: Member, pending: AcquiredPlan, sta
         raise stale(group, member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
 
 
-def _settle(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
-    """What a plan that is given up, since nothing of it is left to read, still holds below the log start."""
-    assert member.newest is not None
-    reclaim = Reclaim(group, member, member.newest, now_ms)
+def _settle(
+    group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int
+) -> tuple[list[Record], tuple[LeftOutRange, ...]]:
+    """Log records that archive what a plan still holds below the log start, as nothing else of it is left, and the
+    plan's unreported losses then."""
+    reclaim = Reclaim(group, member, plan, now_ms)
     reclaim.decide()
     records = reclaim.records()
+    losses = plan.unreported_losses
     if reclaim.data_loss:
         lost = bounded(reclaim.data_loss)
-        records.append(DataLost(plan_id=member.newest.plan_id, member_id=member.member_id, lost=lost))
-    return records
+        records.append(DataLost(plan_id=plan.plan_id, member_id=member.member_id, lost=lost))
+        losses = bounded((*losses, *lost))
+    return records, losses
 
 
 def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision[PlanReply] | None:
@@ -98,6 +102,7 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision[P
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         started=False,
+        reclaims=reclaim.reclaims,
         explicit=group.config.is_explicit(),
         unreported_losses=bounded((*plan.unreported_losses, *reclaim.data_loss)),
     )
@@ -111,13 +116,14 @@ def _plan_reply(group: ShareGroup, plan_id: int, partitions: tuple[PartitionPlan
 
 @dataclass(slots=True)
 class Acquisition:
-    """One plan in the making: what was taken so far, and how much more may be. ``must_tell``: the plan that is given up
-    for it has losses to be told."""
+    """One plan in the making: what was taken so far, and how much more may be. ``superseded``: the plan that it
+    supersedes; ``losses``: that plan's unreported losses."""
 
     group: ShareGroup
     command: AcquirePlan
     now_ms: int
-    must_tell: bool = False
+    superseded: AcquiredPlan | None = None
+    losses: tuple[LeftOutRange, ...] = ()
     taken: dict[SharePartitionKey, list[Segment]] = field(default_factory=dict)
     counts: dict[SharePartitionKey, int] = field(default_factory=dict)
     records: int = 0
@@ -257,7 +263,7 @@ class Acquisition:
     def decision(self, member: Member) -> Decision[PlanReply]:
         """The plan; one without a record if there are losses to be told, since none may come for a long time."""
         tells = self._tells()
-        if not (self.taken or tells or self.must_tell):
+        if not (self.taken or tells or self.losses):
             return Decision((), PlanReply())
         plan_id = self.group.last_plan_id + 1
         changes, held = Changes(), {}
@@ -279,9 +285,23 @@ class Acquisition:
                 for key, segments in held.items()
             ),
             reported_topic_ids=tells,
+            unreported_losses=self._unreported_losses(tells),
+            superseded_plans=self._superseded_plans(),
         )
         reply = _plan_reply(self.group, plan_id, plan_of(self.group, held.items()), self.trial)
         return Decision((plan, *changes.records()), reply)
+
+    def _unreported_losses(self, topic_ids: tuple[str, ...]) -> tuple[LeftOutRange, ...]:
+        """What the plan is to report: the losses of the superseded plan, and the group's of these topics."""
+        of_group = tuple(lost for lost in self.group.unreported_losses if lost.topic_id in topic_ids)
+        if self.superseded is None:
+            return of_group
+        return bounded((*self.losses, *self.superseded.data_loss, *of_group))
+
+    def _superseded_plans(self) -> tuple[int, ...]:
+        if self.superseded is None:
+            return ()
+        return (*self.superseded.superseded_plans, self.superseded.plan_id)[-SUPERSEDED_KEPT:]
 
     def _tells(self) -> tuple[str, ...]:
         """The topics that this query asks for of which the group has losses to tell, by id (empty: not named any

@@ -52,8 +52,12 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
         return _given_back(group, plan)
     completion = _Completion(group, plan, command.gaps, now_ms)
     records = completion.records()
+    decided = completion.decided if command.processed else 0
     done = PlanCompleted(
-        plan_id=plan_id, member_id=member.member_id, records=completion.decided if command.processed else 0
+        plan_id=plan_id,
+        member_id=member.member_id,
+        records=decided,
+        evidence=member.evidence or (decided > 0 and plan.counts_as_evidence),
     )
     return Decision((*records, done), PlanDone(given_up=given_up(group, records)))
 
@@ -74,7 +78,8 @@ def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
                 after = moved(run, Event.LOG_START)
                 lost.append(_lost(partition, first, last, run))
             changes.put(partition.key, first, last, after)
-    done = PlanCompleted(plan_id=plan.plan_id, member_id=plan.member_id, records=0)
+    member = group.members[plan.member_id]
+    done = PlanCompleted(plan_id=plan.plan_id, member_id=plan.member_id, records=0, evidence=member.evidence)
     return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
 
 

@@ -10,6 +10,7 @@ rest for as long as it likes.
 from __future__ import annotations
 
 from coordinator.core import share_group
+from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.records import MembersForgotten, PartitionsForgotten, Record, Swept
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey
@@ -24,11 +25,22 @@ MOST_AT_ONCE = 1_000
 def forget(group: ShareGroup, now_ms: int) -> list[Record]:
     """What can be forgotten now, and when to look again."""
     members, next_ms = _members(group, now_ms)
-    records: list[Record] = [MembersForgotten(member_ids=members)] if members else []
+    records: list[Record] = [_forgotten(group, members)] if members else []
     records += _partitions(group)
     if group.old_topics:
         next_ms = min(next_ms, now_ms + SWEEP_MS)
     return [*records, Swept(next_ms=next_ms, old_topics=tuple(sorted(group.old_topics)))]
+
+
+def _forgotten(group: ShareGroup, member_ids: tuple[str, ...]) -> MembersForgotten:
+    """The log record; what the members' plans had to report is the group's to report from now on."""
+    members = [group.members[member_id] for member_id in member_ids]
+    epoch = max(group.forgotten_epoch, *(member.member_epoch for member in members))
+    losses: tuple[LeftOutRange, ...] | None = None
+    for member in members:
+        if member.pending is not None and member.pending.unreported_losses:
+            losses = bounded((*(losses or group.unreported_losses), *member.pending.unreported_losses))
+    return MembersForgotten(member_ids=member_ids, forgotten_epoch=epoch, unreported_losses=losses)
 
 
 def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:

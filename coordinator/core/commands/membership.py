@@ -15,6 +15,7 @@ from coordinator.core.records import (
     DeadlinesExtended,
     DeadlinesPassed,
     EvidenceCleared,
+    EvidenceUsed,
     GroupCreated,
     LocksRenewed,
     MemberJoined,
@@ -219,7 +220,7 @@ def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) 
     if evidence_is_old:
         records.append(EvidenceCleared())
     if trial_failed:
-        records.append(EvidenceCleared(member_id=member.member_id))
+        records.append(EvidenceUsed(member_id=member.member_id))
     return [*records, SessionEnded(member_id=member.member_id)]
 
 

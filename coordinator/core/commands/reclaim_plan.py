@@ -16,7 +16,7 @@ from coordinator.core.left_out import LeftOutRange, bounded, in_reply
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import EvidenceCleared, PlanStarted, Record
+from coordinator.core.records import EvidenceCleared, EvidenceUsed, PlanStarted, Record
 from coordinator.core.redelivery import clears_evidence, left_out_entry, replayed
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
@@ -84,6 +84,8 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         started=after(state, event) is PlanState.STARTED,
+        reclaims=reclaim.reclaims,
+        replaces=None if reclaim.later_process else plan.replaces,
         explicit=group.config.is_explicit(command.acknowledgement_mode),
         data_loss=data_loss,
         left_out=left_out,
@@ -110,7 +112,10 @@ def _start_empty(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         started=after(PlanState.SUPERSEDED, event) is PlanState.STARTED,
+        reclaims=back.reclaims,
+        replaces=None if back.later_process else member.newest.replaces,
         data_loss=data_loss,
+        replaced_plan_id=member.newest.plan_id,
     )
     reply = PlanReply(plan=Plan(plan_id=command.plan_id, partitions=()), data_loss=in_reply(data_loss))
     return Decision((*back.records(), plan_started), reply)
@@ -210,6 +215,11 @@ class Reclaim:
     @property
     def later_process(self) -> bool:
         return self.plan.member_epoch != self.member.member_epoch
+
+    @property
+    def reclaims(self) -> int:
+        """How often a later process has reclaimed the plan, this time included."""
+        return self.plan.reclaims + self.later_process
 
     def decide(self) -> None:
         for topic_id, index, ranges in self.plan.ranges:
@@ -315,7 +325,7 @@ class Reclaim:
         if self.evidence_is_old:
             records.append(EvidenceCleared())
         if self.trial_failed:
-            records.append(EvidenceCleared(member_id=self.member.member_id))
+            records.append(EvidenceUsed(member_id=self.member.member_id))
         return records
 
 

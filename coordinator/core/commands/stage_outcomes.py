@@ -39,6 +39,8 @@ SAMPLE = 5
 LONGEST_REASON = 500
 """Characters of a row's reason that are kept until the coordinator writes its letter."""
 _OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
+REJECT_WINDOW = 10_000
+"""Decided records, about the last ones, whose part of rejects is compared with the limit."""
 JUDGED_FROM = 100
 """So many decided records tell something about a ratio."""
 
@@ -143,7 +145,7 @@ def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, 
         yield PlanStaged(
             plan_id=plan.plan_id,
             member_id=plan.member_id,
-            attempt=plan.reclaims if speaks else None,
+            explicit_attempts=_explicit_attempts(plan) if speaks else None,
             explicit=True if explicit and not plan.explicit else None,
             replaces=replaces,
         )
@@ -277,8 +279,9 @@ class _Matching:
         return max((plan.reclaims for plan in plans), default=None)
 
     def records(self) -> Iterator[PlanStaged]:
-        """One a plan; the window of the reject ratio counts with the first."""
-        rows, rejected, query_id = self.staged, self.rejected, self.command.query_id
+        """One log record a plan; the first holds the window of the reject ratio."""
+        window: tuple[int, int] | None = _reject_window(self.group, self.staged, self.rejected)
+        query_id = self.command.query_id
         for plan_id, staged in self._by_plan.items():
             plan = self.group.plans[plan_id]
             partitions = tuple(
@@ -293,14 +296,28 @@ class _Matching:
                 plan_id=plan_id,
                 member_id=plan.member_id,
                 partitions=partitions,
-                decided=rows,
-                rejected=rejected,
-                attempt=plan.reclaims if explicit else None,
+                reject_window=window,
+                explicit_attempts=_explicit_attempts(plan) if explicit else None,
                 explicit=explicit if explicit != plan.explicit else None,
                 replaces=_replaces(plan, self.command),
-                query_id=query_id if query_id != self.group.members[plan.member_id].query_id else "",
+                query_id=query_id if query_id not in ("", self.group.members[plan.member_id].query_id) else None,
             )
-            rows = rejected = 0
+            window = None
+
+
+def _explicit_attempts(plan: AcquiredPlan) -> tuple[int, ...] | None:
+    """The last two attempts in which a sink wrote whose silence is a release, this one included; None: as they were."""
+    if plan.reclaims in plan.explicit_attempts:
+        return None
+    return (*plan.explicit_attempts, plan.reclaims)[-2:]
+
+
+def _reject_window(group: ShareGroup, staged: int, rejected: int) -> tuple[int, int] | None:
+    """(decided, rejected) after this commit, halved until the window holds about the last REJECT_WINDOW records."""
+    decided, rejected = group.decided + staged, group.rejected + rejected
+    while decided > REJECT_WINDOW:
+        decided, rejected = decided // 2, rejected // 2
+    return decided, rejected
 
 
 def _after_silence(plan: AcquiredPlan, key: SharePartitionKey, runs: list[StagedRun]) -> list[StagedRun]:

@@ -275,7 +275,7 @@ def test_a_loss_that_no_member_held_is_appended_without_a_plan() -> None:
     group.join()
     group.move_log_start(10)
     for records in (map(decode_record, group.log), group.group.snapshot()):
-        assert [(lost.plan_id, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(0, "")]
+        assert [(lost.plan_id, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(None, None)]
 
 
 def test_a_plans_losses_are_reported_again_after_a_snapshot() -> None:
