@@ -64,27 +64,32 @@ class Segment(NamedTuple):
     run: Run
 
 
+_ABOVE_ALL_OFFSETS = 2**63
+
+
 class RunMap:
     """The runs of one share partition by first offset.
 
-    ``counts``: records by state. ``carried``: records by acquisition plan_id. ``ready``: first offsets of AVAILABLE
-    runs that may be acquired at once; ``delayed``: (not before, first) of those that may be later; ``quarantined``:
-    (last tried, first) of those that are delivered alone; ``backing_off``: (not before, first) of these; ``archiving``:
-    first offsets of runs whose dead letters are to be written. ``changed_plan_ids``: numbers that came or went since
-    the group last looked (it drops plans that nobody carries).
+    ``counts``: records by state. ``carried``: records by plan id. ``changed_plan_ids``: plan ids that came or went
+    since the group last looked; the group drops plans that no run carries.
+
+    The private indexes: ``_ready``: first offsets of AVAILABLE runs that may be acquired at once; ``_delayed``: (not
+    before, first) of those that may be acquired later; ``_quarantined``: (last tried, first) of those that are
+    delivered alone; ``_backing_off``: (not before, first) of quarantined ones that wait; ``_archiving``: first offsets
+    of runs whose dead letters are to be written.
     """
 
     __slots__ = (
+        "_archiving",
+        "_backing_off",
+        "_delayed",
         "_firsts",
+        "_quarantined",
+        "_ready",
         "_runs",
-        "archiving",
-        "backing_off",
         "carried",
         "changed_plan_ids",
         "counts",
-        "delayed",
-        "quarantined",
-        "ready",
     )
 
     def __init__(self) -> None:
@@ -93,11 +98,11 @@ class RunMap:
         self.counts: list[int] = [0] * len(RecordState)
         self.carried: dict[int, int] = {}
         self.changed_plan_ids: set[int] = set()
-        self.ready: SortedList[int] = SortedList()
-        self.delayed: SortedList[tuple[int, int]] = SortedList()
-        self.quarantined: SortedList[tuple[int, int]] = SortedList()
-        self.backing_off: SortedList[tuple[int, int]] = SortedList()
-        self.archiving: SortedList[int] = SortedList()
+        self._ready: SortedList[int] = SortedList()
+        self._delayed: SortedList[tuple[int, int]] = SortedList()
+        self._quarantined: SortedList[tuple[int, int]] = SortedList()
+        self._backing_off: SortedList[tuple[int, int]] = SortedList()
+        self._archiving: SortedList[int] = SortedList()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -139,6 +144,34 @@ class RunMap:
         for start in runs.irange(first + 1, last):
             end, run = runs[start]
             yield Segment(start, min(end, last), run)
+
+    def starting_below(self, offset: int) -> list[Segment]:
+        """The runs that start below ``offset``, whole."""
+        return [Segment(first, *self._runs[first]) for first in self._runs.irange(None, offset, (True, False))]
+
+    def available(self, now_ms: int) -> Iterator[Segment]:
+        """The AVAILABLE runs that may be acquired with others at ``now_ms``, whole, in offset order."""
+        firsts: Iterable[int] = self._ready
+        if self._delayed:
+            due = [first for _, first in self._delayed.irange(None, (now_ms, _ABOVE_ALL_OFFSETS))]
+            firsts = sorted([*self._ready, *due]) if due else self._ready
+        for first in firsts:
+            yield Segment(first, *self._runs[first])
+
+    def quarantined(self) -> Iterator[Segment]:
+        """The AVAILABLE runs that are delivered only alone, whole, the least recently tried first."""
+        for _, first in self._quarantined:
+            yield Segment(first, *self._runs[first])
+
+    def archiving_from(self, offset: int) -> Iterator[Segment]:
+        """The runs that wait for their dead letters and end at ``offset`` or above it, whole, in offset order."""
+        inside = self.at(offset)
+        for first in self._archiving.irange(offset if inside is None else inside.first):
+            yield Segment(first, *self._runs[first])
+
+    def waits(self, now_ms: int) -> bool:
+        """Whether an AVAILABLE run may not be acquired yet at ``now_ms``, since it is delayed or backs off."""
+        return any(last and last[-1][0] > now_ms for last in (self._delayed, self._backing_off))
 
     def put(self, first: int, last: int, run: Run) -> None:
         """Make ``first..last`` one run, whatever was there, merged with equal neighbours."""
@@ -210,17 +243,17 @@ class RunMap:
                     self.changed_plan_ids.add(run.plan_id)
             if run.state == RecordState.AVAILABLE:
                 if run.quarantined:
-                    self.quarantined.add((run.last_tried_ms or 0, first))
+                    self._quarantined.add((run.last_tried_ms or 0, first))
                     if run.not_before_ms is not None:
-                        self.backing_off.add((run.not_before_ms, first))
+                        self._backing_off.add((run.not_before_ms, first))
                 elif run.not_before_ms is not None:
-                    self.delayed.add((run.not_before_ms, first))
+                    self._delayed.add((run.not_before_ms, first))
                 else:
                     ready.append(first)
             elif run.state == RecordState.ARCHIVING:
-                self.archiving.add(first)
+                self._archiving.add(first)
         if ready:
-            self.ready.update(ready)
+            self._ready.update(ready)
 
     def _uncount(self, first: int, last: int, run: Run) -> None:
         records = last - first + 1
@@ -234,15 +267,15 @@ class RunMap:
                 self.changed_plan_ids.add(run.plan_id)
         if run.state == RecordState.AVAILABLE:
             if run.quarantined:
-                self.quarantined.remove((run.last_tried_ms or 0, first))
+                self._quarantined.remove((run.last_tried_ms or 0, first))
                 if run.not_before_ms is not None:
-                    self.backing_off.remove((run.not_before_ms, first))
+                    self._backing_off.remove((run.not_before_ms, first))
             elif run.not_before_ms is not None:
-                self.delayed.remove((run.not_before_ms, first))
+                self._delayed.remove((run.not_before_ms, first))
             else:
-                self.ready.remove(first)
+                self._ready.remove(first)
         elif run.state == RecordState.ARCHIVING:
-            self.archiving.remove(first)
+            self._archiving.remove(first)
 
     def terminal_count(self) -> int:
         """Records of the map in a terminal state."""

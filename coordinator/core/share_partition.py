@@ -62,7 +62,7 @@ class SharePartition:
 
     def waits(self, now_ms: int) -> bool:
         """Whether a record is delayed, or backs off, beyond now."""
-        return any(last and last[-1][0] > now_ms for last in (self.runs.delayed, self.runs.backing_off))
+        return self.runs.waits(now_ms)
 
     def carrying(self, acquisition: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
         """The parts of ``ranges`` whose run still carries this acquisition plan_id."""
@@ -104,17 +104,15 @@ class SharePartition:
     def _advance(self) -> None:
         lowest = self.runs.first()
         if lowest is not None and lowest.first < self.start_offset:
-            self._drop_below_start(lowest.first)
+            self._drop_below_start()
         self.start_offset = self.runs.drop_terminal(self.start_offset)
 
-    def _drop_below_start(self, lowest: int) -> None:
-        """Below the log start only what is still held stays, until its holder is done with it, and what has yet to
-        become a dead letter."""
-        for segment in list(self.runs.between(lowest, self.start_offset)):
-            if segment.first >= self.start_offset or segment.run.state in _STAYS:
+    def _drop_below_start(self) -> None:
+        """Drop the runs below the log start, but those that a member still holds, until it is done with them, and those
+        that have yet to become dead letters."""
+        for whole in self.runs.starting_below(self.start_offset):
+            if whole.run.state in _STAYS:
                 continue
-            whole = self.runs.starting_at(segment.first)
-            assert whole is not None
             if whole.run.state in TERMINAL:
                 self.start_offset = max(self.start_offset, whole.last + 1)
             if whole.last < self.start_offset:

@@ -81,7 +81,7 @@ def forget_archiving_records_at_a_restart(patch: Patch) -> None:
     def loaded(self: ShareGroup, now_ms: int) -> None:
         right(self, now_ms)
         for partition in self.partitions.values():
-            partition.runs.archiving = _Forgetful(partition.runs.archiving)
+            partition.runs._archiving = _Forgetful(partition.runs._archiving)
 
     patch.setattr(ShareGroup, "loaded", loaded)
 

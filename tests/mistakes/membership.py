@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.core import decide, share_group
-from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquire_plan, membership
+from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquisition, membership
 from coordinator.core.records import MemberJoined, PlanAcquired
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
@@ -60,16 +60,16 @@ def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
     },
 )
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
-    acquired, planned = acquire_plan.acquired, ShareGroup._plan_acquired
+    acquired, planned = acquisition.acquired, ShareGroup._plan_acquired
 
-    def locked(before: Run, number: int, now_ms: int) -> Run:
+    def locked(before: Run, number: int, now_ms: int, deadline_ms: int | None) -> Run:
         return acquired(before, number, now_ms, now_ms + 30_000)
 
     def plan_acquired(self: ShareGroup, record: PlanAcquired) -> None:
         planned(self, record)
         self.plans[record.plan_id].query = False
 
-    patch.setattr(acquire_plan, "acquired", locked)
+    patch.setattr(acquisition, "acquired", locked)
     patch.setitem(share_group._REPLAY, PlanAcquired, plan_acquired)
 
 

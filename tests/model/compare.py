@@ -87,7 +87,7 @@ class Comparison:
                 below += min(last + 1, start) - first
             if run[0] is RecordState.ARCHIVING:
                 archiving += last - first + 1
-                assert first in partition.runs.archiving, f"nobody would write the letter of {first}-{last}"
+                assert first in partition.runs._archiving, f"nobody would write the letter of {first}-{last}"
             if run[0] is RecordState.ACQUIRED:
                 acquired += last - first + 1
                 plan = plans[run.plan_id or 0]

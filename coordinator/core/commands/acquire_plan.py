@@ -7,12 +7,11 @@ else is to be had. Decides only; :class:`~coordinator.core.records.PlanAcquired`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coordinator.core import isolation
-from coordinator.core.changes import Changes, MemoizedTransition, acquired
 from coordinator.core.commands import AcquirePlan, Decision
+from coordinator.core.commands.acquisition import MAX_RANGES, held_by, ranges_of, returned, room, run_records
 from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, IsolationEvent, isolation_class, slice_size, stage_of
 from coordinator.core.left_out import LeftOutRange, bounded
@@ -25,8 +24,6 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
 from coordinator.protocol.values import SharePartitionKey
 
-MAX_RANGES = 10_000
-"""Ranges that a plan has at most, so that its reply and its log records stay small."""
 SUPERSEDED_KEPT = 100
 """Superseded plans that a plan remembers: more drivers than that are not stopped one after the other."""
 Log = tuple[SharePartition, int]
@@ -155,8 +152,7 @@ class Acquisition:
 
     def _room(self, partition: SharePartition) -> int:
         """Records that the partition's lock limit still lets be acquired."""
-        held = partition.acquired_count + self.counts.get(partition.key, 0)
-        return self.group.config.share_partition_max_record_locks - held
+        return room(self.group, partition, self.counts.get(partition.key, 0))
 
     # --- records that came back
 
@@ -166,10 +162,10 @@ class Acquisition:
         left = self.command.max_records
         hard = self.group.config.share_acquire_mode == "record_limit"
         for partition, end in logs:
-            for first, last, run in self._returned(partition, end):
+            for first, last, run in returned(partition, end, self.now_ms):
                 if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
                     return
-                if (room := self._room(partition)) <= 0:
+                if (most := self._room(partition)) <= 0:
                     break
                 run_class = isolation_class(run.failures, limit)
                 if keep_class is None:
@@ -180,24 +176,9 @@ class Acquisition:
                         left, hard = cut if left is None else min(cut, left), True
                 if run_class != keep_class:
                     continue
-                most = min(room, left) if hard and left is not None else room
+                most = min(most, left) if hard and left is not None else most
                 taken = self._take(partition, Segment(first, min(last, first + most - 1), run))
                 left = None if left is None else left - taken
-
-    def _returned(self, partition: SharePartition, end: int) -> Iterator[Segment]:
-        """Runs that may be acquired now, in offset order, within ``[log start, end)``."""
-        runs = partition.runs
-        if not runs.ready and not runs.delayed:
-            return
-        due = sorted(first for at_ms, first in runs.delayed.irange(None, (self.now_ms, 2**63))) if runs.delayed else []
-        merged = sorted([*runs.ready, *due]) if due else runs.ready
-        for first in merged:
-            segment = runs.starting_at(first)
-            assert segment is not None
-            first = max(first, partition.start_offset)
-            last = min(segment.last, end - 1)
-            if first <= last:
-                yield Segment(first, last, segment.run)
 
     # --- fresh records
 
@@ -224,14 +205,12 @@ class Acquisition:
         """The least recently tried record that was set aside, alone. Not on trial it waits for its backoff."""
         candidates = []
         for partition, end in logs:
-            for tried_ms, first in partition.runs.quarantined:
-                segment = partition.runs.starting_at(first)
-                assert segment is not None
+            for segment in partition.runs.quarantined():
                 # A wait longer than any backoff comes from a clock that went back.
                 backoff_ms = (segment.run.not_before_ms or 0) - self.now_ms
                 waits = not self._may_be_tried(segment.run) if on_trial else 0 < backoff_ms <= SOLO_BACKOFF_MAX_MS
-                if not waits and first < end and self._room(partition) > 0:
-                    candidates.append((tried_ms, partition.key, segment))
+                if not waits and segment.first < end and self._room(partition) > 0:
+                    candidates.append((segment.run.last_tried_ms or 0, partition.key, segment))
                     break
         if not candidates:
             return False
@@ -266,13 +245,7 @@ class Acquisition:
         if not (self.taken or tells or self.losses):
             return Decision((), PlanReply())
         plan_id = self.group.last_plan_id + 1
-        changes, held = Changes(), {}
-        acquired_run = MemoizedTransition(lambda run: acquired(run, plan_id, self.now_ms))
-        for key, segments in self.taken.items():
-            segments.sort(key=lambda s: s.first)
-            held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
-            for first, last, run in held[key]:
-                changes.put(key, first, last, run)
+        held = held_by(plan_id, self.taken, self.now_ms)
         plan = PlanAcquired(
             plan_id=plan_id,
             member_id=member.member_id,
@@ -280,16 +253,13 @@ class Acquisition:
             acquired_ms=self.now_ms,
             trial=self.trial,
             explicit=self.group.config.is_explicit(),
-            ranges=tuple(
-                (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments))
-                for key, segments in held.items()
-            ),
+            ranges=ranges_of(held),
             reported_topic_ids=tells,
             unreported_losses=self._unreported_losses(tells),
             superseded_plans=self._superseded_plans(),
         )
         reply = _plan_reply(self.group, plan_id, plan_of(self.group, held.items()), self.trial)
-        return Decision((plan, *changes.records()), reply)
+        return Decision((plan, *run_records(held)), reply)
 
     def _unreported_losses(self, topic_ids: tuple[str, ...]) -> tuple[LeftOutRange, ...]:
         """What the plan is to report: the losses of the superseded plan, and the group's of these topics."""

@@ -7,10 +7,10 @@ threshold on a run is halved at each delivery, and a record on its last attempt 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 
-from coordinator.core.changes import Changes, MemoizedTransition, acquired
 from coordinator.core.commands import AcquireForConsumer, Decision
-from coordinator.core.commands.acquire_plan import MAX_RANGES
+from coordinator.core.commands.acquisition import MAX_RANGES, held_by, ranges_of, returned, room, run_records
 from coordinator.core.commands.reclaim_plan import plan_of
 from coordinator.core.isolation import isolation_threshold
 from coordinator.core.records import PlanAcquired
@@ -48,23 +48,16 @@ def acquired_decision(
     """The member acquires these segments, under one plan_id and one lock deadline."""
     plan_id = group.last_plan_id + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms
-    changes, held = Changes(), {}
-    acquired_run = MemoizedTransition(lambda run: acquired(run, plan_id, now_ms, deadline_ms))
-    for key, segments in taken.items():
-        held[key] = [Segment(first, last, acquired_run(run)) for first, last, run in segments]
-        for first, last, run in held[key]:
-            changes.put(key, first, last, run)
+    held = held_by(plan_id, taken, now_ms, deadline_ms)
     plan = PlanAcquired(
         plan_id=plan_id,
         member_id=member_id,
         member_epoch=member_epoch,
         acquired_ms=now_ms,
-        ranges=tuple(
-            (key.topic_id, key.partition, tuple((s.first, s.last) for s in segments)) for key, segments in held.items()
-        ),
+        ranges=ranges_of(held),
     )
     reply = AcquiredReply(plan_id=group.plan_id_text(plan_id), partitions=plan_of(group, held.items()))
-    return Decision((plan, *changes.records()), reply)
+    return Decision((plan, *run_records(held)), reply)
 
 
 @dataclass(slots=True)
@@ -82,8 +75,7 @@ class PartitionFetch:
 
     @property
     def _room(self) -> int:
-        held = self.partition.acquired_count + self.records
-        return self.group.config.share_partition_max_record_locks - held
+        return room(self.group, self.partition, self.records)
 
     def take(self) -> None:
         if self._take_returned():
@@ -120,19 +112,9 @@ class PartitionFetch:
         return True
 
     def _returned(self) -> list[Segment]:
-        runs, found = self.partition.runs, []
-        due = [first for _, first in runs.delayed.irange(None, (self.now_ms, 2**63))] if runs.delayed else []
-        start_offset, end = self.partition.start_offset, self.bounds.end
-        for first in sorted([*runs.ready, *due]) if due else runs.ready:
-            segment = runs.starting_at(first)
-            assert segment is not None
-            if first < start_offset or segment.last >= end:
-                segment = Segment(max(first, start_offset), min(segment.last, end - 1), segment.run)
-            if segment.first <= segment.last:
-                found.append(segment)
-                if len(found) > min(self.max_records, self.max_ranges):
-                    break
-        return found
+        """One segment more than may be taken, at most: a request looks at no more runs than that."""
+        most = min(self.max_records, self.max_ranges) + 1
+        return list(islice(returned(self.partition, self.bounds.end, self.now_ms), most))
 
     def _take_fresh(self) -> None:
         first = self.partition.end_offset
@@ -141,9 +123,8 @@ class PartitionFetch:
             self._take(Segment(first, first + size - 1, FRESH))
 
     def _take_quarantined(self) -> None:
-        for _, first in self.partition.runs.quarantined:
-            segment = self.partition.runs.starting_at(first)
-            assert segment is not None
+        for segment in self.partition.runs.quarantined():
+            first = segment.first
             if (segment.run.not_before_ms or 0) <= self.now_ms and first < self.bounds.end and self._room > 0:
                 self._take(segment._replace(last=first))
                 return

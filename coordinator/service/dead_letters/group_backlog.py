@@ -100,15 +100,10 @@ def _waiting(group: ShareGroup, begin: BacklogCursor, wanted: Callable[[int], bo
 
 
 def _of(topic: str, partition: SharePartition, offset: int) -> Iterator[Due]:
-    runs = partition.runs
-    inside = runs.at(offset)
-    for first in runs.archiving.irange(offset if inside is None else inside.first):
-        segment = runs.starting_at(first)
-        assert segment is not None
-        run = segment.run
+    for first, last, run in partition.runs.archiving_from(offset):
         yield Due(
             topic,
-            OffsetRange(*partition.key, max(first, offset), segment.last),
+            OffsetRange(*partition.key, max(first, offset), last),
             run.delivery_count,
             run.disposition,
             run.reason,

@@ -180,10 +180,8 @@ def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
     for key, partition in group.partitions.items():
         if not group.is_current(key.topic_id):
             continue
-        for _, first in islice(partition.runs.quarantined, QUARANTINED_AT_ONCE):
-            segment = partition.runs.starting_at(first)
-            assert segment is not None
-            last = min(segment.last, first + QUARANTINED_AT_ONCE - 1)
+        for first, last, _ in islice(partition.runs.quarantined(), QUARANTINED_AT_ONCE):
+            last = min(last, first + QUARANTINED_AT_ONCE - 1)
             found.append(LogRange(group.topic_names[key.topic_id], OffsetRange(*key, first, last)))
     return tuple(found)
 

@@ -148,7 +148,7 @@ def test_the_query_of_a_sink_is_appended_when_it_is_new() -> None:
         record = decode_record(group.log[-1])
         assert isinstance(record, PlanStaged)
         written.append((record.query_id, group.group.members["m1"].query_id))
-    assert written == [("q", "q"), ("", "q"), ("", "q"), ("r", "r")]
+    assert written == [("q", "q"), (None, "q"), (None, "q"), ("r", "r")]
 
 
 def test_two_sinks_of_one_batch_that_disagree_release_the_record() -> None:

@@ -146,7 +146,7 @@ def test_an_archiving_record_outlives_a_crash_and_a_snapshot() -> None:
     from_snapshot(group)
     assert (run_at(group, 1).disposition, run_at(group, 1).reason) == (Disposition.REJECTED, "no customer")
     assert group.partition().archiving_count == 1
-    assert list(group.partition().runs.archiving) == [1]
+    assert [run.first for run in group.partition().runs.archiving_from(0)] == [1]
 
 
 def test_a_record_rejected_below_the_log_start_waits_for_its_dead_letter() -> None:
@@ -330,7 +330,7 @@ def test_after_a_crash_the_waiting_dead_letters_are_known() -> None:
     tried(group, times=4)
     group.acknowledge(REJECT, 0, count=5)
     group.crash()
-    assert list(group.partition().runs.archiving) == [0]
+    assert [run.first for run in group.partition().runs.archiving_from(0)] == [0]
     assert run_at(group, 0).disposition == Disposition.REJECTED, "at the limit, and still a rejection"
 
 

@@ -47,20 +47,20 @@ def test_reasons_make_stored_records_shorter(monkeypatch: pytest.MonkeyPatch) ->
         assert tuple(run for part in parts for run in part.partitions[0][2]) == runs
 
 
-def test_the_window_and_the_attempt_of_a_staging_in_parts_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_BYTES", 130)
+def test_each_part_of_a_staging_has_the_same_window_and_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_BYTES", 145)
     runs = tuple((n, n, Verdict(1, AcknowledgeType.ACCEPT)) for n in range(3))
     partitions = ((TOPIC_ID, 0, runs), (TOPIC_ID, 1, runs[:1]))
     whole = records.PlanStaged(
-        plan_id=7, member_id="m1", partitions=partitions, decided=4, rejected=3, attempt=2, query_id="q"
+        plan_id=7, member_id="m1", partitions=partitions, reject_window=(4, 3), explicit_attempts=(2,), query_id="q"
     )
-    said = [(part.plan_id, part.decided, part.rejected, part.attempt, part.query_id) for part in stored(whole)]
-    assert said == [(7, 4, 3, 2, "q"), (7, 0, 0, 2, "q")]
+    said = [(part.plan_id, part.reject_window, part.explicit_attempts, part.query_id) for part in stored(whole)]
+    assert said == [(7, (4, 3), (2,), "q")] * 2
     assert [part.partitions for part in stored(whole)] == [
         ((TOPIC_ID, 0, runs[:2]),),
         ((TOPIC_ID, 0, runs[2:]), (TOPIC_ID, 1, runs[:1])),
     ]
-    nothing = records.PlanStaged(plan_id=7, member_id="m1", attempt=2)
+    nothing = records.PlanStaged(plan_id=7, member_id="m1", explicit_attempts=(2,))
     assert stored(nothing) == [nothing]
 
 
@@ -125,15 +125,26 @@ def test_defaults_of_stored_records_never_change() -> None:
             "client_host": "",
             "seen_ms": 0,
         },
-        "PlanAcquired": {"trial": False, "explicit": False, "ranges": (), "reported_topic_ids": ()},
+        "MembersForgotten": {"unreported_losses": None},
+        "PlanAcquired": {
+            "trial": False,
+            "explicit": False,
+            "ranges": (),
+            "reported_topic_ids": (),
+            "unreported_losses": (),
+            "superseded_plans": (),
+        },
         "PlanStarted": {
             "explicit": False,
+            "replaces": None,
             "data_loss": (),
             "left_out": (),
             "unreported_losses": (),
             "reported_topic_ids": (),
+            "replaced_plan_id": None,
         },
-        "EvidenceCleared": {"member_id": None},
+        "PlanCompleted": {"evidence": False},
+        "DataLost": {"plan_id": None, "member_id": None},
         "PlanKept": {
             "data_loss": (),
             "unreported_losses": (),
@@ -145,23 +156,15 @@ def test_defaults_of_stored_records_never_change() -> None:
             "explicit_attempts": (),
             "replaces": None,
         },
-        "ProgressKept": {
-            "member_id": None,
-            "evidence": False,
-            "decides": False,
-            "decided": 0,
-            "rejected": 0,
-            "query_id": "",
-            "forgotten_epoch": 0,
-        },
+        "GroupProgressKept": {"decided": 0, "rejected": 0, "forgotten_epoch": 0},
+        "MemberProgressKept": {"evidence": False, "decides": False, "query_id": ""},
         "PlanStaged": {
             "partitions": (),
-            "decided": 0,
-            "rejected": 0,
-            "attempt": None,
+            "reject_window": None,
+            "explicit_attempts": None,
             "explicit": None,
             "replaces": None,
-            "query_id": "",
+            "query_id": None,
         },
     }
     assert [record.__name__ for record in get_args(Record) if not record.durable] == [

@@ -43,9 +43,9 @@ def check(runs: RunMap, naive: dict[int, Run]) -> None:
     free = [s for s in segments if s.run.state == RecordState.AVAILABLE]
     aside = [s for s in free if s.run.quarantined]
     delayed = [s for s in free if not s.run.quarantined and s.run.not_before_ms is not None]
-    assert set(runs.quarantined) == {(s.run.last_tried_ms or 0, s.first) for s in aside}
-    assert set(runs.delayed) == {(s.run.not_before_ms, s.first) for s in delayed}
-    assert set(runs.ready) == {s.first for s in free} - {s.first for s in aside} - {s.first for s in delayed}
+    assert set(runs._quarantined) == {(s.run.last_tried_ms or 0, s.first) for s in aside}
+    assert set(runs._delayed) == {(s.run.not_before_ms, s.first) for s in delayed}
+    assert set(runs._ready) == {s.first for s in free} - {s.first for s in aside} - {s.first for s in delayed}
     assert runs.first() == (segments[0] if segments else None)
 
 
