@@ -1,4 +1,4 @@
-"""Records that a group gives up without a sink having asked for it: how many, which, and why.
+"""Records that a group gives up although no sink rejected them: how many, which, and why.
 
 A record is given up at the delivery limit: its holder released it, or no sink decided it, too often; it failed its
 trial; or its locks ran out too often. It becomes ARCHIVING, or ARCHIVED at once where there is no dead letter queue.
@@ -15,15 +15,17 @@ from coordinator.protocol.messages import GivenUp
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SAMPLE = 20
-"""Ranges of offsets that are named; the count is of all."""
+"""Ranges of offsets that a report names; its count is of all offsets."""
 
 _DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Disposition.EXPIRED})
 _STATES = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 
 
 def given_up(group: ShareGroup, records: Iterable[Record]) -> tuple[GivenUp, ...]:
-    """What these log records give up, one entry a disposition. Asked before they are replayed: a record that is
-    ARCHIVING already was given up earlier, and its dead letter is written now."""
+    """The records that these log records give up, one entry a disposition.
+
+    The caller asks before it replays the log records: a record that is ARCHIVING already was given up earlier, and its
+    dead letter is written now."""
     counts: dict[Disposition, int] = {}
     samples: dict[Disposition, list[tuple[str, int, int, int]]] = {}
     for record in records:

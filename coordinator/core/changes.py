@@ -1,6 +1,6 @@
-"""Changes: what a command is about to do to runs, gathered by partition, as records.
+"""Changes of runs that a command decides, collected by partition, as log records.
 
-Nothing is changed here. A command names each offset at most once.
+Nothing is changed here: replay does that. A command names each offset at most once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coordinator.protocol.values import Disposition, SharePartitionKey
 
 
 class Changes:
-    """New runs by partition, in the order in which they were named."""
+    """The new runs by partition, in the order in which the command named them."""
 
     def __init__(self) -> None:
         self._runs: dict[SharePartitionKey, list[tuple[int, int, Run]]] = {}
@@ -25,7 +25,7 @@ class Changes:
         self._runs.setdefault(key, []).append((first, last, run))
 
     def records(self) -> list[RunsChanged]:
-        """One record a partition, its offsets ascending."""
+        """One log record a partition, its offsets ascending."""
         return [
             RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=tuple(sorted(runs, key=_first)))
             for key, runs in self._runs.items()
@@ -45,19 +45,21 @@ def moved(run: Run, event: Event, **fields: Any) -> Run:
 
 
 def archived(run: Run, event: Event, config: GroupConfig, disposition: Disposition, reason: str = "") -> Run:
-    """The run given up by ``event``: ARCHIVING, with what its dead letter is to say, or ARCHIVED at once where the
-    group wants none. Its delivery count is all else that it keeps."""
+    """The run given up by ``event``: ARCHIVING, with the reason for its dead letter, or ARCHIVED at once where the
+    group has no dead letter topic. Besides these it keeps its delivery count only."""
     archiving = Run(move(run.state, event), run.delivery_count, disposition=disposition, reason=reason)
     return archiving if config.errors_deadletterqueue_topic_name else filed(archiving)
 
 
 def filed(run: Run) -> Run:
-    """An ARCHIVING run whose dead letter is written, or not wanted. It keeps its disposition, which is counted."""
+    """The ARCHIVING run, ARCHIVED: its dead letter is written, or not wanted. It keeps its disposition, which is
+    counted."""
     return Run(move(run.state, Event.FILE), run.delivery_count, disposition=run.disposition)
 
 
 def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None) -> Run:
-    """The run in the hands of acquisition ``plan_id``: count + 1. Written out, since it is in each batch's way."""
+    """The run, acquired under ``plan_id``: delivery count + 1. All fields are written out, as ``_replace`` would cost
+    time in each batch."""
     return Run(
         move(run.state, Event.ACQUIRE),
         run.delivery_count + 1,
@@ -74,7 +76,7 @@ def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None
 
 
 class MemoizedTransition:
-    """What becomes of a run, decided once for all runs that are alike: most of a command's are."""
+    """A change of a run, decided once for all runs that are alike: most runs of a command are."""
 
     def __init__(self, decide: Callable[[Run], Run]) -> None:
         self._decide = decide
@@ -88,12 +90,13 @@ class MemoizedTransition:
 
 
 def count_records(segments: Iterable[Segment]) -> int:
-    """Offsets in all of them together."""
+    """How many offsets the segments have together."""
     return sum(segment.last - segment.first + 1 for segment in segments)
 
 
 def split_at(segment: Segment, offset: int) -> list[Segment]:
-    """The segment in two where ``offset`` begins the second, or as it is if it does not reach over it."""
+    """The segment in two parts, of which ``offset`` begins the second; in one part if the offset does not lie
+    inside."""
     if segment.first < offset <= segment.last:
         return [segment._replace(last=offset - 1), segment._replace(first=offset)]
     return [segment]

@@ -40,7 +40,7 @@ class Stage(Enum):
 
 
 class IsolationEvent(Enum):
-    """What changes a record's stage; the value is the label in the docs' diagram."""
+    """Events that change a record's stage; the value is the label in the docs' diagram."""
 
     FAIL = "failed"
     FAIL_AT_THRESHOLD = "failed at half the limit"

@@ -1,7 +1,7 @@
-"""What plans lost, and go on without, in bounded room: exact counts, and the ranges where there are few.
+"""Lists of the offsets that plans lost or left out, bounded: exact counts, and the ranges where there are few.
 
-A log that loses scattered records leaves as many ranges as records. All that is kept, stored or answered of them passes
-:func:`bounded`, so that no record and no reply grows with them.
+A log that loses scattered records leaves as many ranges as records. Every list that is kept, stored or sent passes
+:func:`bounded`, so that no log record and no reply grows with them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 from coordinator.protocol.messages import LeftOut
 
 MOST = 300
-"""Entries that are kept of one list."""
+"""Entries of one list at most, so that a list of the longest topic names stays small in a log record."""
 FEW = 20
-"""Ranges of a partition that are kept where there are more than MOST in all."""
+"""Ranges of each partition that are named where there are more than MOST in all."""
 
 
 class LeftOutRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
 
 
 def count(left_out: Iterable[LeftOutRange | LeftOut]) -> int:
-    """Offsets in all of them together."""
+    """How many offsets the entries count together."""
     return sum(entry.count for entry in left_out)
 
 
@@ -83,7 +83,7 @@ def _by_partition(entries: list[LeftOutRange]) -> Iterator[list[LeftOutRange]]:
 
 
 def _joined(entries: list[LeftOutRange]) -> list[LeftOutRange]:
-    """Neighbours as one."""
+    """The entries with neighbours joined into one entry."""
     found: list[LeftOutRange] = []
     first = entries[0]
     last, counted = first.last, first.count

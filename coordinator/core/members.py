@@ -15,19 +15,29 @@ PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
 @dataclass(slots=True)
 class AcquiredPlan:
-    """An acquisition. It is kept while a run carries its plan_id, and as its query's newest plan beyond that.
+    """A plan: one acquisition of a member. The group keeps a plan while a run carries its id, and a query's newest plan
+    beyond that.
 
-    ``ranges``: what it still holds; taking it up leaves out what it lost. ``member_epoch``: the epoch that acquired it,
-    or came back to it last. ``started``: that delivery has begun. ``counts_as_evidence``: it began after the group last
-    set a record aside, so that its completion says that processing works *since then*. ``data_loss``: told when it was
-    taken up; ``unreported_losses``: lost while nobody read it, to be told when it is taken up next.
-    ``superseded_plans``: the plans that were given up for it, one after the other, since nothing of them was left to
-    read (the last hundred). ``staged``: what sinks said of its records; it takes effect when the plan is completed.
-    ``reclaims``: how often a later process came back to it, each time with all counts raised by one; it numbers the
-    attempts at its batch. ``explicit``: in this attempt silence is a release (share.acknowledgement.mode as it was when
-    its delivery began). ``explicit_attempts``: the last two attempts in which a sink staged something where silence is
-    a release, as these numbers. ``replaces``: all sinks of this attempt said that their target replaces what it holds
-    of the batch (None: none has staged anything; False: one did not say so).
+    member_epoch: the epoch that acquired the plan, or reclaimed it last.
+    acquired_ms: when the plan was acquired.
+    ranges: the offsets that the plan held at its last start, or acquisition, by (topic id, partition).
+    query: the member is a Spark query.
+    trial: the plan's one record is on trial (:mod:`coordinator.core.isolation`).
+    started: the delivery in ``member_epoch`` has begun, so that a replay counts as a failure.
+    counts_as_evidence: the delivery began after the group last quarantined a record, so that its completion says that
+        processing works *since then*.
+    data_loss: offsets that the log lost, reported when the plan was started.
+    unreported_losses: offsets that the log lost while no process read the plan; the next start reports them.
+    left_out: offsets that the batch goes on without since the last start.
+    superseded_plans: earlier plans that this one supersedes, the oldest first, the last hundred of them.
+    reclaims: how often a later process reclaimed the plan, each time with all delivery counts raised by one. It numbers
+        the attempts at the batch.
+    explicit: in this attempt, records that no sink decides are released (share.acknowledgement.mode as it was when the
+        delivery began).
+    explicit_attempts: the last two attempts, as values of ``reclaims``, in which a sink wrote in explicit mode.
+    replaces: all sinks of this attempt said that their target replaces its output of the batch. None: no sink has
+        written; False: a sink did not say so.
+    staged: outcomes that sinks decided, by share partition. They take effect when the plan is completed.
     """
 
     plan_id: int
@@ -51,21 +61,27 @@ class AcquiredPlan:
 
     @property
     def records(self) -> int:
-        """How many records its last delivery held."""
+        """How many records the last delivery held."""
         return sum(last - first + 1 for _, _, ranges in self.ranges for first, last in ranges)
 
     @property
     def explicit_before(self) -> int | None:
-        """The last attempt before this one in which a sink staged something."""
+        """The last attempt before this one in which a sink wrote in explicit mode; None: there was none."""
         return max((attempt for attempt in self.explicit_attempts if attempt < self.reclaims), default=None)
 
 
 @dataclass(slots=True)
 class Member:
-    """A Spark query or a ShareConsumer. All but ``session_deadline_ms`` (None: no live session) is durable.
-    ``seen_ms``: when it was last known to be there, by the wall clock; seldom written, so it may have been there an
-    eighth of share.member.retention.ms later. ``decides``: a sink has staged outcomes for it. ``query_id``: Spark's, as
-    the sink named it that staged last with rows of this member (empty: none has)."""
+    """A Spark query or a ShareConsumer. All fields but ``session_deadline_ms`` are durable.
+
+    newest: a query's newest plan; ``completed``: the id of the plan that it completed last (0: none).
+    evidence: the query completed a batch that says that processing works.
+    decides: a sink has staged outcomes for the member.
+    query_id: Spark's id of the query, from the sink that staged last with rows of this member; empty: not known.
+    seen_ms: when the member was last seen, by the wall clock. It is seldom written, so the member may have been there
+        an eighth of share.member.retention.ms later.
+    session_deadline_ms: when the session ends without a heartbeat; None: the member has no session.
+    """
 
     member_id: str
     member_epoch: int
@@ -92,7 +108,7 @@ class Member:
 
     @property
     def pending(self) -> AcquiredPlan | None:
-        """The newest plan, as long as it is not completed."""
+        """The newest plan, while it is not completed."""
         return self.newest if self.newest is not None and self.newest.plan_id != self.completed else None
 
     def plan_state(self, plan_id: int) -> PlanState:
@@ -112,7 +128,7 @@ class Member:
 
 
 def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
-    """The first of those that are added may go on with the partition that was the last one."""
+    """The ranges with ``more`` at their end, whose first entry may continue the last partition of ``ranges``."""
     if ranges and ranges[-1][:2] == more[0][:2]:
         topic_id, index, of_last = ranges[-1]
         return (*ranges[:-1], (topic_id, index, (*of_last, *more[0][2])), *more[1:])
@@ -120,7 +136,7 @@ def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
 
 
 def plan_from(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
-    """The plan as it was acquired, or as a snapshot has it."""
+    """The plan of a log record; fields that the two kinds of record do not share are the caller's to set."""
     return AcquiredPlan(
         record.plan_id,
         record.member_id,

@@ -30,7 +30,7 @@ class PlanState(Enum):
 
 
 class PlanEvent(Enum):
-    """What can happen to a query's plan; the value is the label in the docs' diagram."""
+    """Events of a query's plan; the value is the label in the docs' diagram."""
 
     RETURN = "acquire again"
     RECLAIM = "reclaim"

@@ -1,15 +1,15 @@
-"""The record's state machine: everything that moves a record's state stands on this page.
+"""The state machine of a record: every change of a record's state is in the table of this module.
 
 A record of a share partition is AVAILABLE until a member acquires it. While ACQUIRED, one member holds it, under a lock
 that lives for a while (a ShareConsumer's) or as long as its member's session (a query's). It leaves ACQUIRED by an
 outcome (accept, release, reject, gap), by losing its lock, or by isolation, which returns records of a batch that keeps
-failing. ACKNOWLEDGED and ARCHIVED are terminal. A record that is given up is ARCHIVING until its dead letter is filed:
-written, or, without a dead letter queue, found not to be wanted, which is in the same step (KIP-1191). IN_PROGRESS is
+failing. ACKNOWLEDGED and ARCHIVED are terminal. A record that is given up is ARCHIVING until its dead letter is
+written; without a dead letter topic that step follows at once (KIP-1191). IN_PROGRESS is
 reserved.
 
-A run that lost its lock keeps its acquisition plan_id: the member that comes back to its plan may still complete it,
-with whatever outcome, or archive it from AVAILABLE, which is why those moves start there too; whoever lost the plan_id
-can't.
+A run that lost its lock keeps its plan id: the member that comes back to its plan may still complete it, with whatever
+outcome, or archive it. That is why those moves start from AVAILABLE too. A member whose plan id the run no longer
+carries can't.
 
 Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing.
 """
@@ -33,7 +33,7 @@ class RecordState(IntEnum):
 
 
 class Event(Enum):
-    """What can happen to a record."""
+    """Events of a record; the value is the label in the docs' diagram."""
 
     ACQUIRE = "acquire"
     ACCEPT = "accept"

@@ -1,7 +1,7 @@
-"""Records: what a command comes to. Replaying them is the only thing that changes a group.
+"""Log records: the results of commands. A group changes only when they are replayed.
 
-The shell appends the durable ones, then replays all of them. The others carry what a new owner has to begin anew:
-sessions and lock deadlines. Offsets are inclusive; numbers are the group's, without its incarnation.
+The runtime appends the durable ones, then replays all of them. The others carry soft state, which a new owner begins
+anew: sessions and lock deadlines. Offsets are inclusive; plan ids are the group's ints, without its incarnation.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 class GroupCreated(_Record, frozen=True):
-    """A group begins; ``topic_ids``: its cluster gives ids."""
+    """The group was created; ``topic_ids``: its cluster gives topic ids."""
 
     incarnation: str
     topic_ids: bool
 
 
 class ConfigsAltered(_Record, frozen=True):
-    """All group configs that are set, as texts."""
+    """The group's configs from now on: all keys that are set, as texts."""
 
     configs: dict[str, str]
 
 
 class TopicRegistered(_Record, frozen=True):
-    """The topic's current id; an older id of the same name is gone."""
+    """The topic has this id from now on; a topic with an older id of the same name does not exist any more."""
 
     topic: str
     topic_id: str
 
 
 class TopicDeleted(_Record, frozen=True):
-    """The topic of this id was deleted. What nobody held of it is archived; what is held is its holder's to decide."""
+    """The topic of this id was deleted. Its records are archived; those that are acquired stay their holders' to
+    decide."""
 
     topic_id: str
 
@@ -68,7 +69,7 @@ class PartitionInitialized(_Record, frozen=True):
 
 
 class MemberJoined(_Record, frozen=True):
-    """The member's newest epoch, and the subscription that it came with. ``seen_ms``: when, by the wall clock."""
+    """The member joined with a new epoch and this subscription. ``seen_ms``: when, by the wall clock."""
 
     member_id: str
     member_epoch: int
@@ -85,7 +86,8 @@ class MemberJoined(_Record, frozen=True):
 
 
 class MemberSeen(_Record, frozen=True):
-    """The member was there then: what it joined or acquired last is much older."""
+    """The member sent a heartbeat at ``seen_ms``. Written seldom: when the last record that tells of the member is
+    old."""
 
     member_id: str
     seen_ms: int
@@ -102,15 +104,15 @@ class MembersForgotten(_Record, frozen=True):
 
 
 class PartitionsForgotten(_Record, frozen=True):
-    """Share partitions of a topic that is no more, of which nothing is left to decide."""
+    """Share partitions of a topic that does not exist any more are dropped; they hold no runs."""
 
     topic_id: str
     partitions: tuple[int, ...]
 
 
 class Swept(_Record, frozen=True):
-    """It was looked for what can be forgotten; the next look is due at ``next_ms``. ``old_topics``: the ids of topics
-    that are no more, which the next look may forget."""
+    """The group was swept for members and partitions to forget; the next sweep is due at ``next_ms``. ``old_topics``:
+    the ids of topics that do not exist any more, which the next sweep may forget."""
 
     durable: ClassVar[bool] = False
     next_ms: int
@@ -118,7 +120,7 @@ class Swept(_Record, frozen=True):
 
 
 class SessionRenewed(_Record, frozen=True):
-    """The member's session lives until then."""
+    """The member's session lives until ``deadline_ms``."""
 
     durable: ClassVar[bool] = False
     member_id: str
@@ -126,14 +128,14 @@ class SessionRenewed(_Record, frozen=True):
 
 
 class SessionEnded(_Record, frozen=True):
-    """The member has no session; what it held was settled by RunsChanged."""
+    """The member's session ended. RunsChanged before this record took its records away."""
 
     durable: ClassVar[bool] = False
     member_id: str
 
 
 class RunsChanged(_Record, frozen=True):
-    """What the records of these offsets are from now on."""
+    """The records of these offsets are in these runs from now on."""
 
     topic_id: str
     partition: int
@@ -150,14 +152,14 @@ class LocksRenewed(_Record, frozen=True):
 
 
 class DeadlinesPassed(_Record, frozen=True):
-    """Lock deadlines before ``now_ms`` were dealt with."""
+    """Locks whose deadline lies before ``now_ms`` have been ended."""
 
     durable: ClassVar[bool] = False
     now_ms: int
 
 
 class DeadlinesExtended(_Record, frozen=True):
-    """All holders have a session's time until then, as after a load."""
+    """All holders have a full session timeout until ``until_ms``, as after a load."""
 
     durable: ClassVar[bool] = False
     until_ms: int
@@ -184,7 +186,7 @@ class PlanAcquired(_Record, frozen=True):
 
 
 class RangesAdded(_Record, frozen=True):
-    """More ranges of a plan, the one acquired or kept last: a record of all of them would be too large."""
+    """More ranges of a plan, the one acquired or kept last. One record of all ranges would be too large."""
 
     plan_id: int
     member_id: str
@@ -276,7 +278,8 @@ class DataLost(_Record, frozen=True):
 
 
 class PlanKept(_Record, frozen=True):
-    """A snapshot's plan: PlanAcquired and PlanStarted in one."""
+    """A plan in a snapshot: PlanAcquired and PlanStarted in one. ``newest``: it is its member's newest plan;
+    ``carried``: a run carries its id."""
 
     plan_id: int
     member_id: str
@@ -351,7 +354,8 @@ Record: TypeAlias = (
 )
 
 MOST_BYTES = 512 * 1024
-"""In one stored record. What a command comes to may be larger; it is stored in parts."""
+"""Bytes of one stored record at most: half of what a broker takes in one record by default. A larger log record is
+stored in parts."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -363,8 +367,8 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_records(records: Iterable[Record]) -> list[bytes]:
-    """Those that are durable. A large one becomes several that come to the same, so that no store has to hold a record
-    of any size."""
+    """The durable records, encoded. A large record becomes several with the same effect, so that a store needs to hold
+    no record above MOST_BYTES."""
     return [data for record in records if record.durable for data in _encoded(record)]
 
 
@@ -379,7 +383,7 @@ def _encoded(record: Record) -> Iterator[bytes]:
 
 
 def _parts(record: Record, wanted: int) -> list[Record]:
-    """The record as about so many; as it is if it has no list that can be cut."""
+    """The record as about ``wanted`` records; the record itself if it has no list that can be cut."""
     if isinstance(record, RunsChanged):
         return [msgspec.structs.replace(record, runs=runs) for runs in _cut(record.runs, wanted)]
     if isinstance(record, PlanStaged):
@@ -404,7 +408,7 @@ def _parts(record: Record, wanted: int) -> list[Record]:
 
 
 def _spread(partitions: ByPartition[Cut], wanted: int) -> list[ByPartition[Cut]]:
-    """The entries of (topic id, partition, entries), in about so many parts of the same form."""
+    """The entries of (topic id, partition, entries), in about ``wanted`` parts of the same form."""
     total = sum(len(entries) for _, _, entries in partitions)
     most = max(1, -(-total // wanted))
     parts: list[list[tuple[str, int, tuple[Cut, ...]]]] = [[]]
@@ -427,7 +431,11 @@ def _cut(entries: tuple[Cut, ...], wanted: int) -> list[tuple[Cut, ...]]:
 
 
 def decode_record(data: bytes, group_id: str = "?") -> Record:
-    """The record that was encoded; UnreadableRecord if this version can't."""
+    """The record that was encoded.
+
+    Raises:
+        UnreadableRecord: this version can't read the bytes.
+    """
     try:
         return _decoder.decode(data)
     except msgspec.DecodeError as error:

@@ -1,9 +1,9 @@
-"""What becomes of records when a delivery ends without an outcome: a lost lock, a replay, a failed trial.
+"""The next state of records whose delivery ended without an outcome: by a lost lock, a replay, or a failed trial.
 
 A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
-for a failure alone: at the limit it is set aside, to be delivered alone (docs/protocol.md, "Failures and isolation").
-What is given up is ARCHIVING until its dead letter is filed, or ARCHIVED at once in a group that has no dead letter
-queue.
+for a failure alone: at the limit it is quarantined, to be delivered alone (docs/protocol.md, "Failures and isolation").
+A record that is given up is ARCHIVING until its dead letter is written, or ARCHIVED at once in a group that has no dead
+letter queue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from coordinator.protocol.values import Disposition, SharePartitionKey
 
 
 def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
-    """A ShareConsumer's lock ran out: one failed delivery; its plan_id stays, in case its holder comes back."""
+    """The run after a ShareConsumer's lock ran out: one failed delivery. It keeps its plan id, so that its holder may
+    still acknowledge it."""
     failed = run._replace(failures=run.failures + 1, deadline_ms=None)
     if failed.tries >= config.share_delivery_count_limit:
         return archived(failed, Event.LIMIT, config, Disposition.EXPIRED)
@@ -44,8 +45,8 @@ def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
 
 
 def released(run: Run, config: GroupConfig, not_before_ms: int | None = None) -> Run:
-    """Given back by the ShareConsumer that holds it: a try, no failure; nobody may come back to it. With
-    ``not_before_ms`` it is not acquired again earlier. At the limit of tries it is given up, as in Kafka."""
+    """The run after the ShareConsumer that holds it released it: a try, no failure; the plan id is cleared. With
+    ``not_before_ms`` it is not acquired earlier than that. At the limit of tries it is given up, as in Kafka."""
     given = run._replace(releases=run.releases + 1, deadline_ms=None)
     if given.tries >= config.share_delivery_count_limit:
         return archived(given, Event.LIMIT, config, Disposition.DELIVERY_LIMIT)
@@ -143,7 +144,7 @@ def data_lost(
 
 
 def left_out_entry(group: ShareGroup, key: SharePartitionKey, first: int, last: int, reason: str) -> LeftOutRange:
-    """All offsets from first to last of a share partition, as an entry."""
+    """The entry for all offsets from ``first`` to ``last`` of a share partition."""
     return LeftOutRange(
         topic=group.topic_names[key.topic_id],
         topic_id=key.topic_id,
@@ -156,6 +157,6 @@ def left_out_entry(group: ShareGroup, key: SharePartitionKey, first: int, last: 
 
 
 def end_unknown(group: ShareGroup, partition: SharePartition) -> LeftOutRange:
-    """What was never acquired of a log whose end nobody has seen."""
+    """The entry for the records of a log that were never acquired, where the service has not seen the log's end."""
     end = partition.end_offset
     return msgspec.structs.replace(left_out_entry(group, partition.key, end, end, "end_unknown"), count=0)

@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
     @property
     def tries(self) -> int:
-        """What limits compare: deliveries that failed plus releases, never the delivery count."""
+        """Failures plus releases. Limits compare tries, never the delivery count."""
         return self.failures + self.releases
 
 
@@ -112,18 +112,18 @@ class RunMap:
             yield Segment(first, last, run)
 
     def starting_at(self, first: int) -> Segment | None:
-        """The run that starts exactly at ``first``."""
+        """The run that starts exactly at ``first``; None: there is none."""
         entry = self._runs.get(first)
         return None if entry is None else Segment(first, *entry)
 
     def first(self) -> Segment | None:
-        """The lowest run."""
+        """The run with the lowest offsets; None: there is none."""
         for first, entry in self._runs.items():
             return Segment(first, *entry)
         return None
 
     def at(self, offset: int) -> Segment | None:
-        """The run that this offset is in, whole."""
+        """The run that holds this offset, whole; None: there is none."""
         entry = self._runs.get(offset)
         if entry is not None:
             return Segment(offset, *entry)
@@ -174,11 +174,11 @@ class RunMap:
         return any(last and last[-1][0] > now_ms for last in (self._delayed, self._backing_off))
 
     def put(self, first: int, last: int, run: Run) -> None:
-        """Make ``first..last`` one run, whatever was there, merged with equal neighbours."""
+        """Replace ``first..last`` by one run, merged with equal neighbours."""
         self.replace([(first, last, run)])
 
     def replace(self, pieces: Sequence[tuple[int, int, Run]]) -> None:
-        """Put adjacent pieces, ascending, in place of whatever was there; equal neighbours are merged."""
+        """Replace the offsets of adjacent pieces, ascending, by these; equal neighbours are merged."""
         runs = self._runs
         first, last, edge = pieces[0][0], pieces[-1][1], pieces[-1][2]
         entry = runs.get(first)
@@ -285,7 +285,7 @@ class RunMap:
 def _merged(
     pieces: Iterable[tuple[int, int, Run]], head: tuple[int, int, Run] | None, tail: tuple[int, int, Run] | None
 ) -> list[tuple[int, int, Run]]:
-    """All in one list, adjacent as they are, with equal neighbours as one."""
+    """The adjacent pieces in one list, with equal neighbours merged."""
     merged = [] if head is None else [head]
     for piece in pieces if tail is None else (*pieces, tail):
         if merged and merged[-1][2] == piece[2]:

@@ -1,7 +1,12 @@
 """A share group: its members, plans and share partitions, and the one place where they change.
 
-:meth:`ShareGroup.replay` is the only method that changes the group, live and on recovery alike; commands read the group
-and return records (:mod:`coordinator.core.decide`). A snapshot is a list of the same records.
+:meth:`ShareGroup.replay` changes the group, live and on recovery alike; commands read the group and return log records
+(:mod:`coordinator.core.decide`). Replay copies what a command decided. Where replay derives a value instead, the method
+says why. A snapshot is a list of the same records.
+
+Sessions, the deadlines of locks and sessions, ``deadlines_extended_until_ms`` and what the last sweep found are *soft
+state*: their records are not durable, and a new owner begins without them. :meth:`ShareGroup.loaded` sets them after a
+load, outside of the log: every holder has one session timeout to come back.
 """
 
 from __future__ import annotations
@@ -55,11 +60,12 @@ from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownM
 from coordinator.protocol.values import SharePartitionKey
 
 MEMBERS_KEPT = 1_000
-"""Members without a session that are kept however long ago they were there."""
+"""Members without a session that are kept however long they are away, so that a small group's queries may rest for as
+long as they like."""
 
 
 class ShareGroup:
-    """State of one group. ``numbers`` in here are ints; on the wire they carry the group's incarnation."""
+    """The state of one group. Plan ids are ints here; on the wire they carry the group's incarnation."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -70,26 +76,27 @@ class ShareGroup:
         self.topics: dict[str, str] = {}
         self.topic_names: dict[str, str] = {}
         self.gone: set[str] = set()
-        """Ids of topics that were deleted, and of which all that nobody holds is archived."""
+        """Ids of deleted topics, whose records are archived but for those that a member holds."""
         self.partitions: dict[SharePartitionKey, SharePartition] = {}
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_plan_id = 0
         self.unreported_losses: tuple[LeftOutRange, ...] = ()
-        """What the logs lost of records that nobody held: the query that acquires next is told."""
+        """Records that the logs lost and that no plan held. The query that acquires next reports them."""
         self.decided = 0
         self.rejected = 0
         """Records that sinks rejected of the last ``decided`` ones: the window of the reject ratio (stage_outcomes)."""
         self.deadlines_extended_until_ms = 0
-        """Until then all holders have a session's time, after a load or after nobody was heard."""
+        """Soft state: until then all holders have a full session timeout, after a load or a stall of the
+        coordinator."""
         self.sessions: dict[str, None] = {}
-        """The members whose session lives."""
+        """Soft state: the ids of members whose session lives, in the order in which the sessions began."""
         self.forgotten_epoch = 0
-        """The highest epoch of members that were forgotten: those that come are given higher ones."""
+        """The highest epoch of members that were forgotten: new members get higher ones."""
         self.old_topics: set[str] = set()
-        """Ids of topics that are no more, and of which there are share partitions."""
+        """Ids of topics that do not exist any more and still have share partitions here."""
         self.forgettable_topics: frozenset[str] = frozenset()
-        """Those of them that were known when it was last looked for what can be forgotten."""
+        """Soft state: those of ``old_topics`` that the last sweep found, and the next one may forget."""
         self._swept_until_ms = 0
         self._holders: dict[int, set[SharePartitionKey]] = {}
         self._deadlines: list[tuple[int, int]] = []
@@ -107,7 +114,12 @@ class ShareGroup:
         return bool(self.incarnation)
 
     def member(self, member_id: str, member_epoch: int) -> Member:
-        """The member, if its session lives and this is its epoch: UnknownMemberId, FencedMemberEpoch."""
+        """The member, if its session lives and this is its epoch.
+
+        Raises:
+            UnknownMemberId: the group does not know the member, or its session has ended.
+            FencedMemberEpoch: the member has another epoch.
+        """
         member = self.members.get(member_id)
         if member is None:
             raise UnknownMemberId(member_id=member_id, group_id=self.group_id)
@@ -126,7 +138,11 @@ class ShareGroup:
             )
 
     def plan_id(self, text: str) -> int:
-        """The plan_id of a plan named on the wire; 0 for none; ForeignPlan if it is not of this incarnation."""
+        """The plan id of a plan named on the wire; 0 for an empty text.
+
+        Raises:
+            ForeignPlan: the plan is of another incarnation of the group.
+        """
         if not text:
             return 0
         incarnation, _, plan_id = text.rpartition(".")
@@ -138,28 +154,29 @@ class ShareGroup:
         return f"{self.incarnation}.{plan_id}" if plan_id else ""
 
     def carrying(self, plan: AcquiredPlan) -> Iterator[tuple[SharePartition, list[Segment]]]:
-        """By partition, the segments that still carry the plan's plan_id, in the plan's order."""
+        """By partition, the segments that still carry the plan's id, in the plan's order."""
         for topic_id, index, ranges in plan.ranges:
             partition = self.partitions.get(SharePartitionKey(topic_id, index))
             if partition is not None and (segments := partition.carrying(plan.plan_id, ranges)):
                 yield partition, segments
 
     def is_current(self, topic_id: str) -> bool:
-        """Whether there is such a topic, as far as the group knows: it was not deleted, nor made anew."""
+        """Whether the topic exists, as far as the group knows: it was neither deleted nor deleted and created anew."""
         return self.topics.get(self.topic_names.get(topic_id, "")) == topic_id and topic_id not in self.gone
 
     def initialized(self, topic_id: str, partition: int) -> bool:
         return SharePartitionKey(topic_id, partition) in self.partitions
 
     def plan_topic_ids(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
-        """Share partitions of the live plan that taking up this plan_id is about; empty if there is none."""
+        """(topic id, partition) of the plan that a start of ``plan_id`` touches; empty if the group has none."""
         named = self.plan_id(plan_id)
         is_superseded = member.plan_state(named) is PlanState.SUPERSEDED
         plan = member.newest if is_superseded else self.plans.get(named)
         return set() if plan is None else {(topic_id, index) for topic_id, index, _ in plan.ranges}
 
     def next_deadline_ms(self) -> int | None:
-        """When Expire has something to do next, at the earliest (deadlines are over when they lie before now)."""
+        """When Expire has something to do next, at the earliest; None: never. A deadline is over when it lies before
+        now."""
         deadlines = (self.members[member_id].session_deadline_ms for member_id in self.sessions)
         earliest = [deadline_ms for deadline_ms in deadlines if deadline_ms is not None]
         earliest += [self._deadlines[0][0]] if self._deadlines else []
@@ -168,15 +185,15 @@ class ShareGroup:
 
     @property
     def has_forgettable(self) -> bool:
-        """Whether members or partitions may be there that are to be forgotten."""
+        """Whether the group may have members or partitions to forget."""
         return bool(self.old_topics) or len(self.members) - len(self.sessions) > MEMBERS_KEPT
 
     def sweep_is_due(self, now_ms: int) -> bool:
-        """Whether it is time to look for them."""
+        """Whether the sweep for members and partitions to forget is due."""
         return self.has_forgettable and self._swept_until_ms < now_ms
 
     def due_plan_ids(self, now_ms: int) -> set[int]:
-        """Acquisitions with a lock deadline before ``now_ms``."""
+        """The ids of plans with a lock deadline before ``now_ms``."""
         due, heap, look = set(), self._deadlines, [0]
         while look:
             index = look.pop()
@@ -186,7 +203,7 @@ class ShareGroup:
         return due
 
     def may_rest(self, now_ms: int) -> bool:
-        """Nothing is held or delayed and no session lives: an on-demand coordinator may leave."""
+        """Whether nothing is acquired or delayed and no session lives: an on-demand coordinator may leave."""
         if self.sessions:
             return False
         return not any(partition.acquired_count or partition.waits(now_ms) for partition in self.partitions.values())
@@ -194,11 +211,12 @@ class ShareGroup:
     # --- changed by replay
 
     def replay(self, record: Record) -> None:
-        """Apply a record: the only thing that changes the group."""
+        """Apply a log record."""
         _REPLAY[type(record)](self, record)
 
     def loaded(self, now_ms: int) -> None:
-        """After a load every holder has one session timeout to come back."""
+        """Set the soft state after a load: every member that holds records has one session timeout to come back, and so
+        has every ShareConsumer's lock. Nothing of this is logged."""
         deadline_ms = self.deadlines_extended_until_ms = now_ms + self.config.share_session_timeout_ms
         self._deadlines = []
         for plan in list(self.plans.values()):
@@ -217,7 +235,7 @@ class ShareGroup:
                 self._watch(plan.plan_id, deadline_ms)
 
     def snapshot(self) -> Iterator[Record]:
-        """Records that rebuild this group from an empty one; live plans and numbers among them."""
+        """Log records that rebuild this group from an empty one."""
         return snapshot_of(self)
 
     # --- one method a record

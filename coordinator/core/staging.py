@@ -1,11 +1,11 @@
-"""Staged outcomes: what sinks said of a plan's records, kept until the plan completes (docs/protocol.md, "Outcomes of a
-sink").
+"""Staged outcomes: outcomes that sinks decided for a plan's records, kept until the plan completes (docs/protocol.md,
+"Outcomes of a sink").
 
-An attempt is a delivery, known by its delivery count. Rule: the last attempt's outcome counts, and what it did not
-mention is an outcome too (implicit: accepted, explicit: released); an older attempt's outcome can only veto: where two
-disagree the record is released. So does an older attempt's silence where that was a release: what that attempt wrote
-does not hold the record. Where the last attempt's sinks say that their target replaces its output, nothing of an older
-attempt is left, and none has a veto.
+An attempt is a delivery, known by its delivery count. The last attempt's outcome counts. A record that the last attempt
+did not mention has an outcome too: accepted in implicit mode, released in explicit mode. An older attempt's outcome can
+only veto: where two attempts disagree the record is released. An older attempt in explicit mode that did not mention
+the record vetoes as well, since its output does not hold the record. Where the sinks of the last attempt say that their
+target replaces its output, nothing of an older attempt is left in the target, and no older attempt has a veto.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ from coordinator.protocol.values import AcknowledgeType
 
 
 class Verdict(NamedTuple):
-    """What was said of a record at ``delivery_count``. outcome: an AcknowledgeType. not_before_ms: a release's own
-    delay, as a time. letter: its dead letter is written. disagrees: an attempt before said something else, or passed it
-    over where that is a release; or ``divided``: another sink of this very attempt said something else."""
+    """The outcome that sinks decided for a record at ``delivery_count``.
+
+    outcome: an AcknowledgeType.
+    not_before_ms: the end of a release's own delay.
+    letter: the record's dead letter is written.
+    disagrees: an earlier attempt decided otherwise, or did not mention the record in explicit mode.
+    divided: another sink of the same attempt decided otherwise.
+    """
 
     delivery_count: int
     outcome: int
@@ -31,22 +36,22 @@ class Verdict(NamedTuple):
     divided: bool = False
 
     def settled(self, *, replaces: bool) -> int:
-        """The outcome that takes effect if this attempt is the last. ``replaces``: its output took the place of any
-        before."""
+        """The outcome that takes effect if this attempt is the last. ``replaces``: its output replaced any earlier
+        one."""
         vetoed = self.divided if replaces else self.disagrees
         return AcknowledgeType.RELEASE if vetoed else self.outcome
 
 
 StagedRun = tuple[int, int, Verdict]
-"""Offsets first to last, and what was said of them."""
+"""Offsets first to last, and the verdict on them."""
 
 GAP = Verdict(0, AcknowledgeType.GAP)
-"""Nobody decided it, since the log holds no such record."""
+"""The verdict on offsets that the log does not hold; no sink decided them."""
 
 
 def later(before: Verdict, now: Verdict) -> Verdict:
-    """What is known after ``now`` was said of a record of which ``before`` was known. A letter that an earlier attempt
-    wrote is written."""
+    """The verdict on a record after ``now`` is laid over ``before``. A dead letter that an earlier attempt wrote for
+    the same outcome counts as written."""
     differs = before.outcome != now.outcome
     disagrees = before.disagrees or now.disagrees or differs
     divided = now.divided or (before.delivery_count == now.delivery_count and (before.divided or differs))
@@ -93,12 +98,12 @@ def overlaid(
 
 
 def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun]:
-    """What is staged of a partition after one more staging."""
+    """The staged runs of a partition after one more commit of a sink."""
     return overlaid(before, now, later)
 
 
 def with_gaps(gaps: list[StagedRun], staged: list[StagedRun]) -> list[StagedRun]:
-    """What was staged, and, of what was not, the offsets that the log does not hold."""
+    """The staged runs, and between them the gaps of the log."""
     return overlaid(gaps, staged, lambda gap, said: said)
 
 
@@ -108,7 +113,7 @@ Held = TypeVar("Held")
 def pieces(
     segments: Iterable[tuple[int, int, Held]], staged: list[StagedRun]
 ) -> Iterator[tuple[int, int, Held, Verdict | None]]:
-    """The segments, ascending, cut where what was said of them changes; None where nothing was."""
+    """The segments, ascending, cut where their verdict changes; the verdict is None where nothing is staged."""
     said = iter(staged)
     at = next(said, None)
     for first, last, run in segments:
@@ -131,8 +136,8 @@ def pieces(
 def against_silence(
     before: list[StagedRun], now: list[StagedRun], attempt: int, explicit_attempts: int
 ) -> list[StagedRun]:
-    """What is said in an attempt now, when sinks wrote in an earlier one where silence is a release:
-    whatever that one passed over, since the record was last named, it released."""
+    """The verdicts of this attempt, when sinks wrote in an earlier attempt in explicit mode: a record that the earlier
+    attempt did not mention, and that no attempt named since, was released by it, so this attempt disagrees."""
     found = []
     for first, last, verdict, said in pieces(now, before):
         named = -1 if said is None else attempt - (verdict.delivery_count - said.delivery_count)

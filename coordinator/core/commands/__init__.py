@@ -1,8 +1,7 @@
-"""What the core can be asked: commands in, records and a reply out.
+"""The commands of the core. :func:`coordinator.core.decide.decide` takes any of them.
 
 Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are, except where the answer needs facts
-that only the broker knows: those the service looks up and hands over in the commands of this module. ``decide`` in
-:mod:`coordinator.core.decide` takes any of them.
+that only the broker knows: the service looks these up and passes them in the commands of this module.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class TopicPartitions(Message, frozen=True, tag=False):
 
 
 class PartitionStart(Message, frozen=True, tag=False):
-    """An offset at which a share partition, or the log under it, begins."""
+    """The offset at which a share partition, or the log under it, begins."""
 
     topic_id: str
     partition: int
@@ -54,14 +53,15 @@ class CreateGroup(Request[Done], frozen=True):
 
 
 class AlterConfigs(Request[Done], frozen=True):
-    """Set dynamic group configs (validated by the caller's edge and again here); a running lock keeps its deadline."""
+    """Set dynamic group configs. The service validates them before, and the core again; a running lock keeps its
+    deadline."""
 
     configs: dict[str, str]
 
 
 class InitializePartitions(Request[Done], frozen=True):
-    """Give share partitions their first start offset (what the reset policy resolved to), before their first acquire.
-    A partition that has one already is left as it is."""
+    """Give share partitions their first start offset, as the reset policy resolved to, before their first acquire.
+    A partition that has a start offset keeps it."""
 
     topics: tuple[TopicPartitions, ...]
     starts: tuple[PartitionStart, ...]
@@ -69,7 +69,7 @@ class InitializePartitions(Request[Done], frozen=True):
 
 class PlanDone(Message, frozen=True):
     """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
-    that all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up."""
+    all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up."""
 
     undecided: bool = False
     given_up: tuple[GivenUp, ...] = ()
@@ -77,8 +77,8 @@ class PlanDone(Message, frozen=True):
 
 class CompletePlan(Request[PlanDone], frozen=True):
     """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless.
-    ``processed`` false: the log holds none of its offsets, so that its completion says nothing of the processing.
-    ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released."""
+    ``processed`` false: the log holds none of the plan's offsets, so that its completion is no evidence that processing
+    works. ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released."""
 
     member_id: str
     member_epoch: int
@@ -88,9 +88,11 @@ class CompletePlan(Request[PlanDone], frozen=True):
 
 
 class AcquirePlan(Request[PlanReply], frozen=True):
-    """Acquire the member's next plan from the partitions of ``bounds`` (subscribed ones only). ``start`` is the plan_id
-    in Spark's start offset (empty: initial): a start older than a newest plan that was used is refused. ``topics``:
-    more topics of the subscription, of which only losses are to be told; a plan may be no more than that."""
+    """Acquire the member's next plan from the partitions of ``bounds``, which are subscribed ones only.
+
+    ``start``: the plan id in Spark's start offset (empty: initial). It must be the member's last completed plan.
+    ``topics``: more topics of the subscription, whose losses the plan reports. A plan may hold nothing but such
+    reports."""
 
     member_id: str
     member_epoch: int
@@ -101,12 +103,14 @@ class AcquirePlan(Request[PlanReply], frozen=True):
 
 
 class StartOrReclaimPlan(Request[PlanReply], frozen=True):
-    """StartPlan, with what the log holds of the plan's partitions now (one bound per partition that still exists and is
-    subscribed, for its current topic id). ``deleted_topic_ids``: deleted (or created anew) topics,
-    ``unsubscribed_topic_ids``: no longer in the query's subscription; their ranges are archived, and released,
-    respectively. With
-    ``fail_on_data_loss`` a plan that lost offsets is not marked used: nobody will read it, so it is no delivery.
-    ``acknowledgement_mode``: the query's own, which holds for this attempt at its batch; empty: the group's."""
+    """StartPlan with the facts of the brokers.
+
+    ``bounds``: what the logs hold now, for each partition of the plan that exists and is subscribed.
+    ``deleted_topic_ids``: topics that were deleted, or deleted and created anew; the plan's ranges of them are
+    archived. ``unsubscribed_topic_ids``: topics that are no longer in the query's subscription; their ranges are
+    released. ``fail_on_data_loss``: a plan that lost offsets is not marked as started: the query fails and reads
+    nothing of it, so it is no delivery. ``acknowledgement_mode``: the query's own, for this attempt at the batch;
+    empty: the group's."""
 
     member_id: str
     member_epoch: int
@@ -143,14 +147,14 @@ class MoveLogStarts(Request[Done], frozen=True):
 
 
 class DeletedTopicsArchived(Message, frozen=True):
-    """The answer to ArchiveDeletedTopics: what nobody holds and nobody will have."""
+    """The answer to ArchiveDeletedTopics: the offsets that were archived since no plan held them."""
 
     lost: tuple[LeftOutRange, ...] = ()
 
 
 class ArchiveDeletedTopics(Request[DeletedTopicsArchived], frozen=True):
-    """The cluster has no topics of these ids any more: they were deleted. ``ends``: where their logs ended, as far as
-    that was seen. What the group has not told yet of one of them is archived, counted and told."""
+    """The cluster has deleted the topics of these ids. ``ends``: where their logs ended, as far as the service has seen
+    that. The records that no plan holds are archived, counted and reported, once for each topic."""
 
     topic_ids: tuple[str, ...]
     ends: tuple[PartitionStart, ...] = ()
@@ -181,8 +185,9 @@ class Expire(Request[Done], frozen=True):
 
 
 class ExtendDeadlines(Request[Done], frozen=True):
-    """For ``stalled_ms`` before now the coordinator heard nobody: that was nobody's silence. Sessions and locks go on
-    as if it had not passed, and, unless that was given less than a session before, have a full session timeout."""
+    """For ``stalled_ms`` before now the coordinator could receive no request, so no member was silent. Sessions and
+    locks are extended by that time, and to a full session timeout from now, unless such a full timeout was given less
+    than a session timeout ago."""
 
     stalled_ms: int
 

@@ -1,8 +1,9 @@
 """Acquire a query's next plan (docs/protocol.md, "One micro-batch", step 1).
 
-Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A record that was
-set aside is delivered alone: on trial as soon as the query has evidence that processing works, else only when nothing
-else is to be had. Decides only; :class:`~coordinator.core.records.PlanAcquired` and the runs make it so.
+Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A quarantined
+record is delivered alone: on trial as soon as the query has evidence that processing works, otherwise only when no
+other record can be acquired. This module decides only; :class:`~coordinator.core.records.PlanAcquired` and the runs
+make it so.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from coordinator.protocol.values import SharePartitionKey
 SUPERSEDED_KEPT = 100
 """Superseded plans that a plan remembers: more drivers than that are not stopped one after the other."""
 Log = tuple[SharePartition, int]
-"""A share partition, and where its log ends now."""
+"""A share partition, and the exclusive end of its log now."""
 
 
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision[PlanReply]:
@@ -89,7 +90,7 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision[P
     assert plan is not None
     reclaim = Reclaim(group, member, plan, now_ms)
     if not reclaim.later_process:
-        # Also when nothing of it is left: this may be the second copy of a request whose answer Spark has logged.
+        # Also when nothing of the plan is left: this may be a repeated request whose first answer Spark has logged.
         return Decision((), _plan_reply(group, plan.plan_id, plan_as_held(group, plan), plan.trial))
     reclaim.decide()
     if not reclaim.kept:
@@ -151,7 +152,7 @@ class Acquisition:
         return found[at:] + found[:at] if at else found
 
     def _room(self, partition: SharePartition) -> int:
-        """Records that the partition's lock limit still lets be acquired."""
+        """How many more records the partition's lock limit lets be acquired."""
         return room(self.group, partition, self.counts.get(partition.key, 0))
 
     # --- records that came back
@@ -183,7 +184,8 @@ class Acquisition:
     # --- fresh records
 
     def _take_fresh(self, logs: list[Log]) -> None:
-        """A share of what is left of the limit from each partition, in proportion to what it has, as Spark's does."""
+        """Take from each partition a share of the remaining limit in proportion to its backlog, as Spark's Kafka source
+        does."""
         backlog = []
         for partition, end in logs:
             size = min(end - partition.end_offset, self._room(partition))
@@ -202,7 +204,7 @@ class Acquisition:
     # --- records that are delivered alone
 
     def _take_quarantined(self, logs: list[Log], *, on_trial: bool) -> bool:
-        """The least recently tried record that was set aside, alone. Not on trial it waits for its backoff."""
+        """Take the least recently tried quarantined record, alone. If it is not on trial it waits for its backoff."""
         candidates = []
         for partition, end in logs:
             for segment in partition.runs.quarantined():
@@ -220,7 +222,7 @@ class Acquisition:
         return True
 
     def _failed_alone_long_enough(self, run: Run) -> bool:
-        """Without evidence a record goes on trial only where a dead letter queue keeps it."""
+        """Whether a record goes on trial without evidence: only where a dead letter topic keeps it."""
         if not self.group.config.errors_deadletterqueue_topic_name or run.failed_alone_ms is None:
             return False
         return self.now_ms - run.failed_alone_ms >= self.group.config.share_poison_solo_timeout_ms
@@ -240,9 +242,9 @@ class Acquisition:
         return count
 
     def decision(self, member: Member) -> Decision[PlanReply]:
-        """The plan; one without a record if there are losses to be told, since none may come for a long time."""
-        tells = self._tells()
-        if not (self.taken or tells or self.losses):
+        """The plan; one without a record if there are losses to report, since no record may come for a long time."""
+        topic_ids = self._topics_to_report()
+        if not (self.taken or topic_ids or self.losses):
             return Decision((), PlanReply())
         plan_id = self.group.last_plan_id + 1
         held = held_by(plan_id, self.taken, self.now_ms)
@@ -254,15 +256,15 @@ class Acquisition:
             trial=self.trial,
             explicit=self.group.config.is_explicit(),
             ranges=ranges_of(held),
-            reported_topic_ids=tells,
-            unreported_losses=self._unreported_losses(tells),
+            reported_topic_ids=topic_ids,
+            unreported_losses=self._unreported_losses(topic_ids),
             superseded_plans=self._superseded_plans(),
         )
         reply = _plan_reply(self.group, plan_id, plan_of(self.group, held.items()), self.trial)
         return Decision((plan, *run_records(held)), reply)
 
     def _unreported_losses(self, topic_ids: tuple[str, ...]) -> tuple[LeftOutRange, ...]:
-        """What the plan is to report: the losses of the superseded plan, and the group's of these topics."""
+        """The losses that the plan reports: those of the superseded plan, and the group's of these topics."""
         of_group = tuple(lost for lost in self.group.unreported_losses if lost.topic_id in topic_ids)
         if self.superseded is None:
             return of_group
@@ -273,9 +275,9 @@ class Acquisition:
             return ()
         return (*self.superseded.superseded_plans, self.superseded.plan_id)[-SUPERSEDED_KEPT:]
 
-    def _tells(self) -> tuple[str, ...]:
-        """The topics that this query asks for of which the group has losses to tell, by id (empty: not named any
-        more)."""
+    def _topics_to_report(self) -> tuple[str, ...]:
+        """The ids of topics that this query asks for and that the group has losses of to report. The empty id stands
+        for losses that are too many to name their topics."""
         if not self.group.unreported_losses:
             return ()
         known = self.group.topic_names

@@ -62,7 +62,7 @@ def acquired_decision(
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """What one partition gives to one fetch."""
+    """The acquisition of one request in one partition."""
 
     group: ShareGroup
     partition: SharePartition
@@ -84,7 +84,7 @@ class PartitionFetch:
             self._take_quarantined()
 
     def _take_returned(self) -> bool:
-        """False when the fetch ends here: the limit is met, or a run was throttled."""
+        """Take records that came back; False if the request takes no more: the limit is met, or a run was throttled."""
         returned = self._returned()
         if not returned:
             return True

@@ -1,4 +1,4 @@
-"""What a query's acquisition and a ShareConsumer's have in common: room, records that came back, and log records."""
+"""Parts of an acquisition that queries and ShareConsumers share: room, records that came back, and log records."""
 
 from __future__ import annotations
 

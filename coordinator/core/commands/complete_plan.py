@@ -1,11 +1,12 @@
 """Complete a query's plan (docs/protocol.md, "One micro-batch", step 5): Spark has committed the batch, and what sinks
 staged takes effect.
 
-Of what still carries the plan's plan_id, the last attempt's outcomes count; of the rest implicit mode accepts, explicit
-releases: the mode that the attempt began with, whatever the group's is by now. Attempts before it can veto that, unless
-its sinks said that their target replaces what those wrote. A sink's reject becomes ARCHIVING, or
-ARCHIVED where its dead letter is written already or none is wanted. What would be released below the log start is
-archived, and told to the query that acquires next: it can't come back.
+Of the records that still carry the plan id, the last attempt's outcomes count. Records that it does not mention are
+accepted in implicit mode and released in explicit mode: in the mode that the attempt began with, whatever the group's
+is by now. Earlier attempts can veto that, unless the last one's sinks said that their target replaces what those wrote.
+A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted. A record that
+would be released below the log start is archived instead, as it can't come back, and the query that acquires next
+reports it.
 """
 
 from __future__ import annotations
@@ -63,12 +64,13 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
 
 
 def nobody_decides(member: Member) -> bool:
-    """Of a plan in explicit mode: no sink has staged anything for this member yet."""
+    """Whether the member's plan is in explicit mode, and no sink has staged anything for the member yet."""
     return member.pending is not None and member.pending.explicit and not member.decides
 
 
 def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
-    """All of it, as if it had not been delivered: a query without a sink must not burn its topic's deliveries."""
+    """Give all of the plan back as if it had not been delivered: a query without a sink must not use up its topic's
+    deliveries."""
     changes = Changes()
     lost: list[Lost] = []
     for partition, segments in group.carrying(plan):
@@ -88,12 +90,13 @@ def _cut_at_log_start(partition: SharePartition, segments: list[Segment]) -> lis
 
 
 def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
-    """Offsets that the log took from a plan which gives them back: nobody holds them any more."""
+    """Offsets below the log start that the plan gives back: no plan holds them any more."""
     return partition.key, Segment(first, last, run._replace(plan_id=None))
 
 
 class _Completion:
-    """One plan's outcomes. ``decided``: records that were accepted or rejected, which says that processing works."""
+    """The completion of one plan. ``decided``: records that were accepted or rejected, which is evidence that
+    processing works."""
 
     def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[OffsetRange, ...], now_ms: int) -> None:
         self._group = group
@@ -136,7 +139,7 @@ class _Completion:
                 self.decided += last - first + 1
 
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
-        """The outcome, and what a run becomes that begins at an offset."""
+        """The outcome of the run, and a function from a first offset to the run after it."""
         is_older = verdict is not None and verdict is not GAP and verdict.delivery_count != run.delivery_count
         if is_older and self._replaces:
             verdict = None
@@ -166,8 +169,9 @@ class _Completion:
         return silence if agrees else AcknowledgeType.RELEASE
 
     def _silence(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
-        """What it is that the last attempt passed the record over. In implicit mode it is accepted, unless an attempt
-        before, whose output may be there, passed it over as well, in explicit mode, after it was last named."""
+        """The outcome of a record that the last attempt did not mention. In implicit mode the record is accepted,
+        unless an earlier attempt in explicit mode, whose output may be in the target, did not mention it either after
+        an attempt last named it."""
         plan = self._plan
         named = -1 if verdict is None else plan.reclaims - (run.delivery_count - verdict.delivery_count)
         unheard = not self._replaces and named < max(plan.explicit_attempts, default=-1)

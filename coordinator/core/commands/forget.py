@@ -1,10 +1,10 @@
-"""Forget what is gone: members that were away for too long, and share partitions of topics that are no more.
+"""Forget members that were away for too long, and share partitions of topics that do not exist any more.
 
-A member is forgotten only if nothing carries a plan_id of its plans: then its replay would be empty, and a start that
-names one of them would complete nothing. What outlives it is the group's last plan_id and the highest epoch of those
-forgotten, so that neither is ever given twice: a query that comes back after all is refused by name, and so is an
-older process of it. The members that were there last stay, whatever their age, so that the query of a small group may
-rest for as long as it likes.
+A member is forgotten only if no run carries the id of one of its plans: then its replay would be empty, and a start
+that names one of its plans would complete nothing. The group keeps its last plan id and the highest epoch of forgotten
+members, so that neither is ever given twice: a query that comes back after all is refused by name, and so is an older
+process of it. The members that were seen last stay, whatever their age, so that the query of a small group may rest for
+as long as it likes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey
 
 SWEEP_MS = 600_000
-"""From one look to the next: far longer than any request that knows an old topic's id is under way."""
+"""Milliseconds from one sweep to the next: far longer than any request that names an old topic's id is under way."""
 SEEN_PARTS = 8
-"""So often within the retention it is written down that a member is there."""
+"""How often within share.member.retention.ms the log records that a member is there."""
 MOST_AT_ONCE = 1_000
+"""Members that one sweep forgets, so that a round stays short."""
 
 
 def forget(group: ShareGroup, now_ms: int) -> list[Record]:
-    """What can be forgotten now, and when to look again."""
+    """The log records that forget what can be forgotten now, and say when the next sweep is due."""
     members, next_ms = _members(group, now_ms)
     records: list[Record] = [_forgotten(group, members)] if members else []
     records += _partitions(group)
@@ -33,7 +34,7 @@ def forget(group: ShareGroup, now_ms: int) -> list[Record]:
 
 
 def _forgotten(group: ShareGroup, member_ids: tuple[str, ...]) -> MembersForgotten:
-    """The log record; what the members' plans had to report is the group's to report from now on."""
+    """The log record that forgets these members; the group reports the losses of their plans from now on."""
     members = [group.members[member_id] for member_id in member_ids]
     epoch = max(group.forgotten_epoch, *(member.member_epoch for member in members))
     losses: tuple[LeftOutRange, ...] | None = None
@@ -44,7 +45,7 @@ def _forgotten(group: ShareGroup, member_ids: tuple[str, ...]) -> MembersForgott
 
 
 def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:
-    """The members to forget, the oldest first, and when there may be more."""
+    """The ids of the members to forget, the longest away first, and when there may be more."""
     retention_ms = group.config.share_member_retention_ms
     longest_ms = retention_ms + retention_ms // SEEN_PARTS
     resting = sorted((m for m in group.members.values() if not m.active), key=lambda m: (m.seen_ms, m.member_id))
@@ -59,8 +60,8 @@ def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:
 
 
 def _partitions(group: ShareGroup) -> list[Record]:
-    """Of topics that were replaced before the last look already, and whose losses were counted since (TopicDeleted),
-    those without runs that no plan is about which may be taken up."""
+    """The log records that drop share partitions without runs of topics that the last sweep found, and whose losses
+    were counted since (TopicDeleted). A partition stays while a plan that may be started names it."""
     old_topics = group.forgettable_topics & group.old_topics & group.gone
     if not old_topics:
         return []

@@ -40,17 +40,22 @@ from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, Le
 from coordinator.protocol.values import SharePartitionKey
 
 FENCED_PROCESSES_KEPT = 16
+"""Earlier processes of a member that are refused by name if they join again without an epoch."""
 
 
 def create_group(group: ShareGroup, command: CreateGroup, now_ms: int) -> Decision[Done]:
-    """Nothing, if the group exists already."""
+    """Create the group; nothing changes if it exists already."""
     if group.exists:
         return Decision((), Done())
     return Decision((GroupCreated(incarnation=command.incarnation, topic_ids=command.topic_ids),), Done())
 
 
 def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Decision[Done]:
-    """Set configs; what runs already keeps the deadline that it has. Named errors for a bad key or value."""
+    """Set configs. Locks and sessions keep the deadlines that they have.
+
+    Raises:
+        ShareGroupError: a key or a value is bad; the subclass says how.
+    """
     configs = {**group.configs, **command.configs}
     GroupConfig.parse(configs)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
@@ -76,7 +81,11 @@ def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]
 
 
 def _checked_size(group: ShareGroup, joined: MemberJoined) -> MemberJoined:
-    """SubscriptionTooLarge for a record, which is kept whole, that would be too large for a store."""
+    """The record. It is stored whole, so it must fit into one stored record.
+
+    Raises:
+        SubscriptionTooLarge: it does not.
+    """
     size = len(encode_record(joined))
     if size > MOST_BYTES:
         who = {"group_id": group.group_id, "member_id": joined.member_id[:80]}
@@ -85,7 +94,11 @@ def _checked_size(group: ShareGroup, joined: MemberJoined) -> MemberJoined:
 
 
 def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool:
-    """Whether the process that holds the member's epoch asks again. FencedMemberEpoch for one that lost it."""
+    """Whether the process that holds the member's epoch asks again.
+
+    Raises:
+        FencedMemberEpoch: the process lost the member's epoch to a newer one.
+    """
     if command.process_id == member.process_id and command.member_epoch in (None, member.member_epoch):
         return True
     if command.member_epoch is not None or command.process_id in member.fenced_processes:
@@ -127,8 +140,8 @@ def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
 
 
 def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Joined]:
-    """The session, and so a query's locks, live on for share.session.timeout.ms from now. The answer says how soon the
-    next heartbeat must come, which may have been altered since the member joined."""
+    """Extend the session, and so a query's locks, to share.session.timeout.ms from now. The reply says how soon the
+    next heartbeat must come, since that config may have been altered."""
     member = group.member(command.member_id, command.member_epoch)
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     renewed = SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms)
@@ -139,7 +152,7 @@ def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Jo
 
 
 def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]:
-    """End the session now. A ShareConsumer gives its records back; a query's are lost as by a timeout."""
+    """End the session now. A ShareConsumer's records are released; a query loses its locks as by a timeout."""
     member = group.members.get(command.member_id)
     if member is None:
         raise UnknownMemberId(member_id=command.member_id, group_id=group.group_id)
@@ -148,7 +161,8 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]
 
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
-    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then forget what is gone."""
+    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then sweep for members and
+    partitions to forget."""
     records: list[Record] = []
     ended: set[str] = set()
     for member in [group.members[member_id] for member_id in group.sessions]:
@@ -175,8 +189,9 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
 
 
 def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision[Done]:
-    """See :class:`~coordinator.core.commands.ExtendDeadlines`. A full session's time is given once in a session's time,
-    so that those who are gone lose what they hold also where nobody is heard again and again."""
+    """See :class:`~coordinator.core.commands.ExtendDeadlines`. A full session timeout is given once in a session
+    timeout at most, so that members that are gone lose their records even where the coordinator stalls again and
+    again."""
     until_ms = group.deadlines_extended_until_ms + command.stalled_ms
     full_ms = 0
     if now_ms >= until_ms:

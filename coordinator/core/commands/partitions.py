@@ -1,4 +1,5 @@
-"""Share partitions begin, and the log moves under them (KIP-932, "Initialization of share partitions", retention)."""
+"""Commands on share partitions: they begin, and the log's start moves under them (KIP-932, "Initialization of share
+partitions", and retention)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from coordinator.protocol.values import SharePartitionKey
 
 
 def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision[Done]:
-    """Append the start offsets that the reset policy resolved to, before anything is acquired there."""
+    """Append the start offsets that the reset policy resolved to, before the first acquire."""
     records: list[Record] = [
         TopicRegistered(topic=t.topic, topic_id=t.topic_id)
         for t in command.topics
@@ -38,9 +39,9 @@ def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_
 
 
 def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision[Done]:
-    """The start offset moves at once; AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it
-    is done with them (docs/facts.md, K27). What a query's plan lost is told when the plan is taken up; what
-    nobody held, to the query that acquires next (a group without queries passes over it, as in Kafka)."""
+    """Move the start offsets. AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it is done
+    with them (docs/facts.md, K27). The losses of a query's plan are reported when the plan is started; the losses of
+    records that no plan held, by the query that acquires next (a group without queries reports none, as in Kafka)."""
     records: list[Record] = []
     lost: list[tuple[SharePartitionKey, Segment]] = []
     for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
@@ -57,8 +58,9 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
 def archive_deleted_topics(
     group: ShareGroup, command: ArchiveDeletedTopics, now_ms: int
 ) -> Decision[DeletedTopicsArchived]:
-    """As if the logs began where they ended: what is AVAILABLE, and what was never acquired, is archived, counted and
-    told; ACQUIRED records are their holders' to decide, and are lost when these give them back. Once for each id."""
+    """Treat the logs as if they began where they ended: records that are AVAILABLE or were never acquired are archived,
+    counted and reported. ACQUIRED records are their holders' to decide, and are lost when their holders give them back.
+    A topic id that was dealt with before changes nothing."""
     ends = {SharePartitionKey(end.topic_id, end.partition): end.start_offset for end in command.ends}
     gone = [i for i in command.topic_ids if i in group.topic_names and i not in group.gone]
     records: list[Record] = []
@@ -79,7 +81,7 @@ def archive_deleted_topics(
 
 
 def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, list[tuple[SharePartitionKey, Segment]]]:
-    """What nobody holds below the log start, and the changes that archive it."""
+    """The changes that archive the records below the log start that no member holds, and these records."""
     changes = Changes()
     lost: list[tuple[SharePartitionKey, Segment]] = []
     for segment in partition.runs.between(partition.start_offset, log_start - 1):
@@ -92,7 +94,7 @@ def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, lis
 
 
 def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision[Done]:
-    """What is AVAILABLE and not in the log is archived; what somebody holds is his to decide."""
+    """Archive the gaps where they are AVAILABLE; a gap that is acquired is its holder's to decide."""
     changes = Changes()
     for gap in command.gaps:
         partition = group.partitions.get(gap.key)

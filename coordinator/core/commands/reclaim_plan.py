@@ -1,7 +1,7 @@
-"""A query's plan after it was acquired: take it up in ``partitions()``, reclaim it in a later process.
+"""Start a query's plan in ``partitions()``, or reclaim it in a later process.
 
-Whoever comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its plan_id (docs/protocol.md,
-"Who may touch what"); a plan that is completed, or not the member's newest, is refused by name.
+A process that comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its plan id
+(docs/protocol.md, "Who may touch what"); a plan whose state does not allow that is refused by name.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
     reclaim = _reclaim(group, command, member, plan, now_ms)
     reclaim.unsubscribed = command.unsubscribed_topic_ids
     reclaim.decide()
-    # Of a topic that is gone all is told at once, not only what the plan had of it.
+    # All losses of a deleted topic are reported at once, not only those of the plan.
     of_gone = [lost for lost in group.unreported_losses if lost.topic_id in command.deleted_topic_ids]
     told = plan.data_loss if _told_now(plan, member) else ()
     data_loss = bounded((*told, *plan.unreported_losses, *reclaim.data_loss, *of_gone))
@@ -98,9 +98,10 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
 def _start_empty(
     group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan_id: int, now_ms: int
 ) -> Decision[PlanReply]:
-    """A driver that had been stopped logged this plan after its successor had acquired the newest one, and Spark goes
-    on from its log. Nothing of this plan is left, and nobody read the newest one: this one is the newest again, empty,
-    and what the other one held goes back to the group, its count unchanged."""
+    """Start a superseded plan: a driver that had been stopped wrote it to Spark's log after its successor had acquired
+    the newest plan, and Spark goes on from its log. Nothing of this plan is left, and no process read the newest one.
+    So this plan is the newest again, empty, and the records of the other one go back to the group, their counts
+    unchanged."""
     assert member.newest is not None
     back = _reclaim(group, command, member, member.newest, now_ms)
     back.unsubscribed = frozenset(topic_id for topic_id, _, _ in member.newest.ranges)
@@ -126,8 +127,8 @@ def _start_event(data_loss: tuple[LeftOutRange, ...], command: StartOrReclaimPla
 
 
 def _left_out_until_now(group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int) -> tuple[LeftOutRange, ...]:
-    """What the plan's start left out, and what the plan lost since, as it may have while the session had ended: the
-    process asks again since the first answer did not reach it, and checks that every missing offset has a reason."""
+    """The offsets that the plan's start left out, and those that the plan lost since, while the session had ended. The
+    process asks again when the first answer did not reach it, and checks that every missing offset has a reason."""
     since = Reclaim(group, member, plan, now_ms)
     for topic_id, index, ranges in plan.ranges:
         key = SharePartitionKey(topic_id, index)
@@ -160,14 +161,14 @@ def _reply(
 
 
 def plan_as_held(group: ShareGroup, plan: AcquiredPlan) -> tuple[PartitionPlan, ...]:
-    """The plan's ranges as they carry its plan_id now, with their delivery counts."""
+    """The ranges that carry the plan's id now, with their delivery counts."""
     return plan_of(group, ((partition.key, segments) for partition, segments in group.carrying(plan)))
 
 
 def plan_of(
     group: ShareGroup, held: Iterable[tuple[SharePartitionKey, Iterable[Segment]]]
 ) -> tuple[PartitionPlan, ...]:
-    """Segments as what a plan says of its partitions; neighbours of equal count are one range."""
+    """The segments as a reply names them; neighbours of equal delivery count are one range."""
     return tuple(
         PartitionPlan(
             topic=group.topic_names[key.topic_id],
@@ -191,10 +192,12 @@ def _merged(segments: Iterable[Segment]) -> list[AcquiredRange]:
 
 @dataclass(slots=True)
 class Reclaim:
-    """One coming back to a plan: what is kept, and what its batch goes on without.
+    """The records of a plan that a process starts or reclaims: those that it keeps, and those that its batch goes on
+    without.
 
-    In the process that acquired the plan nothing that it still holds changes. A later process acquires it again: count
-    + 1, and a failure if the delivery before had begun (``started``) and was not counted at a lost lock already.
+    In the process that acquired the plan, the records that it still holds do not change. A later process acquires them
+    again: delivery count + 1, and a failure if the delivery before had begun (``started``) and was not counted at a
+    lost lock already.
     """
 
     group: ShareGroup
@@ -234,8 +237,8 @@ class Reclaim:
         self._cut()
 
     def _say_lost(self, key: SharePartitionKey, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
-        """Ranges that no longer carry the plan_id: another member took them, or they were decided. Where the plan's
-        losses are summed up, all between their first and last one passes for lost by the log."""
+        """Report ranges that no longer carry the plan id: another member took them, or they were decided. Where the
+        plan's losses are summed up, all offsets between their first and last one count as lost by the log."""
         archived = [(o.first, o.last) for o in self.plan.unreported_losses if (o.topic_id, o.partition) == key]
         reached = -1
         known = iter(sorted([*held, *archived]))
@@ -282,7 +285,8 @@ class Reclaim:
             self._leave_out(key, segment, after, "archived")
 
     def _cut(self) -> None:
-        """The cut comes first: only what is kept is counted; the rest returns with its count unchanged."""
+        """Cut the batch to its slice. The cut comes first: only the records that are kept are counted; the others
+        return with their counts unchanged."""
         if not self.candidates:
             return
         config = self.group.config

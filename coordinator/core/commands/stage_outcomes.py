@@ -1,10 +1,11 @@
-"""A sink stages what the rows of a batch said (docs/protocol.md, "Outcomes of a sink"): durable now, in effect when
-their plan completes.
+"""Stage the outcomes of a batch's rows (docs/protocol.md, "Outcomes of a sink"): durable now, in effect when their plan
+completes.
 
-The rows' receipts say which plan: a run is staged on the live plan that carries its offset at its delivery count. Rows
-of an earlier attempt of such a plan say that their driver was replaced, and must not commit what it wrote: it is
-refused. So is a row that no delivery of the group can have had. All else is stale: counted, left out, and no reason to
-fail, unless the sink asks for that, or no row at all is held though the query has lost nothing.
+The rows' receipts name the plan: an outcome is staged on the live plan that carries its offset at its delivery count.
+Rows of an earlier attempt of such a plan come from a driver that was replaced, which must not commit what it wrote, so
+the request is refused. So is a row that no delivery of the group can have had. Every other row is stale: it is counted
+and left out, and the request fails only if the sink asks for that, or if no row at all is held though the query has
+lost nothing.
 """
 
 from __future__ import annotations
@@ -37,17 +38,28 @@ from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartit
 
 SAMPLE = 5
 LONGEST_REASON = 500
-"""Characters of a row's reason that are kept until the coordinator writes its letter."""
+"""Characters of a row's reason that are kept until the coordinator writes the dead letter."""
 _OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
 REJECT_WINDOW = 10_000
 """Decided records, about the last ones, whose part of rejects is compared with the limit."""
 JUDGED_FROM = 100
-"""So many decided records tell something about a ratio."""
+"""Decided records below which the reject ratio is not judged: too few to tell."""
 
 
 def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decision[OutcomesStaged]:
-    """See :class:`~coordinator.protocol.messages.StageOutcomes`. GroupIdNotFound, SinkOutdated, NoPlanToDecide,
-    NeverDelivered, BatchReclaimed, StaleReceipts, NoneHeld, TooManyRejects; then nothing is staged."""
+    """See :class:`~coordinator.protocol.messages.StageOutcomes`. A request that is refused stages nothing.
+
+    Raises:
+        GroupIdNotFound: the group does not exist.
+        SinkOutdated: the group, or a topic, was deleted and created anew since the sink began.
+        InvalidRequest: a partition is named twice, or its runs are not ascending.
+        NoPlanToDecide: no query of the group has a started plan.
+        NeverDelivered: a row's receipt names a delivery that cannot have been.
+        BatchReclaimed: a row is of an earlier attempt of a live plan.
+        StaleReceipts: rows are stale, and the sink asked to fail on that.
+        NoneHeld: all rows are stale, though the query has lost nothing.
+        TooManyRejects: the part of rejected records is above errors.deadletterqueue.max.reject.ratio.
+    """
     if not group.exists:
         raise GroupIdNotFound(group_id=group.group_id)
     _check_pins(group, command)
@@ -71,7 +83,8 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
 
 
 def _check_pins(group: ShareGroup, command: StageRuns) -> None:
-    """Receipts of another incarnation, or of a topic's predecessor, may look like ours."""
+    """Refuse a sink that began before the group or a topic was created anew: its receipts may look like current
+    ones."""
     if command.incarnation and command.incarnation != group.incarnation:
         raise SinkOutdated(group_id=group.group_id, what="the group was deleted and created anew")
     for topic, topic_id in command.topic_ids.items():
@@ -80,7 +93,7 @@ def _check_pins(group: ShareGroup, command: StageRuns) -> None:
 
 
 def _check_order(command: StageRuns) -> None:
-    """Each record once, and ascending: what is staged is looked through in order."""
+    """Refuse rows that name a record twice or are not ascending: staged runs are kept in order."""
     if len({(p.topic, p.partition) for p in command.partitions}) < len(command.partitions):
         raise InvalidRequest(what="a partition is named twice in one request")
     for outcomes in command.partitions:
@@ -107,7 +120,8 @@ def _allows_staging(group: ShareGroup, plan: AcquiredPlan) -> bool:
 
 
 def _lost_nothing(group: ShareGroup, query_id: str) -> bool:
-    """Whether the queries that rows may be of, by Spark's id or, where none has it, all, hold their batches whole."""
+    """Whether the queries that the rows may belong to hold their batches whole. These are the queries with this id of
+    Spark's, or all queries if none has it."""
     queries = [member for member in group.members.values() if member.query]
     its = [member for member in queries if query_id and member.query_id == query_id] or queries
     return all(_is_whole(group, member.pending) for member in its if member.pending is not None)
@@ -121,9 +135,11 @@ def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
 def _silent(
     group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns, staged: Collection[int]
 ) -> Iterator[PlanStaged]:
-    """That a sink wrote, though it had nothing to say of these plans: in explicit mode a query without a
-    sink fails, and what is passed over is released. Receipts say whose a sink is; where it has none, Spark's query id
-    does; one that is not known yet is of any query of which none is known."""
+    """Log records of a sink's commit that has no rows of a plan. In explicit mode the commit matters: a query without a
+    sink fails, and records that a sink passes over are released.
+
+    The plan is chosen by the sink's rows; without rows, by Spark's query id. A query id that no member has yet may be
+    that of any member whose id is not known."""
     members, query_id = group.members.values(), command.query_id
     its = {member.member_id for member in members if query_id and member.query_id == query_id}
     if not its and not staged:
@@ -135,8 +151,8 @@ def _silent(
 
 
 def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, is_known: bool) -> Iterator[PlanStaged]:
-    """Nothing, where it is no news. ``is_known``: the sink is surely this plan's; else it is a guess, which makes no
-    plan implicit, and takes no veto from an earlier attempt."""
+    """The log record of the commit, if it changes something. ``is_known``: the sink surely is this plan's. Otherwise it
+    is a guess, which makes no plan implicit, and takes no veto from an earlier attempt."""
     explicit = plan.explicit or command.acknowledgement_mode == "explicit"
     heard = group.members[plan.member_id].decides and plan.reclaims in plan.explicit_attempts
     speaks = explicit and not heard
@@ -152,15 +168,15 @@ def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, 
 
 
 def _replaces(plan: AcquiredPlan, command: StageRuns) -> bool | None:
-    """What a sink's commit makes of what its attempt's sinks said of their target; None if it is no news. One that
-    skips is enough."""
+    """Whether all sinks of the attempt say that their target replaces its output, after this commit; None: as before.
+    One sink that does not say so is enough for False."""
     replaces = command.replaces and plan.replaces is not False
     return replaces if replaces != plan.replaces else None
 
 
 def _is_explicit(plan: AcquiredPlan, own: str) -> bool:
-    """What the silence of a sink's attempt is, that has rows of the plan: what the sink says itself, else what the
-    delivery began with. Of two sinks of an attempt, one whose silence is a release is enough."""
+    """Whether records that no sink decides in this attempt are released. A sink with rows of the plan says so itself;
+    otherwise the mode is that of the delivery's start. One of two sinks of an attempt that says so is enough."""
     return plan.reclaims in plan.explicit_attempts or (own == "explicit" if own else plan.explicit)
 
 
@@ -173,7 +189,7 @@ def _check_ratio(group: ShareGroup, found: _Matching) -> None:
 
 @dataclass(slots=True)
 class _Matching:
-    """MemoizedTransition by the plan that carries them."""
+    """The outcomes of one request, matched to the plans that carry their records."""
 
     group: ShareGroup
     command: StageRuns
@@ -186,7 +202,7 @@ class _Matching:
     _verdicts: dict[tuple[object, ...], Verdict] = field(default_factory=dict)
 
     def match(self, outcomes: PartitionOutcomes) -> None:
-        """Those of one partition, which are mostly of one run: that is looked up once."""
+        """Match the outcomes of one partition. Most of them lie in one run, which is looked up once."""
         topic_id = self.group.topics.get(outcomes.topic, "")
         partition = self.group.partitions.get(SharePartitionKey(topic_id, outcomes.partition))
         if partition is None:
@@ -208,12 +224,13 @@ class _Matching:
                 self._match_parts(partition, outcomes, run)
 
     def _check_gone(self, outcomes: PartitionOutcomes) -> None:
-        """The group has no such partition: it had the topic when the sink began, or it never had it."""
+        """Match outcomes of a partition that the group does not have: stale if the group had the topic when the sink
+        began, else never delivered."""
         had = outcomes.topic not in self.group.topics and outcomes.topic in self.command.topic_ids
         for run in outcomes.runs:
             if not had:
                 raise self._never("the group does not read this partition", outcomes, run, run.first)
-            self._say_stale(outcomes, run, run.first, run.last)
+            self._count_stale(outcomes, run, run.first, run.last)
 
     def _match_parts(self, partition: SharePartition, outcomes: PartitionOutcomes, run: OutcomeRun) -> None:
         at = run.first
@@ -228,15 +245,19 @@ class _Matching:
             if into is None:
                 continue
             if at < first:
-                self._say_stale(outcomes, run, at, first - 1)
+                self._count_stale(outcomes, run, at, first - 1)
             self._stage(into, run, first, last)
             at = last + 1
         if at <= run.last:
-            self._say_stale(outcomes, run, at, run.last)
+            self._count_stale(outcomes, run, at, run.last)
 
     def _check_attempt(self, outcomes: PartitionOutcomes, run: OutcomeRun, held: Run) -> None:
-        """A row of an attempt before the plan's last one comes from a driver that was thought to be gone. What it has
-        written, and commits if nobody stops it, is not what would be staged by then: BatchReclaimed."""
+        """Refuse a row of an attempt before the plan's last one: it comes from a driver that was taken for dead. That
+        driver commits what it has written if nobody stops it, and what would be staged by then is another attempt's.
+
+        Raises:
+            BatchReclaimed: the row is of an earlier attempt.
+        """
         assert held.plan_id is not None
         plan = self.group.plans[held.plan_id]
         if held.delivery_count - plan.reclaims <= run.delivery_count < held.delivery_count:
@@ -246,7 +267,7 @@ class _Matching:
         return NeverDelivered(group_id=self.group.group_id, row=_receipt(outcomes, run, offset), reason=reason)
 
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
-        """What is staged on the plan that carries the run; None if none does that a sink may decide about."""
+        """The list for outcomes of the plan that carries the run; None if no sink may decide the run's records."""
         plan = self.group.plans.get(run.plan_id) if run.plan_id is not None else None
         if plan is None or not plan.query or not _allows_staging(self.group, plan):
             return None
@@ -267,14 +288,14 @@ class _Matching:
         not_before_ms = None if delay is None else self.now_ms + delay
         return Verdict(run.delivery_count, int(run.outcome), not_before_ms, run.letter, run.reason[:LONGEST_REASON])
 
-    def _say_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
+    def _count_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
         self.stale += last - first + 1
         if len(self.sample) < SAMPLE:
             self.sample.append(_receipt(outcomes, run, first))
 
     @property
     def attempt(self) -> int | None:
-        """The latest, of the plans on which something is staged."""
+        """The latest attempt among the plans on which something is staged; None: there is none."""
         plans = (self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values()))
         return max((plan.reclaims for plan in plans), default=None)
 
