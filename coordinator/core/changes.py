@@ -48,13 +48,13 @@ def archived(run: Run, event: Event, config: GroupConfig, disposition: Dispositi
     """The run given up by ``event``: ARCHIVING, with the reason for its dead letter, or ARCHIVED at once where the
     group has no dead letter topic. Besides these it keeps its delivery count only."""
     archiving = Run(move(run.state, event), run.delivery_count, disposition=disposition, reason=reason)
-    return archiving if config.errors_deadletterqueue_topic_name else filed(archiving)
+    return archiving if config.errors_deadletterqueue_topic_name else dead_lettered(archiving)
 
 
-def filed(run: Run) -> Run:
+def dead_lettered(run: Run) -> Run:
     """The ARCHIVING run, ARCHIVED: its dead letter is written, or not wanted. It keeps its disposition, which is
     counted."""
-    return Run(move(run.state, Event.FILE), run.delivery_count, disposition=run.disposition)
+    return Run(move(run.state, Event.WRITE_DEAD_LETTER), run.delivery_count, disposition=run.disposition)
 
 
 def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None) -> Run:

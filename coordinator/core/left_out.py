@@ -38,7 +38,7 @@ def in_reply(left_out: Iterable[LeftOutRange]) -> tuple[LeftOut, ...]:
 
 
 def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
-    """At most MOST entries that count the same offsets (which nobody names twice), by topic and partition, ascending.
+    """At most MOST entries that count the same offsets, by topic and partition, ascending. No offset is named twice.
 
     Neighbours are joined. Where that leaves too many, only the first FEW ranges of each partition stay, and the others
     are one entry that says how many offsets between its first and last one it counts; then one such entry stays for
@@ -84,17 +84,17 @@ def _by_partition(entries: list[LeftOutRange]) -> Iterator[list[LeftOutRange]]:
 
 def _joined(entries: list[LeftOutRange]) -> list[LeftOutRange]:
     """The entries with neighbours joined into one entry."""
-    found: list[LeftOutRange] = []
+    joined: list[LeftOutRange] = []
     first = entries[0]
     last, counted = first.last, first.count
     for entry in entries[1:]:
         if entry.first == last + 1 and entry.topic:
             last, counted = entry.last, counted + entry.count
             continue
-        found.append(_one(first, last, counted))
+        joined.append(_one(first, last, counted))
         first, last, counted = entry, entry.last, entry.count
-    found.append(_one(first, last, counted))
-    return found
+    joined.append(_one(first, last, counted))
+    return joined
 
 
 def _summed(entries: list[LeftOutRange], few: int) -> list[LeftOutRange]:

@@ -78,7 +78,7 @@ class Member:
     evidence: the query completed a batch that says that processing works.
     decides: a sink has staged outcomes for the member.
     query_id: Spark's id of the query, from the sink that staged last with rows of this member; empty: not known.
-    seen_ms: when the member was last seen, by the wall clock. It is seldom written, so the member may have been there
+    seen_ms: when the member was last seen, by the wall clock. It is written rarely, so the member may have been there
         an eighth of share.member.retention.ms later.
     session_deadline_ms: when the session ends without a heartbeat; None: the member has no session.
     """

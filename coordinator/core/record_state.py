@@ -45,12 +45,12 @@ class Event(Enum):
     LIMIT = "delivery limit"
     RECLAIM = "reclaim"
     CUT = "cut"
-    SET_ASIDE = "set aside"
+    QUARANTINE = "quarantine"
     FAIL_TRIAL = "fail trial"
     COMPLETE = "complete"
     LOG_START = "log start moved"
     MISSING = "not in the log"
-    FILE = "letter filed"
+    WRITE_DEAD_LETTER = "dead letter written"
 
 
 S, E = RecordState, Event
@@ -72,8 +72,8 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     (S.AVAILABLE, E.RECLAIM): S.ACQUIRED,
     (S.ACQUIRED, E.CUT): S.AVAILABLE,
     (S.AVAILABLE, E.CUT): S.AVAILABLE,
-    (S.ACQUIRED, E.SET_ASIDE): S.AVAILABLE,
-    (S.AVAILABLE, E.SET_ASIDE): S.AVAILABLE,
+    (S.ACQUIRED, E.QUARANTINE): S.AVAILABLE,
+    (S.AVAILABLE, E.QUARANTINE): S.AVAILABLE,
     (S.ACQUIRED, E.FAIL_TRIAL): S.ARCHIVING,
     (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVING,
     (S.ACQUIRED, E.COMPLETE): S.ACKNOWLEDGED,
@@ -81,7 +81,7 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     (S.AVAILABLE, E.RELEASE): S.AVAILABLE,
     (S.AVAILABLE, E.REJECT): S.ARCHIVING,
     # its dead letter
-    (S.ARCHIVING, E.FILE): S.ARCHIVED,
+    (S.ARCHIVING, E.WRITE_DEAD_LETTER): S.ARCHIVED,
     # the log never had it, or moved away under it
     (S.AVAILABLE, E.MISSING): S.ARCHIVED,
     (S.AVAILABLE, E.LOG_START): S.ARCHIVED,

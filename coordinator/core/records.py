@@ -86,8 +86,8 @@ class MemberJoined(_Record, frozen=True):
 
 
 class MemberSeen(_Record, frozen=True):
-    """The member sent a heartbeat at ``seen_ms``. Written seldom: when the last record that tells of the member is
-    old."""
+    """The member sent a heartbeat at ``seen_ms``. Written rarely: only when the last record that tells of the
+    member is old."""
 
     member_id: str
     seen_ms: int

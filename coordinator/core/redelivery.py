@@ -103,7 +103,7 @@ def _isolated(
     if event is IsolationEvent.LOSE_LOCK:
         return moved(failed, Event.LOSE_LOCK, trials_lost=1)
     failed_alone_ms = (run.failed_alone_ms or now_ms) if stage is Stage.FAILED_ALONE else None
-    after = moved(failed, Event.SET_ASIDE, plan_id=None, quarantined=True, failed_alone_ms=failed_alone_ms)
+    after = moved(failed, Event.QUARANTINE, plan_id=None, quarantined=True, failed_alone_ms=failed_alone_ms)
     if before in IN_BATCHES:
         return after
     return after._replace(last_tried_ms=now_ms, not_before_ms=now_ms + solo_backoff_ms(failed.failures, limit))

@@ -60,8 +60,7 @@ from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownM
 from coordinator.protocol.values import SharePartitionKey
 
 MEMBERS_KEPT = 1_000
-"""Members without a session that are kept however long they are away, so that a small group's queries may rest for as
-long as they like."""
+"""Members without a session that are kept for ever, so that a small group's queries may rest as long as they like."""
 
 
 class ShareGroup:
@@ -87,8 +86,7 @@ class ShareGroup:
         self.rejected = 0
         """Records that sinks rejected of the last ``decided`` ones: the window of the reject ratio (stage_outcomes)."""
         self.deadlines_extended_until_ms = 0
-        """Soft state: until then all holders have a full session timeout, after a load or a stall of the
-        coordinator."""
+        """Soft state: until then all holders have a full session timeout, after a load or a stall."""
         self.sessions: dict[str, None] = {}
         """Soft state: the ids of members whose session lives, in the order in which the sessions began."""
         self.forgotten_epoch = 0
@@ -175,8 +173,7 @@ class ShareGroup:
         return set() if plan is None else {(topic_id, index) for topic_id, index, _ in plan.ranges}
 
     def next_deadline_ms(self) -> int | None:
-        """When Expire has something to do next, at the earliest; None: never. A deadline is over when it lies before
-        now."""
+        """When Expire has something to do next; None: never. A deadline is over when it lies before now."""
         deadlines = (self.members[member_id].session_deadline_ms for member_id in self.sessions)
         earliest = [deadline_ms for deadline_ms in deadlines if deadline_ms is not None]
         earliest += [self._deadlines[0][0]] if self._deadlines else []

@@ -69,32 +69,32 @@ def overlaid(
         return above or below
     if below[-1][1] < above[0][0]:
         return below + above
-    found: list[StagedRun] = []
+    merged: list[StagedRun] = []
     lower, upper = iter(below), iter(above)
     low, up = next(lower, None), next(upper, None)
     while low is not None and up is not None:
         if low[1] < up[0]:
-            found.append(low)
+            merged.append(low)
             low = next(lower, None)
         elif up[1] < low[0]:
-            found.append(up)
+            merged.append(up)
             up = next(upper, None)
         elif low[0] < up[0]:
-            found.append((low[0], up[0] - 1, low[2]))
+            merged.append((low[0], up[0] - 1, low[2]))
             low = (up[0], low[1], low[2])
         elif up[0] < low[0]:
-            found.append((up[0], low[0] - 1, up[2]))
+            merged.append((up[0], low[0] - 1, up[2]))
             up = (low[0], up[1], up[2])
         else:
             last = min(low[1], up[1])
-            found.append((low[0], last, both(low[2], up[2])))
+            merged.append((low[0], last, both(low[2], up[2])))
             low = (last + 1, low[1], low[2]) if last < low[1] else next(lower, None)
             up = (last + 1, up[1], up[2]) if last < up[1] else next(upper, None)
     for rest, others in ((low, lower), (up, upper)):
         if rest is not None:
-            found.append(rest)
-            found.extend(others)
-    return found
+            merged.append(rest)
+            merged.extend(others)
+    return merged
 
 
 def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun]:
@@ -104,7 +104,7 @@ def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun
 
 def with_gaps(gaps: list[StagedRun], staged: list[StagedRun]) -> list[StagedRun]:
     """The staged runs, and between them the gaps of the log."""
-    return overlaid(gaps, staged, lambda gap, said: said)
+    return overlaid(gaps, staged, lambda gap, verdict: verdict)
 
 
 Held = TypeVar("Held")
@@ -114,11 +114,11 @@ def pieces(
     segments: Iterable[tuple[int, int, Held]], staged: list[StagedRun]
 ) -> Iterator[tuple[int, int, Held, Verdict | None]]:
     """The segments, ascending, cut where their verdict changes; the verdict is None where nothing is staged."""
-    said = iter(staged)
-    at = next(said, None)
+    verdicts = iter(staged)
+    at = next(verdicts, None)
     for first, last, run in segments:
         while at is not None and at[1] < first:
-            at = next(said, None)
+            at = next(verdicts, None)
         while at is not None and at[0] <= last:
             if first < at[0]:
                 yield first, at[0] - 1, run, None
@@ -128,7 +128,7 @@ def pieces(
             first = end + 1
             if at[1] > last:
                 break
-            at = next(said, None)
+            at = next(verdicts, None)
         if first <= last:
             yield first, last, run, None
 
@@ -138,15 +138,15 @@ def against_silence(
 ) -> list[StagedRun]:
     """The verdicts of this attempt, when sinks wrote in an earlier attempt in explicit mode: a record that the earlier
     attempt did not mention, and that no attempt named since, was released by it, so this attempt disagrees."""
-    found = []
-    for first, last, verdict, said in pieces(now, before):
-        named = -1 if said is None else attempt - (verdict.delivery_count - said.delivery_count)
+    merged = []
+    for first, last, verdict, earlier in pieces(now, before):
+        named = -1 if earlier is None else attempt - (verdict.delivery_count - earlier.delivery_count)
         if named < explicit_attempts and verdict.outcome != AcknowledgeType.RELEASE:
             verdict = verdict._replace(disagrees=True)
-        found.append((first, last, verdict))
-    return found
+        merged.append((first, last, verdict))
+    return merged
 
 
 def undecided(segments: Iterable[Segment], staged: list[StagedRun]) -> Iterator[tuple[int, int]]:
-    """Offsets of which no sink said anything, at any delivery."""
-    return ((first, last) for first, last, _, said in pieces(segments, staged) if said is None)
+    """The offsets that no sink has decided, at any delivery."""
+    return ((first, last) for first, last, _, verdict in pieces(segments, staged) if verdict is None)

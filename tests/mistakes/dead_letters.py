@@ -10,7 +10,7 @@ from sortedcontainers import SortedList
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import changes, decide, runs, share_partition
-from coordinator.core.changes import filed
+from coordinator.core.changes import dead_lettered
 from coordinator.core.commands import MarkDeadLettersWritten, complete_plan
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.runs import Run
@@ -37,7 +37,7 @@ def archive_before_the_dead_letter(patch: Patch) -> None:
 
     def archived(run: Run, event: Event, config: GroupConfig, disposition: Disposition, reason: str = "") -> Run:
         after = right(run, event, config, disposition, reason)
-        return filed(after) if after.state == RecordState.ARCHIVING else after
+        return dead_lettered(after) if after.state == RecordState.ARCHIVING else after
 
     patch.setattr(complete_plan, "archived", archived)
 

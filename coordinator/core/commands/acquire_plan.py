@@ -143,13 +143,13 @@ class Acquisition:
 
     def _rotated(self) -> list[Log]:
         """The partitions, beginning with another one for each plan, so that none is always last."""
-        found = [
+        logs = [
             (partition, bounds.end)
             for bounds in self.command.bounds
             if (partition := self.group.partitions.get(SharePartitionKey(bounds.topic_id, bounds.partition)))
         ]
-        at = self.group.last_plan_id % len(found) if found else 0
-        return found[at:] + found[:at] if at else found
+        at = self.group.last_plan_id % len(logs) if logs else 0
+        return logs[at:] + logs[:at] if at else logs
 
     def _room(self, partition: SharePartition) -> int:
         """How many more records the partition's lock limit lets be acquired."""

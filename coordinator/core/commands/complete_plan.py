@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from coordinator.core.archived_records import given_up
-from coordinator.core.changes import Changes, archived, count_records, filed, moved, split_at
+from coordinator.core.changes import Changes, archived, count_records, dead_lettered, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, PlanDone
 from coordinator.core.commands.reclaim_plan import checked_state
 from coordinator.core.members import AcquiredPlan, Member
@@ -112,9 +112,9 @@ class _Completion:
     def records(self) -> list[Record]:
         changes = Changes()
         for partition, segments in self._group.carrying(self._plan):
-            said = with_gaps(self._gaps.get(partition.key, []), self._plan.staged.get(partition.key, []))
-            if said or self._plan.explicit or self._plan.explicit_attempts:
-                self._put_decided(changes, partition, segments, said)
+            staged = with_gaps(self._gaps.get(partition.key, []), self._plan.staged.get(partition.key, []))
+            if staged or self._plan.explicit or self._plan.explicit_attempts:
+                self._put_decided(changes, partition, segments, staged)
             else:
                 for first, last, run in segments:
                     changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
@@ -122,14 +122,14 @@ class _Completion:
         return [*changes.records(), *data_lost(self._group, self._lost)]
 
     def _put_decided(
-        self, changes: Changes, partition: SharePartition, segments: list[Segment], said: list[StagedRun]
+        self, changes: Changes, partition: SharePartition, segments: list[Segment], staged: list[StagedRun]
     ) -> None:
         decisions: dict[tuple[Run, Verdict | None], tuple[AcknowledgeType, Callable[[int], Run]]] = {}
-        for first, last, run, verdict in pieces(_cut_at_log_start(partition, segments), said):
-            found = decisions.get((run, verdict))
-            if found is None:
-                found = decisions[run, verdict] = self._decision(run, verdict)
-            outcome, after = found
+        for first, last, run, verdict in pieces(_cut_at_log_start(partition, segments), staged):
+            decision = decisions.get((run, verdict))
+            if decision is None:
+                decision = decisions[run, verdict] = self._decision(run, verdict)
+            outcome, after = decision
             if outcome == AcknowledgeType.RELEASE and last < partition.log_start:
                 self._lost.append(_lost(partition, first, last, run))
                 changes.put(partition.key, first, last, moved(run, Event.LOG_START))
@@ -184,4 +184,4 @@ class _Completion:
     def _rejected(self, run: Run, verdict: Verdict | None) -> Run:
         assert verdict is not None
         after = archived(run, Event.REJECT, self._group.config, Disposition.REJECTED, verdict.reason)
-        return filed(after) if verdict.letter and after.state == RecordState.ARCHIVING else after
+        return dead_lettered(after) if verdict.letter and after.state == RecordState.ARCHIVING else after

@@ -68,8 +68,8 @@ def _partitions(group: ShareGroup) -> list[Record]:
     pending = [member.pending for member in group.members.values()]
     plans = [*group.plans.values(), *(plan for plan in pending if plan is not None)]
     needed = {SharePartitionKey(topic_id, index) for plan in plans for topic_id, index, _ in plan.ranges}
-    found: dict[str, list[int]] = {}
+    empty: dict[str, list[int]] = {}
     for key, partition in group.partitions.items():
         if key.topic_id in old_topics and not partition.runs and key not in needed:
-            found.setdefault(key.topic_id, []).append(key.partition)
-    return [PartitionsForgotten(topic_id=topic_id, partitions=tuple(which)) for topic_id, which in found.items()]
+            empty.setdefault(key.topic_id, []).append(key.partition)
+    return [PartitionsForgotten(topic_id=topic_id, partitions=tuple(which)) for topic_id, which in empty.items()]

@@ -74,9 +74,9 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
     reclaim.unsubscribed = command.unsubscribed_topic_ids
     reclaim.decide()
     # All losses of a deleted topic are reported at once, not only those of the plan.
-    of_gone = [lost for lost in group.unreported_losses if lost.topic_id in command.deleted_topic_ids]
-    told = plan.data_loss if _told_now(plan, member) else ()
-    data_loss = bounded((*told, *plan.unreported_losses, *reclaim.data_loss, *of_gone))
+    of_deleted = [lost for lost in group.unreported_losses if lost.topic_id in command.deleted_topic_ids]
+    unread = plan.data_loss if _was_not_read(plan, member) else ()
+    data_loss = bounded((*unread, *plan.unreported_losses, *reclaim.data_loss, *of_deleted))
     left_out = bounded(reclaim.left_out)
     event = _start_event(data_loss, command)
     plan_started = PlanStarted(
@@ -89,7 +89,7 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
         explicit=group.config.is_explicit(command.acknowledgement_mode),
         data_loss=data_loss,
         left_out=left_out,
-        reported_topic_ids=tuple(sorted({lost.topic_id for lost in of_gone})),
+        reported_topic_ids=tuple(sorted({lost.topic_id for lost in of_deleted})),
     )
     records = (*reclaim.records(), plan_started)
     return Decision(records, _reply(group, plan, reclaim.kept_plan(), left_out, data_loss))
@@ -145,7 +145,7 @@ def _reclaim(
     return Reclaim(group, member, plan, now_ms, log_starts=log_starts, gone=command.deleted_topic_ids)
 
 
-def _told_now(plan: AcquiredPlan, member: Member) -> bool:
+def _was_not_read(plan: AcquiredPlan, member: Member) -> bool:
     return plan.member_epoch == member.member_epoch and not plan.started
 
 

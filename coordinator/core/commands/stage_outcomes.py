@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from coordinator.core.changes import Changes, filed
+from coordinator.core.changes import Changes, dead_lettered
 from coordinator.core.commands import Decision, MarkDeadLettersWritten, StageRuns
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.plan_state import PlanEvent, after
@@ -67,18 +67,18 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     plans = _deciding(group)
     if not plans and command.partitions:
         raise NoPlanToDecide(group_id=group.group_id)
-    found = _Matching(group, command, now_ms)
+    matching = _Matching(group, command, now_ms)
     for outcomes in command.partitions:
-        found.match(outcomes)
-    if found.stale and command.fail_on_stale:
-        raise StaleReceipts(group_id=group.group_id, count=found.stale, sample=", ".join(found.sample))
-    if found.stale and not found.staged and _lost_nothing(group, command.query_id):
-        raise NoneHeld(group_id=group.group_id, count=found.stale, sample=", ".join(found.sample))
-    _check_ratio(group, found)
+        matching.match(outcomes)
+    if matching.stale and command.fail_on_stale:
+        raise StaleReceipts(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
+    if matching.stale and not matching.staged and _lost_nothing(group, command.query_id):
+        raise NoneHeld(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
+    _check_ratio(group, matching)
     reply = OutcomesStaged(
-        staged=found.staged, stale=found.stale, stale_sample=tuple(found.sample), attempt=found.attempt
+        staged=matching.staged, stale=matching.stale, stale_sample=tuple(matching.sample), attempt=matching.attempt
     )
-    staged = list(found.records())
+    staged = list(matching.records())
     return Decision((*staged, *_silent(group, plans, command, {each.plan_id for each in staged})), reply)
 
 
@@ -180,10 +180,10 @@ def _is_explicit(plan: AcquiredPlan, own: str) -> bool:
     return plan.reclaims in plan.explicit_attempts or (own == "explicit" if own else plan.explicit)
 
 
-def _check_ratio(group: ShareGroup, found: _Matching) -> None:
+def _check_ratio(group: ShareGroup, matching: _Matching) -> None:
     most = group.config.errors_deadletterqueue_max_reject_ratio
-    decided, rejected = group.decided + found.staged, group.rejected + found.rejected
-    if most < 1 and found.rejected and decided >= JUDGED_FROM and rejected > most * decided:
+    decided, rejected = group.decided + matching.staged, group.rejected + matching.rejected
+    if most < 1 and matching.rejected and decided >= JUDGED_FROM and rejected > most * decided:
         raise TooManyRejects(group_id=group.group_id, rejected=rejected, decided=decided, ratio=most)
 
 
@@ -274,10 +274,10 @@ class _Matching:
         return self._by_plan.setdefault(plan.plan_id, {}).setdefault(partition.key, [])
 
     def _stage(self, into: list[StagedRun], run: OutcomeRun, first: int, last: int) -> None:
-        said = run[2:]
-        verdict = self._verdicts.get(said)
+        decided = run[2:]
+        verdict = self._verdicts.get(decided)
         if verdict is None:
-            verdict = self._verdicts[said] = self._verdict(run)
+            verdict = self._verdicts[decided] = self._verdict(run)
         into.append((first, last, verdict))
         self.staged += last - first + 1
         if run.outcome == AcknowledgeType.REJECT:
@@ -355,7 +355,7 @@ def _receipt(outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
 
 
 def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Decision[Done]:
-    """Records whose dead letter is written, or never will be, are ARCHIVED; those that are no longer ARCHIVING at this
+    """Archive the records whose dead letter is written, or never will be. Records that are no longer ARCHIVING at this
     delivery count are left as they are."""
     changes = Changes()
     for letters in command.letters:
@@ -364,5 +364,5 @@ def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten
         for first, last, run in partition.runs.between(offsets.first, offsets.last) if partition is not None else ():
             if run.state == RecordState.ARCHIVING and run.delivery_count == letters.delivery_count:
                 assert partition is not None
-                changes.put(partition.key, first, last, filed(run))
+                changes.put(partition.key, first, last, dead_lettered(run))
     return Decision(tuple(changes.records()), Done())

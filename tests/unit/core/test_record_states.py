@@ -20,7 +20,7 @@ MOVES = {
     (S.ACQUIRED, E.LOSE_LOCK): S.AVAILABLE,
     (S.ACQUIRED, E.LIMIT): S.ARCHIVING,
     (S.ACQUIRED, E.RENEW): S.ACQUIRED,
-    (S.ARCHIVING, E.FILE): S.ARCHIVED,
+    (S.ARCHIVING, E.WRITE_DEAD_LETTER): S.ARCHIVED,
     (S.AVAILABLE, E.LOG_START): S.ARCHIVED,
     (S.ACQUIRED, E.LOG_START): S.ARCHIVED,
     # of queries
@@ -32,8 +32,8 @@ MOVES = {
     (S.AVAILABLE, E.RECLAIM): S.ACQUIRED,
     (S.ACQUIRED, E.CUT): S.AVAILABLE,
     (S.AVAILABLE, E.CUT): S.AVAILABLE,
-    (S.ACQUIRED, E.SET_ASIDE): S.AVAILABLE,
-    (S.AVAILABLE, E.SET_ASIDE): S.AVAILABLE,
+    (S.ACQUIRED, E.QUARANTINE): S.AVAILABLE,
+    (S.AVAILABLE, E.QUARANTINE): S.AVAILABLE,
     (S.ACQUIRED, E.FAIL_TRIAL): S.ARCHIVING,
     (S.AVAILABLE, E.FAIL_TRIAL): S.ARCHIVING,
     (S.AVAILABLE, E.MISSING): S.ARCHIVED,
@@ -76,9 +76,9 @@ def test_archiving_has_the_protocols_number() -> None:
 def test_from_archiving_a_record_can_only_be_archived(event: Event) -> None:
     """KIP-1191, Proposed Changes: it was given up, and nothing takes that back; when its dead letter is dealt with, it
     is Archived."""
-    if event == Event.FILE:
+    if event == Event.WRITE_DEAD_LETTER:
         assert move(RecordState.ARCHIVING, event) == RecordState.ARCHIVED
     else:
         with pytest.raises(InvalidRecordState):
             move(RecordState.ARCHIVING, event)
-    assert [before for (before, what) in TRANSITIONS if what == Event.FILE] == [RecordState.ARCHIVING]
+    assert [before for (before, what) in TRANSITIONS if what == Event.WRITE_DEAD_LETTER] == [RecordState.ARCHIVING]
