@@ -190,6 +190,7 @@ def forget_disagreements_in_snapshots(patch: Patch) -> None:
     {
         rules.TOPIC_IS_ITS_ID: (),
     },
+    explorer=(SmallWorld(ONE_RECORD, Budget(2, restarts=1, topics=1)),),
     simulator=(Seeds("topics"),),
 )
 def forget_the_names_of_deleted_topics_in_snapshots(patch: Patch) -> None:

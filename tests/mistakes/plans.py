@@ -27,8 +27,9 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.service.brokers.partition_starts import Known
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
+from tests.protocol.members import Query
 from tests.protocol.setting import Budget
-from tests.protocol.worlds import ONE_RECORD, SLICES, STOPPED, TWO
+from tests.protocol.worlds import ONE_RECORD, SLICES, STOPPED, TWO, TWO_SINKS
 
 
 @mistake(
@@ -273,6 +274,7 @@ def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None
             "core/test_losses::test_losses_that_no_member_held_are_reported_once_with_the_next_plan",
         ),
     },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, topics=1)),),
 )
 def lose_without_a_report(patch: Patch) -> None:
     """Records that the log lost while no member held them are in no plan's report."""
@@ -290,3 +292,9 @@ def report_only_what_a_member_held(patch: Patch) -> None:
         return right(group, [(key, s) for key, s in segments if s.run.state == RecordState.ACQUIRED], *rest)
 
     patch.setattr(partitions, "data_lost", data_lost)
+
+
+@mistake({rules.TOPIC_IS_ITS_ID: ()}, explorer=(SmallWorld(TWO_SINKS, Budget(1, topics=1)),))
+def take_the_topics_id_when_the_sink_opens(patch: Patch) -> None:
+    """Not from the plan: the batch was read before the topic was made anew."""
+    patch.setattr(Query, "pinned_topic", lambda self, topic: topic)

@@ -18,7 +18,7 @@ from coordinator.protocol.values import AcknowledgeType
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
-from tests.protocol.worlds import REPLACED, ROLLS, SILENT, SILENT_AND_REPLACED
+from tests.protocol.worlds import IMPLICIT, OWN_MODE, REPLACED, ROLLS, SILENT, SILENT_AND_REPLACED
 
 
 @mistake(
@@ -141,6 +141,7 @@ def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
     {
         rules.MODE_IS_THE_ATTEMPTS: ("core/test_explicit_mode::test_the_mode_is_the_one_the_attempt_began_with",),
     },
+    explorer=(SmallWorld(IMPLICIT, Budget(1, configs=1)),),
     simulator=(Seeds("configs"),),
     model=True,
 )
@@ -205,6 +206,7 @@ def ignore_a_sinks_own_mode(patch: Patch) -> None:
             "core/test_explicit_mode::test_a_record_passed_over_in_explicit_mode_is_released_in_implicit_mode_too",
         ),
     },
+    explorer=(SmallWorld(OWN_MODE, Budget(2, crashes=1, configs=1)),),
     model=True,
 )
 def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:

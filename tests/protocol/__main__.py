@@ -32,6 +32,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rejects", type=int, default=0, help="offsets, as bits, that it always rejects")
     parser.add_argument("--gives-back", type=int, default=0, help="offsets, as bits, that it always releases")
+    parser.add_argument("--own-mode", action="store_true", help="queries name their acknowledgement mode themselves")
     parser.add_argument("--go-on-after-loss", action="store_true", help="failOnDataLoss=false")
     parser.add_argument("--total", type=int, default=1, help="how much may go wrong in one run, all kinds together")
     for kind in KINDS:
@@ -53,6 +54,7 @@ def main() -> int:
         sink=tuple(filter(None, given.sink.split(","))),
         rejects=given.rejects,
         gives_back=given.gives_back,
+        own_mode=given.own_mode,
     )
     budget = Budget(given.total, **{kind: getattr(given, kind) for kind in KINDS})
     with pytest.MonkeyPatch.context() as patch:

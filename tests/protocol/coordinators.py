@@ -10,16 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from coordinator.core.records import PartitionInitialized, Record, SessionRenewed, decode_record, encode_record
+from coordinator.config.resolved import GroupConfig
+from coordinator.core.records import (
+    ConfigsAltered,
+    MemberJoined,
+    PartitionInitialized,
+    PlanKept,
+    Record,
+    SessionRenewed,
+    decode_record,
+    encode_record,
+)
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
-from tests.protocol.happened import Happened, runs_by_offset, what_happened
+from tests.protocol.happened import Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
-from tests.protocol.requests import GROUP, Request, script_of, script_of_a_new_group
+from tests.protocol.requests import GROUP, TOPIC_IDS, Request, script_of, script_of_a_new_group
 from tests.protocol.setting import LOCK_MS, NOW_MS, SESSION_MS, Setting
 from tests.support.faulty_store import Died
 
@@ -98,7 +108,8 @@ class Coordinators:
         """The request at the process with this memory."""
         key = (memory, log, request, fenced, fault)
         if key not in self._served:
-            at = Round(fenced=fenced, fault=fault, log_start=request.log_start)
+            missing = (1 << request.topic * self.setting.records + request.log_start) - 1
+            at = Round(fenced=fenced, fault=fault, missing=missing)
             self._served[key] = self._round(memory, log, script_of(request, self.setting), at)
         return self._served[key]
 
@@ -137,12 +148,24 @@ class Coordinators:
         return self._sessions[memory]
 
     def runs(self, memory: int) -> dict[int, Run]:
-        """Each offset's run."""
-        return runs_by_offset(self._records[memory])
+        """Each record's run."""
+        return runs_by_record(self._records[memory], self.setting.records)
 
-    def partition(self, memory: int) -> PartitionInitialized:
-        """What a snapshot says of the share partition: where it begins, and its log."""
-        return next(record for record in self._records[memory] if isinstance(record, PartitionInitialized))
+    def partitions(self, memory: int) -> dict[int, PartitionInitialized]:
+        """What a snapshot says of the topics' share partitions, by how often the topic had been made anew: where they
+        begin, and their logs."""
+        found = (record for record in self._records[memory] if isinstance(record, PartitionInitialized))
+        return {TOPIC_IDS.index(record.topic_id): record for record in found}
+
+    def mode_of(self, memory: int, plan_id: int) -> str:
+        """The acknowledgement mode in which the plan was started or reclaimed; empty for one that is not kept."""
+        kept = (record for record in self._records[memory] if isinstance(record, PlanKept))
+        return next(("explicit" if plan.explicit else "implicit" for plan in kept if plan.plan_id == plan_id), "")
+
+    def config(self, memory: int) -> GroupConfig:
+        """The group's, as a snapshot says it."""
+        altered = (record for record in self._records[memory] if isinstance(record, ConfigsAltered))
+        return GroupConfig.parse(next((record.configs for record in altered), {}))
 
     # --- inside
 
@@ -176,14 +199,24 @@ class Coordinators:
     def _happened(self, log: int, store: OneLog, at: Round, *, time_passed: bool) -> Happened:
         if not log or not store.appended:
             return Happened()
+        records, config = self.setting.records, self.config(log)
+        missing, rejectable = at.missing, 0
+        partitions = self.partitions(log)
+        for topic, partition in partitions.items():
+            missing |= (1 << topic * records + partition.log_start) - (1 << topic * records)
+        for topic in range(len(TOPIC_IDS)):
+            rejectable |= sum(1 << topic * records + o for o in range(records) if "reject" in self.setting.may_say(o))
         return what_happened(
             self.runs(log),
             [decode_record(data) for data in store.appended],
             time_passed=time_passed,
-            log_start=max(at.log_start, self.partition(log).log_start),
-            limit=self.setting.limit,
-            base=self.setting.base,
-            rejectable=sum(1 << o for o in range(self.setting.records) if "reject" in self.setting.may_say(o)),
+            missing=missing,
+            limit=config.share_delivery_count_limit,
+            base=config.share_isolation_base,
+            of_a_topic=records,
+            ends={p.topic_id: p.start_offset if p.end_offset is None else p.end_offset for p in partitions.values()},
+            has_queries=any(isinstance(r, MemberJoined) and r.query for r in self._records[log]),
+            rejectable=rejectable,
         )
 
     def _group(self, number: int) -> ShareGroup:
@@ -217,9 +250,9 @@ class Coordinators:
 
 
 class Round(NamedTuple):
-    """What is the matter with the process and its store in a round, and what the broker said before it."""
+    """What is the matter with the process and its store in a round, and which records the broker had no more."""
 
     fenced: bool = False
     fault: str = ""
-    log_start: int = 0
+    missing: int = 0
     stalled_ms: int = 0

@@ -15,6 +15,7 @@ outputs, but never in none. Where it always says the same, that is what becomes 
 from __future__ import annotations
 
 from tests.protocol.members import Consumer
+from tests.protocol.requests import TOPIC_IDS
 from tests.protocol.setting import Setting
 from tests.protocol.world import Label, Steps, World
 
@@ -66,11 +67,14 @@ class Guarantee:
         return lines
 
     def next(self, world: World) -> tuple[Label, World] | None:
-        """One fair step: the first query that has something to do does it; when none has, time passes."""
+        """One fair step: the coordinator finds out what became of the topic; then the first query that has something to
+        do does it; when none has, time passes."""
+        if (found := self.steps.notices(world)) is not None:
+            return found
         for index, query in enumerate(world.queries):
             if not query.up:
                 return f"{query.name} is started", world.with_query(index, query.started())
-            if query.wants(world.log_start) is None:
+            if query.wants(world.log_start, world.topic) is None:
                 return f"{query.name} does: {query.phase}", self.steps.goes_on(world, index)
             label, after = self.steps.call(world, index)
             if after != world:
@@ -93,27 +97,30 @@ def left_alone(world: World) -> World:
 
 def at_the_end(world: World, steps: Steps) -> str:
     """What is wrong with the outputs when nothing is left to do."""
-    partition = steps.coordinators.partition(world.live)
-    if partition.start_offset < steps.setting.records:
-        return f"records are left: {partition!r}"
+    partitions = steps.coordinators.partitions(world.live)
+    if world.topic not in partitions:
+        return f"topic {TOPIC_IDS[world.topic]} is not read"
+    for partition in partitions.values():
+        if partition.start_offset < steps.setting.records:
+            return f"records are left: {partition!r}"
     return outputs(world, steps.setting)
 
 
 def outputs(world: World, setting: Setting) -> str:
     """Of each record, in how many outputs it is."""
     processed = world.consumer.processed
-    kept = range(world.log_start, setting.records)
+    kept = _kept(world, setting)
     rolls = len(setting.sink) > 1 and not setting.replaces
     for offset in kept:
-        if "accept" not in setting.may_say(offset) and setting.sink:
+        if not setting.may_accept(offset % setting.records):
             written = [batch for query in world.queries for batch in (*query.replaced, *query.skipped)]
-            if not world.archived >> offset & 1:
+            if not (world.archived | world.counted) >> offset & 1:
                 return f"record {offset}, which no sink ever accepts, was accepted"
             if any(batch >> offset & 1 for batch in written):
                 return f"record {offset}, which no sink ever accepts, is in an output"
     if setting.replaces and (both := _given_up_and_written(world, setting)):
         return both
-    for offset in (o for o in kept if not world.archived >> o & 1):
+    for offset in (o for o in kept if not (world.archived | world.counted) >> o & 1):
         others = processed >> offset & 1
         replaced = sum(batch >> offset & 1 for query in world.queries for batch in query.replaced)
         skipped = sum(batch >> offset & 1 for query in world.queries for batch in query.skipped)
@@ -129,9 +136,19 @@ def outputs(world: World, setting: Setting) -> str:
     return ""
 
 
+def _kept(world: World, setting: Setting) -> list[int]:
+    """The records that the log had to the end, or to the end of their topic, and that tasks found in it."""
+    first = world.topic * setting.records
+    unread = world.before
+    for query in world.queries:
+        unread |= query.unread
+    records = (*range(first), *range(first + world.log_start, first + setting.records))
+    return [record for record in records if not unread >> record & 1]
+
+
 def _given_up_and_written(world: World, setting: Setting) -> str:
     """Where no attempt but the last leaves anything, a record is in an output or a dead letter."""
-    for offset in range(world.log_start, setting.records):
+    for offset in _kept(world, setting):
         written = any(batch >> offset & 1 for query in world.queries for batch in query.replaced)
         if written and world.archived >> offset & 1 and not world.lost >> offset & 1:
             return f"record {offset} is in an output, and was given up"

@@ -1,31 +1,34 @@
 """What an append says about the guarantee's exceptions: locks that were lost, batches that isolation cut, records given
-up. Sets of offsets are bits of an int."""
+up. Sets of records are bits of an int: the offsets of the first topic, then those of the topic that came after it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanStarted, RunsChanged
+from coordinator.core.records import DataLost, LogStartMoved, PlanStarted, RunsChanged
 from coordinator.core.records import Record as StateRecord
 from coordinator.core.runs import Run
 from tests.model.naive import Record
 from tests.model.plans import most_together
+from tests.protocol.requests import TOPIC_IDS
 
 CUT = ("cut", "quarantined", "archived")
 
 
 class Happened(NamedTuple):
-    """``taken``: (offset, number of the plan that it was taken from, after that plan's lock was lost). ``lapsed``:
-    offsets whose ShareConsumer lost its lock. ``cut``: left out of a batch by isolation. ``archived``: given up for a
-    reason that the guarantee names. ``complaint``: what must never be appended."""
+    """``taken``: (record, number of the plan that it was taken from, after that plan's lock was lost). ``lapsed``:
+    records whose ShareConsumer lost its lock. ``cut``: left out of a batch by isolation. ``archived``: given up for a
+    reason that the guarantee names. ``counted``: lost by the log before they were acquired. ``complaint``: what must
+    never be appended."""
 
     taken: tuple[tuple[int, int], ...] = ()
     lapsed: int = 0
     cut: int = 0
     archived: int = 0
+    counted: int = 0
     complaint: str = ""
 
 
@@ -37,13 +40,19 @@ def bits(ranges: Iterable[tuple[int, int]]) -> int:
     return found
 
 
-def runs_by_offset(records: Iterable[StateRecord]) -> dict[int, Run]:
-    """What a snapshot says of each offset."""
+def numbers(topic_id: str, first: int, last: int, of_a_topic: int) -> range:
+    """The records at offsets ``first..last`` of a topic, where each topic has so many."""
+    before = TOPIC_IDS.index(topic_id) * of_a_topic
+    return range(before + first, before + last + 1)
+
+
+def runs_by_record(records: Iterable[StateRecord], of_a_topic: int) -> dict[int, Run]:
+    """What a snapshot says of each record."""
     found = {}
     for record in records:
         if isinstance(record, RunsChanged):
             for first, last, run in record.runs:
-                found.update(dict.fromkeys(range(first, last + 1), run))
+                found.update(dict.fromkeys(numbers(record.topic_id, first, last, of_a_topic), run))
     return found
 
 
@@ -52,22 +61,37 @@ def what_happened(
     appended: Iterable[StateRecord],
     *,
     time_passed: bool,
-    log_start: int,
+    missing: int,
     limit: int,
     base: int,
+    of_a_topic: int,
+    ends: Mapping[str, int],
+    has_queries: bool,
     rejectable: int = 0,
 ) -> Happened:
-    """Of one transaction; ``before`` are the runs that it changes; ``rejectable``: what a sink may reject."""
-    looked = _Look(dict(before), time_passed, log_start, limit, rejectable)
+    """Of one transaction; ``before`` are the runs that it changes; ``missing``: records that the log has no more;
+    ``of_a_topic``: how many a topic has; ``ends``: up to which offset each was acquired, by topic id; ``has_queries``:
+    the group has one to which losses are to be reported; ``rejectable``: what a sink may reject."""
+    looked = _Look(dict(before), time_passed, missing, limit, rejectable)
     for record in appended:
         if isinstance(record, PlanStarted):
-            looked.cut |= bits((out.first, out.last) for out in record.left_out if out.reason in CUT)
+            cut = (out for out in record.left_out if out.reason in CUT)
+            looked.cut |= sum(1 << n for o in cut for n in numbers(o.topic_id, o.first, o.last, of_a_topic))
         elif isinstance(record, RunsChanged):
             for first, last, run in record.runs:
-                for offset in range(first, last + 1):
-                    looked.at_record(offset, run)
+                for number in numbers(record.topic_id, first, last, of_a_topic):
+                    looked.at_record(number, run)
+        elif isinstance(record, LogStartMoved):
+            end = ends.get(record.topic_id, 0)
+            never_acquired = numbers(record.topic_id, end, record.log_start - 1, of_a_topic)
+            looked.counted |= sum(1 << number for number in never_acquired)
+        elif isinstance(record, DataLost):
+            for lost in record.lost:
+                looked.reported |= sum(1 << n for n in numbers(lost.topic_id, lost.first, lost.last, of_a_topic))
+    if has_queries and (unreported := looked.counted & ~looked.reported):
+        looked.complaint = f"records {unreported:b} (bits) are lost, and no query is told"
     looked.at_slices(base)
-    return Happened(tuple(looked.taken), looked.lapsed, looked.cut, looked.archived, looked.complaint)
+    return Happened(tuple(looked.taken), looked.lapsed, looked.cut, looked.archived, looked.counted, looked.complaint)
 
 
 @dataclass(slots=True)
@@ -76,13 +100,15 @@ class _Look:
 
     runs: dict[int, Run]
     time_passed: bool
-    log_start: int
+    missing: int
     limit: int
     rejectable: int
     taken: list[tuple[int, int]] = field(default_factory=list)
     lapsed: int = 0
     cut: int = 0
     archived: int = 0
+    counted: int = 0
+    reported: int = 0
     complaint: str = ""
     together: dict[int, int] = field(default_factory=dict)
 
@@ -122,7 +148,7 @@ class _Look:
         """The log lost it, its trial failed, its tries are used up, or a sink rejects it."""
         return (
             bool(self.rejectable >> offset & 1)
-            or offset < self.log_start
+            or bool(self.missing >> offset & 1)
             or was.quarantined
             or was.tries + 1 >= self.limit
         )

@@ -4,7 +4,8 @@ What Spark does is taken from docs/facts.md, "Spark": ``offsets/N`` is written a
 after the sink wrote; a new process replays the last logged, uncommitted batch by ``partitions(end)``, and asks
 ``latestOffset`` only from a batch that was committed. A query writes to two sinks: one replaces its output of a (query,
 batch id), one skips a batch id that it knows; or, where the setting says so, to the first one alone. Where the setting
-has a sink of ours, it acknowledges first, then writes what it accepts. Sets of offsets are bits of an int.
+has a sink of ours, it reads its batch, decides, acknowledges, then writes what it accepts. Sets of records are bits of
+an int.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from coordinator.protocol.messages import AcknowledgeReply, AcquiredReply, Joined, OutcomesStaged, PlanReply
 from tests.protocol.happened import bits
-from tests.protocol.requests import Request, Said
+from tests.protocol.requests import TOPIC_IDS, Request, Said
 from tests.protocol.setting import Setting
 
 ASKED_AGAIN = ("CoordinatorNotAvailable",)
@@ -46,6 +47,13 @@ class Query(NamedTuple):
     """What its sink says of the batch."""
     at: int = 0
     """How many entries of Spark's log its process knows."""
+    topic: int = 0
+    """The topic that the batch is of: how often it had been made anew."""
+    mode: str = ""
+    """The acknowledgement mode of its batch: the group's when that begins, or, with ``own_mode``, what it names."""
+    own_mode: bool = False
+    unread: int = 0
+    """Records of its batches that were gone when its tasks read."""
     stopped: tuple[str, str, int] = ("", "", 0)
     """A driver before it that was stopped: its member, the plan that it was given, and what it knew of Spark's log."""
 
@@ -56,16 +64,17 @@ class Query(NamedTuple):
     def up(self) -> bool:
         return self.phase != "down"
 
-    def started(self) -> Query:
-        """A new process: Spark's log says who it is; without one it is somebody new."""
+    def started(self, mode: str = "") -> Query:
+        """A new process: Spark's log says who it is; without one it is somebody new. ``mode``: its mode from now on."""
         processes = self.processes + 1
         member = self.log_member if self.offsets else f"{self.name}{processes}"
         replays = len(self.offsets) > self.commits
         phase = "use" if replays else "ask"
-        return self._replace(member=member, processes=processes, phase=phase, at=len(self.offsets))
+        mode = mode or self.mode
+        return self._replace(member=member, processes=processes, phase=phase, at=len(self.offsets), mode=mode)
 
     def died(self) -> Query:
-        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, said=(), at=0)
+        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, said=(), at=0, topic=0)
 
     def stops(self) -> Query:
         """Its driver is stopped, and is thought to be gone."""
@@ -83,20 +92,28 @@ class Query(NamedTuple):
 
     # --- what it asks
 
-    def wants(self, log_start: int) -> Request | None:
-        """The next request of its process; None if it is down, or needs nobody."""
+    def wants(self, log_start: int, topic: int = 0) -> Request | None:
+        """The next request of its process; None if it is down, or needs nobody. ``topic``: how often the topic was made
+        anew so far."""
         if not self.up or self.phase in LOCAL:
             return None
         if not self.joined:
             return Request("join query", self.member, self.epoch, f"{self.name}-{self.processes}")
         if self.phase == "ask":
             start = self.offsets[self.at - 1] if self.at else ""
-            return Request("next", self.member, self.epoch, start, self.most, log_start)
+            return Request("next", self.member, self.epoch, start, self.most, log_start, topic=topic)
         if self.phase == "stage":
-            return Request("stage", self.member, self.epoch, said=self.said)
-        return Request(self.phase, self.member, self.epoch, self.offsets[-1], log_start=log_start)
+            pinned = self.pinned_topic(topic)
+            mode = self.mode if self.own_mode else ""
+            return Request("stage", self.member, self.epoch, said=self.said, topic=pinned, mode=mode)
+        plan, mode = self.offsets[-1], self.mode if self.phase == "use" and self.own_mode else ""
+        return Request(self.phase, self.member, self.epoch, plan, log_start=log_start, topic=topic, mode=mode)
 
-    def heard(self, answer: Any, error: str, setting: Setting) -> Query:
+    def pinned_topic(self, topic: int) -> int:
+        """The topic that its sink names, which is opened while ``topic`` is there: the batch's."""
+        return self.topic
+
+    def heard(self, answer: Any, error: str, setting: Setting, plan_mode: str) -> Query:
         """What the answer makes of it."""
         if error == "UnknownMemberId" and self.joined:
             return self._replace(joined=False)
@@ -110,7 +127,10 @@ class Query(NamedTuple):
             if answer.data_loss and setting.fail_on_data_loss:
                 return self.failed()
             ranges = [r for p in answer.plan.partitions for r in p.ranges]
-            held = self._replace(phase="write", batch=bits((r.first, r.last) for r in ranges))
+            topic = max((TOPIC_IDS.index(p.topic_id) for p in answer.plan.partitions), default=0)
+            batch = bits((r.first, r.last) for r in ranges) << topic * setting.records
+            mode = self.mode if self.own_mode else plan_mode
+            held = self._replace(phase="write", batch=batch, topic=topic, mode=mode)
             if not setting.sink:
                 return held
             said = tuple((offset, r.delivery_count, "") for r in ranges for offset in range(r.first, r.last + 1))
@@ -130,7 +150,7 @@ class Query(NamedTuple):
             found.append(self._replace(phase="stage", said=said))
         return found
 
-    def goes_on(self, log_start: int, setting: Setting) -> Query:
+    def goes_on(self, log_start: int, setting: Setting, topic: int = 0) -> Query:
         """The step of a phase in which it needs nobody."""
         if self.phase == "decide":
             return self.decides(setting)[0]
@@ -140,21 +160,28 @@ class Query(NamedTuple):
             offsets = (*self.offsets, self.plan)
             return self._replace(phase="use", offsets=offsets, log_member=self.member, at=len(offsets), plan="")
         if self.phase == "write":
-            return self.wrote(log_start, setting)
+            return self.wrote(log_start, setting, topic)
         return self._replace(phase="ask", commits=self.commits + 1, batch=0, said=())
 
-    def wrote(self, log_start: int, setting: Setting) -> Query:
-        """Tasks read the batch, and the sinks have it, each in its way."""
-        gone = self.batch & bits([(0, log_start - 1)])
+    def wrote(self, log_start: int, setting: Setting, topic: int = 0) -> Query:
+        """Tasks read the batch, if no sink of ours has read it before, and the sinks have it, each in its way."""
+        gone = self.batch & bits([(0, topic * setting.records + log_start - 1)])
+        if setting.sink and self.topic != topic:
+            gone = 0
         if gone and setting.fail_on_data_loss:
             return self.failed()
         batch, at = self.batch & ~gone, len(self.offsets) - 1
         if setting.sink:
-            batch &= bits((offset, offset) for offset, _, outcome in self.said if outcome == "accept")
+            accepted = bits((offset, offset) for offset, _, outcome in self.said if self._accepts(outcome))
+            batch &= accepted << self.topic * setting.records
         replaced = (*self.replaced[:at], batch)
         skipped = self.skipped if at < len(self.skipped) else (*self.skipped, batch)
         skipped = replaced if setting.replaces else skipped
-        return self._replace(phase="commit", batch=batch, replaced=replaced, skipped=skipped)
+        unread = self.unread | gone
+        return self._replace(phase="commit", batch=batch, replaced=replaced, skipped=skipped, unread=unread)
+
+    def _accepts(self, outcome: str) -> bool:
+        return outcome == "accept" or (outcome == "nothing" and self.mode == "implicit")
 
     def may_have(self, plan: str, offset: int) -> bool:
         """Whether the batch of this plan was read, or is, with that record in it."""

@@ -19,6 +19,7 @@ from coordinator.core.records import (
     Record,
     RunsChanged,
     SessionRenewed,
+    TopicDeleted,
     TopicRegistered,
     encode_record,
 )
@@ -30,6 +31,7 @@ ORDER: tuple[type, ...] = (
     GroupCreated,
     ConfigsAltered,
     TopicRegistered,
+    TopicDeleted,
     MemberJoined,
     PlanKept,
     PlanStaged,

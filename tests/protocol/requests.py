@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from coordinator.core.commands import (
     AcquireForConsumer,
     AlterConfigs,
+    ArchiveDeletedTopics,
     CompletePlan,
     CreateGroup,
     InitializePartitions,
@@ -21,20 +22,26 @@ from coordinator.protocol.messages import (
     Acknowledge,
     JoinGroup,
     NextPlan,
+    OpenSink,
     PartitionAcks,
     PartitionBounds,
     PartitionOutcomes,
     StartPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service import sinks
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import Transaction, TransactionSteps, one
 from coordinator.service.runtime.transactions import Facts
 from tests.protocol.setting import Setting
 
-GROUP, TOPIC, TOPIC_ID = "billing", "orders", "T"
-PLACE = TopicIdPartition(TOPIC, TOPIC_ID, 0)
+GROUP, TOPIC = "billing", "orders"
+TOPIC_IDS = ("T", "T1", "T2")
+"""Of the topic as it is at first, and each time that it is made anew."""
+PLACES = tuple(TopicIdPartition(TOPIC, topic_id, 0) for topic_id in TOPIC_IDS)
+OPEN_SINK = "a sink is opened with"
+NOTICE = "the coordinator finds that the topic was made anew, asked"
 ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
 Said = tuple[tuple[int, int, str], ...]
 """What a sink says of its batch's records: offset, delivery count, outcome."""
@@ -42,8 +49,9 @@ Said = tuple[tuple[int, int, str], ...]
 
 class Request(NamedTuple):
     """What a member asks; epoch 0: none yet. ``text``: a process id, a start or a plan. ``log_start``: what the broker
-    said when it was asked, which may be old when the request is served. ``offset`` and ``count``: a receipt. ``said``:
-    what a sink stages."""
+    said when it was asked, which may be old when the request is served, and so may ``topic`` be: how often the topic
+    was made anew before; of a sink, before its batch was read. ``offset`` and ``count``: a receipt. ``said``: what a
+    sink stages. ``mode``: the query's own acknowledgement mode; empty: the group's holds."""
 
     kind: str
     member: str
@@ -54,19 +62,24 @@ class Request(NamedTuple):
     offset: int = 0
     count: int = 0
     said: Said = ()
+    topic: int = 0
+    mode: str = ""
 
     def __str__(self) -> str:
         told = f" {self.text}" if self.text else ""
         told += "".join(f" {offset}:{count} {outcome}" for offset, count, outcome in self.said)
         told += f" {self.offset} at count {self.count}" if self.count else ""
-        return f"{self.member} (epoch {self.epoch}) {self.kind}{told}"
+        told += f" of topic {TOPIC_IDS[self.topic]}" if self.topic else ""
+        told += f" in {self.mode} mode" if self.mode else ""
+        return f"{self.member} (epoch {self.epoch}) {self.kind}{told}" if self.member else f"{self.kind}{told}"
 
 
 def script_of(request: Request, setting: Setting) -> Transaction[Any]:
     """What the service runs for it."""
     who = {"group_id": GROUP, "member_id": request.member, "member_epoch": request.epoch}
-    starts = {PLACE.topic_partition: request.log_start}
-    facts = Facts(partitions=[PLACE], log_starts=starts, ends={PLACE.topic_partition: setting.records})
+    place, gone = PLACES[request.topic], frozenset(TOPIC_IDS[: request.topic])
+    starts = {place.topic_partition: request.log_start}
+    facts = Facts(partitions=[place], log_starts=starts, ends={place.topic_partition: setting.records})
     if request.kind in ("join query", "join consumer"):
         query = request.kind == "join query"
         epoch = request.epoch or None
@@ -76,18 +89,29 @@ def script_of(request: Request, setting: Setting) -> Transaction[Any]:
         asked = NextPlan(**who, start=request.text, max_records=request.most, wait_ms=0)
         return transactions.next_plan(asked, facts)
     if request.kind == "use":
-        use = StartPlan(**who, plan_id=request.text, fail_on_data_loss=setting.fail_on_data_loss)
-        return transactions.start_plan(use, facts, gone=frozenset(), unsubscribed=frozenset())
+        use = StartPlan(
+            **who,
+            plan_id=request.text,
+            fail_on_data_loss=setting.fail_on_data_loss,
+            acknowledgement_mode=request.mode,
+        )
+        return transactions.start_plan(use, facts, gone=gone, unsubscribed=frozenset())
     if request.kind == "complete":
         return one(CompletePlan(member_id=request.member, member_epoch=request.epoch, plan_id=request.text))
     if request.kind == "stage":
         return transactions.single_command(_staging(request, setting))
+    if request.kind == OPEN_SINK:
+        key, _, value = request.text.partition("=")
+        return sinks._set_configs(OpenSink(group_id=GROUP, configs={key: value}))
+    if request.kind == NOTICE:
+        ends = tuple(PartitionStart(topic_id=i, partition=0, start_offset=setting.records) for i in sorted(gone))
+        return one(ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends))
     if request.kind == "fetch":
-        bounds = PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=request.log_start, end=setting.records)
+        bounds = PartitionBounds(topic_id=TOPIC_IDS[0], partition=0, log_start=request.log_start, end=setting.records)
         return one(AcquireForConsumer(**who, max_records=request.most, bounds=(bounds,)))
     at, kind = request.offset, ACKS[request.kind]
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
-    acks = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(batch,))
+    acks = PartitionAcks(topic_id=TOPIC_IDS[0], partition=0, batches=(batch,))
     return transactions.single_command(Acknowledge(**who, partitions=(acks,)))
 
 
@@ -100,8 +124,9 @@ def _staging(request: Request, setting: Setting) -> StageRuns:
     return StageRuns(
         group_id=GROUP,
         incarnation="i",
-        topic_ids={TOPIC: TOPIC_ID},
+        topic_ids={TOPIC: TOPIC_IDS[request.topic]} if runs else {},
         query_id=request.member,
+        acknowledgement_mode=request.mode,
         replaces=setting.replaces,
         rows=len(runs),
         partitions=(PartitionOutcomes(topic=TOPIC, partition=0, runs=runs),) if runs else (),
@@ -114,8 +139,8 @@ def script_of_a_new_group(configs: Mapping[str, str]) -> Transaction[Any]:
     def transaction(group: ShareGroup) -> TransactionSteps[Any]:
         yield CreateGroup(incarnation="i", topic_ids=True)
         yield AlterConfigs(configs=dict(configs))
-        topics = (TopicPartitions(topic=TOPIC, topic_id=TOPIC_ID, partitions=1),)
-        starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
+        topics = (TopicPartitions(topic=TOPIC, topic_id=TOPIC_IDS[0], partitions=1),)
+        starts = (PartitionStart(topic_id=TOPIC_IDS[0], partition=0, start_offset=0),)
         return (yield InitializePartitions(topics=topics, starts=starts))
 
     return transaction

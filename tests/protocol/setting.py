@@ -31,16 +31,25 @@ class Setting:
     replaces: bool = False
     rejects: int = 0
     gives_back: int = 0
+    own_mode: bool = False
+    """Each query names its acknowledgement mode itself, whatever the group's is."""
+    implicit: bool = False
+    """The group begins in implicit mode also with a sink that may say "nothing", which accepts then."""
 
     def may_say(self, offset: int) -> tuple[str, ...]:
-        """The outcomes that the sink may have for this record."""
+        """The outcomes that the sink may have for the record at this offset, in any topic."""
         if self.rejects >> offset & 1:
             return ("reject",)
         return ("release",) if self.gives_back >> offset & 1 else self.sink
 
     @property
     def acknowledgement_mode(self) -> str:
-        return "explicit" if "nothing" in self.sink else "implicit"
+        return "explicit" if "nothing" in self.sink and not self.implicit else "implicit"
+
+    def may_accept(self, offset: int) -> bool:
+        """Whether any sink may ever accept the record at this offset. Without a sink each record is accepted."""
+        said = self.may_say(offset)
+        return not said or "accept" in said or ("nothing" in said and self.implicit)
 
     def __str__(self) -> str:
         queries = ", ".join(f"{name} takes up to {most}" for name, most in zip("abcdef", self.most, strict=False))
@@ -80,6 +89,10 @@ class Budget(NamedTuple):
     """a driver is stopped before it writes offsets/N, and goes on at any time later, or never"""
     stalls: int = 0
     """the coordinator stands still for a session timeout, and goes on"""
+    configs: int = 0
+    """a sink is opened with another group config, or a query is started again with another acknowledgement mode"""
+    topics: int = 0
+    """the topic is deleted and made anew, with as many records as before"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """What is left after one thing that is of all these kinds; None if it is more than there is."""

@@ -15,7 +15,9 @@ from tests.protocol.setting import Budget, Setting
 from tests.protocol.world import World
 from tests.protocol.worlds import (
     CONSUMER,
+    IMPLICIT,
     ONE_RECORD,
+    OWN_MODE,
     REJECTS,
     REPLACED,
     ROLLS,
@@ -26,7 +28,7 @@ from tests.protocol.worlds import (
     TWO,
 )
 
-ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 """One thing of any kind."""
 
 WALKS = {
@@ -74,6 +76,18 @@ WALKS = {
     "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1)),
     "records are set aside": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
     "a coordinator stands still": (ONE_RECORD, Budget(2, crashes=1, expiries=1, pauses=1, stalls=1)),
+    "configs change where silence accepts": (IMPLICIT, Budget(2, crashes=1, restarts=1, configs=1)),
+    "configs change where silence releases": (SILENT, Budget(2, crashes=1, restarts=1, configs=2)),
+    "a query has a mode of its own": (OWN_MODE, Budget(2, crashes=1, configs=1)),
+    "the topic is made anew": (ONE_RECORD, Budget(2, crashes=1, topics=1)),
+    "the topic is made anew twice": (
+        Setting(records=1, most=(1,), fail_on_data_loss=False),
+        Budget(2, crashes=1, delays=1, topics=2),
+    ),
+    "the topic that a sink decides is made anew": (
+        Setting(records=1, most=(1,), sink=("accept", "reject")),
+        Budget(2, crashes=1, restarts=1, topics=1),
+    ),
     "two queries die with their coordinator": (
         ONE_RECORD,
         Budget(3, crashes=2, restarts=1, expiries=1),

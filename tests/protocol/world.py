@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from coordinator.protocol.messages import PlanReply
 from tests.protocol.coordinators import Coordinators, Served
+from tests.protocol.happened import bits
 from tests.protocol.members import LOCAL, Consumer, Query
-from tests.protocol.requests import Request
+from tests.protocol.requests import NOTICE, OPEN_SINK, TOPIC_IDS, Request
 from tests.protocol.setting import LOCK_MS, SESSION_MS, Budget, Setting
 
 FAULTS = ("die before the append", "die after the append", "refuse", "doubt, written")
@@ -23,7 +24,9 @@ FAILURES = 2
 
 class World(NamedTuple):
     """``live`` is the memory of the coordinator that owns the group, ``old`` (0: none) that of the one before. The rest
-    says where the guarantee makes exceptions, and what broke it on the way; offsets are bits."""
+    says where the guarantee makes exceptions, and what broke it on the way; records are bits. ``topic``: how often the
+    topic was made anew; ``before``: records that were gone before the group knew; ``counted``: those that it counted as
+    lost before they were acquired."""
 
     live: int
     log: int
@@ -37,6 +40,9 @@ class World(NamedTuple):
     cut: int = 0
     archived: int = 0
     complaint: str = ""
+    topic: int = 0
+    before: int = 0
+    counted: int = 0
 
     def with_query(self, index: int, query: Query) -> World:
         return self._replace(queries=(*self.queries[:index], query, *self.queries[index + 1 :]))
@@ -58,6 +64,10 @@ class Asked(NamedTuple):
         return f"{self.request}{self.note}: {told}"
 
 
+def other_mode(mode: str) -> str:
+    return "implicit" if mode == "explicit" else "explicit"
+
+
 Label = str | Asked
 Step = tuple[Label, World, Budget]
 
@@ -74,13 +84,15 @@ class Steps:
 
     def begin(self) -> World:
         served = self.coordinators.begin()
-        queries = tuple(Query(name, most) for name, most in zip("abcdef", self.setting.most, strict=False))
+        mode, own = self.setting.acknowledgement_mode, self.setting.own_mode
+        named = zip("abcdef", self.setting.most, strict=False)
+        queries = tuple(Query(name, most, mode=mode, own_mode=own) for name, most in named)
         return World(served.memory, served.log, 0, queries, Consumer(self.setting.fetches))
 
     def of(self, world: World, budget: Budget) -> Iterator[Step]:
         """The steps; of a query that needs nobody only its own, since all others come to the same before and after."""
         for index, query in enumerate(world.queries):
-            if query.phase in LOCAL and not (query.phase == "write" and budget.retention):
+            if query.phase in LOCAL and not (query.phase == "write" and (budget.retention or budget.topics)):
                 yield from self._alone(world, index, budget)
                 return
         for index, query in enumerate(world.queries):
@@ -90,11 +102,16 @@ class Steps:
                 yield from self._asks(world, index, budget)
             elif query.failures < FAILURES:
                 yield f"{query.name} is started", world.with_query(index, query.started()), budget
+                if query.own_mode and (left := budget.spend("configs")):
+                    mode = other_mode(query.mode)
+                    yield f"{query.name} is started in {mode} mode", world.with_query(index, query.started(mode)), left
                 yield from self._wakes(world, index, budget)
         yield from self._consumer(world, budget)
         yield from self._flight(world, budget)
         yield from self._coordinators(world, budget)
         yield from self._time(world, budget)
+        yield from self._configs(world, budget)
+        yield from self._topics(world, budget)
         if world.log_start < self.setting.records and (left := budget.spend("retention")):
             yield f"the log loses record {world.log_start}", world._replace(log_start=world.log_start + 1), left
 
@@ -125,11 +142,11 @@ class Steps:
 
     def goes_on(self, world: World, index: int) -> World:
         """The query does what it needs nobody for."""
-        return world.with_query(index, world.queries[index].goes_on(world.log_start, self.setting))
+        return world.with_query(index, world.queries[index].goes_on(world.log_start, self.setting, world.topic))
 
     def _asks(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
         query = world.queries[index]
-        request = query.wants(world.log_start)
+        request = query.wants(world.log_start, world.topic)
         assert request is not None
         yield *self.call(world, index), budget
         yield from self._wakes(world, index, budget)
@@ -154,13 +171,15 @@ class Steps:
     def call(self, world: World, index: int, *, old: bool = False, fault: str = "") -> tuple[Label, World]:
         """The query asks for what it wants next, and hears the answer."""
         query = world.queries[index]
-        request = query.wants(world.log_start)
+        request = query.wants(world.log_start, world.topic)
         assert request is not None
         after, served = self._at(world, request, old=old, fault=fault)
         asked = Asked(request, served, AT_OLD if old else f" ({fault})" * bool(fault))
         if served.answer is None and not served.error:
             return asked, after
-        return asked, after.with_query(index, query.heard(served.answer, served.error, self.setting))
+        plan = query.offsets[-1].rpartition(".")[2] if query.phase == "use" and query.offsets else ""
+        mode = self.coordinators.mode_of(after.log, int(plan)) if plan else ""
+        return asked, after.with_query(index, query.heard(served.answer, served.error, self.setting, mode))
 
     def _consumer(self, world: World, budget: Budget) -> Iterator[Step]:
         consumer = world.consumer
@@ -202,6 +221,7 @@ class Steps:
             lapsed=world.lapsed | happened.lapsed,
             cut=world.cut | happened.cut,
             archived=world.archived | happened.archived,
+            counted=world.counted | happened.counted,
             complaint=world.complaint or happened.complaint or failed,
         )
 
@@ -231,6 +251,44 @@ class Steps:
         )
         old = self.coordinators.older(world.old, SESSION_MS + 1) if world.old else 0
         return after._replace(old=old, complaint=after.complaint or complaint)
+
+    # --- configs and topics
+
+    def _configs(self, world: World, budget: Budget) -> Iterator[Step]:
+        """Somebody's sink is opened: it sets configs, and takes nothing."""
+        left = budget.spend("configs")
+        if left is None:
+            return
+        config = self.coordinators.config(world.log)
+        limit = 2 if config.share_delivery_count_limit != 2 else 5
+        texts = [f"share.delivery.count.limit={limit}"]
+        if self.setting.sink:  # without one, a query in explicit mode fails by name
+            texts.append(f"share.acknowledgement.mode={other_mode(config.share_acknowledgement_mode)}")
+        for text in texts:
+            request = Request(OPEN_SINK, "", 0, text)
+            after, served = self._at(world, request)
+            yield Asked(request, served), after, left
+
+    def _topics(self, world: World, budget: Budget) -> Iterator[Step]:
+        """The topic is made anew (not where a ShareConsumer reads it), and the coordinator finds it out."""
+        is_last = world.topic + 1 == len(TOPIC_IDS)
+        if not self.setting.fetches and not is_last and (left := budget.spend("topics")):
+            first = world.topic * self.setting.records
+            is_known = world.topic in self.coordinators.partitions(world.log)
+            lost = world.log_start if is_known else self.setting.records
+            before = world.before | bits([(first, first + lost - 1)])
+            anew = world._replace(topic=world.topic + 1, log_start=0, before=before)
+            yield "the topic is deleted and made anew", anew, left
+        if (found := self.notices(world)) is not None:
+            yield *found, budget
+
+    def notices(self, world: World) -> tuple[Label, World] | None:
+        """The coordinator looks for deleted topics, if it has not found them all."""
+        if not world.topic:
+            return None
+        request = Request(NOTICE, "", 0, topic=world.topic)
+        after, served = self._at(world, request)
+        return None if after == world else (Asked(request, served), after)
 
     # --- time
 

@@ -15,3 +15,7 @@ ROLLS = Setting(records=1, most=(1,), sink=("accept", "release"))
 SILENT = Setting(records=1, most=(1,), sink=("accept", "nothing"))
 REPLACED = Setting(records=1, most=(1,), sink=("accept", "release", "reject"), replaces=True)
 SILENT_AND_REPLACED = Setting(records=1, most=(1,), sink=("accept", "nothing"), replaces=True)
+
+IMPLICIT = Setting(records=2, most=(2,), sink=("nothing",), rejects=1, implicit=True, replaces=True)
+OWN_MODE = Setting(records=1, most=(1,), sink=("accept", "nothing"), own_mode=True)
+TWO_SINKS = Setting(records=1, most=(1, 1), limit=2, sink=("accept", "nothing"))
