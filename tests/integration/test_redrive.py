@@ -256,7 +256,7 @@ def test_names_of_what_is_missing(world, unique):
 
 def test_a_topic_that_is_gone_stops_it_and_it_says_what_was_sent(world, unique):
     world.put(world.dead(1), world.dead(2, of=unique("deleted")), world.dead(3))
-    with pytest.raises(RedriveStopped, match=r"after 1 letter\(s\) were sent.*deleted-"):
+    with pytest.raises(RedriveStopped, match=r"after 1 dead letter\(s\) were sent.*deleted-"):
         world.redrive()
     assert values(world.read()) == [b"v1"]
     assert world.redrive(where={"__dlq.errors.topic": world.orders}).sent == 2

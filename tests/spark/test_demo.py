@@ -114,9 +114,9 @@ def test_the_story_kills_a_query_in_mid_batch_which_replays_the_batch(story):
 def test_the_story_ends_with_checks_of_all_that_it_told(story):
     assert story.finish() == 0, story.told + story.errors()
     assert "SIGKILL to query A" in story.told
-    assert "is broken JSON, and its query rejects it" in story.told
+    assert "is broken JSON, so its query rejects it" in story.told
     assert "with the reason: from_json can't read " in story.told
-    assert "the payment service had said" in story.told
+    assert 'the payment service had answered "try again"' in story.told
     assert [line.split()[1] for line in story.told.splitlines() if line.strip().startswith("together ")] == ["11,964"]
     assert "12,000 orders, 36 of them dead letters, lag 0, 36 archived" in story.told
     assert story.told.count("✓") == 10
