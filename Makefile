@@ -42,6 +42,7 @@ demo: setup
 	@python -m sharegroup demo $(ARGS)
 
 test: setup
+	@$(PYTHON) tools/bootstrap.py --test
 	python -m pytest -n $(WORKERS) --durations=15 $(ARGS)
 
 test-unit: setup
@@ -54,6 +55,7 @@ chaos: setup
 	python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 
 soak: setup
+	@$(PYTHON) tools/bootstrap.py --test
 	python -m pytest --soak $(ARGS)
 
 check: setup

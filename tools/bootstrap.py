@@ -4,7 +4,8 @@ Rule: it uses the standard library only, and ends at once when there is nothing 
 prints one line that says what to do, and ends with exit status 1. Its syntax is old, so that an old Python can report
 that it is too old.
 
-    python3 tools/bootstrap.py            # for `make demo` and `make test`
+    python3 tools/bootstrap.py            # what `make demo` needs
+    python3 tools/bootstrap.py --test     # also the oldest Spark that is served, beside the one in .venv
     python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
 """
 
@@ -28,6 +29,7 @@ LOG = os.path.join(BUILD, "setup.log")
 MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
+OLDEST_SPARK = "4.2.1"
 
 # (folder in .build, [(organisation, module, revision)], whether dependencies are fetched too)
 KAFKA_JARS = (
@@ -58,17 +60,18 @@ class CannotSetUp(Exception):
 
 def main():
     parser = argparse.ArgumentParser(description="set up this clone")
+    parser.add_argument("--test", action="store_true", help="also install the oldest Spark that is served")
     parser.add_argument("--bench", action="store_true", help="also fetch Spark's own Kafka source for the benchmarks")
     arguments = parser.parse_args()
     try:
-        set_up(arguments.bench)
+        set_up(arguments.test, arguments.bench)
     except CannotSetUp as error:
         print("sharegroup: {}".format(error), file=sys.stderr)
         return 1
     return 0
 
 
-def set_up(bench):
+def set_up(test, bench):
     python = find_python()
     java = find_java()
     os.makedirs(BUILD, exist_ok=True)
@@ -76,6 +79,8 @@ def set_up(bench):
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits, then finds everything done
         install_packages(python)
         fetch_jars(java, KAFKA_JARS)
+        if test:
+            install_oldest_spark()
         if bench:
             fetch_jars(java, BENCH_JARS)
 
@@ -132,6 +137,22 @@ def install_packages(python):
         "the Python packages could not be installed: check the network and try again",
     )
     write_text(stamp, wanted)
+
+
+def install_oldest_spark():
+    """Install the oldest pyspark that is served into a folder of its own, for tests that put it first on the path."""
+    target = os.path.join(BUILD, "pyspark-" + OLDEST_SPARK)
+    stamp = os.path.join(target, ".complete")
+    if read_text(stamp) == OLDEST_SPARK:
+        return
+    say("installing pyspark {} into .build".format(OLDEST_SPARK))
+    shutil.rmtree(target, ignore_errors=True)
+    run(
+        [VENV_PYTHON, "-m", "pip", "install", "--retries", "2", "--timeout", "30", "--no-deps", "--target", target]
+        + ["pyspark==" + OLDEST_SPARK],
+        "pyspark {} could not be installed: check the network and try again".format(OLDEST_SPARK),
+    )
+    write_text(stamp, OLDEST_SPARK)
 
 
 def packages_fingerprint():

@@ -160,7 +160,7 @@ def _text(error: BaseException) -> str:
 def main() -> None:
     """Run what standard input says, until it ends."""
     program = Program(json.loads(Path(sys.argv[1]).read_text()))
-    Path(sys.argv[1]).with_suffix(".ready").touch()
+    Path(sys.argv[1]).with_suffix(".ready").write_text(program.spark.version)
     for line in sys.stdin:
         program.obey(json.loads(line))
     program.spark.stop()

@@ -183,6 +183,10 @@ class SparkProgram:
     def pid(self) -> int:
         return self._process.pid
 
+    def version(self) -> str:
+        """Spark's, once the session has begun."""
+        return self.wait_ready()._ready.read_text()
+
     def start_query(self, spec: QuerySpec) -> RunningQuery:
         """Start a query, the session first if it has not begun yet. Returns at once: wait for what it says."""
         self._starts += 1

@@ -1,0 +1,8 @@
+"""The format ``sharegroup`` on a Spark that has what it needs."""
+
+from share_sink.data_source import ShareGroupDataSink
+from share_source.data_source import ShareGroupDataSource
+
+
+class DefaultSource(ShareGroupDataSource, ShareGroupDataSink):
+    """One format for both: share_source's reading and share_sink's writing."""
