@@ -27,6 +27,8 @@ setup(
             "sharegroup.*",
         ]
     ),
+    # Each package tells type checkers that its annotations are to be used (PEP 561).
+    package_data={"": ["py.typed"]},
     # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
     # with pkgutil.iter_modules, which sees paths only.
     package_dir={"": "."},
