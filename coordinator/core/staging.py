@@ -22,7 +22,7 @@ class Verdict(NamedTuple):
 
     outcome: an AcknowledgeType.
     not_before_ms: the end of a release's own delay.
-    letter: the record's dead letter is written.
+    dead_letter: the record's dead letter is written.
     disagrees: an earlier attempt decided otherwise, or did not mention the record in explicit mode.
     divided: another sink of the same attempt decided otherwise.
     """
@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
     delivery_count: int
     outcome: int
     not_before_ms: int | None = None
-    letter: bool = False
+    dead_letter: bool = False
     reason: str = ""
     disagrees: bool = False
     divided: bool = False
@@ -55,10 +55,10 @@ def later(before: Verdict, now: Verdict) -> Verdict:
     differs = before.outcome != now.outcome
     disagrees = before.disagrees or now.disagrees or differs
     divided = now.divided or (before.delivery_count == now.delivery_count and (before.divided or differs))
-    letter = now.letter or (before.letter and not differs)
-    if (disagrees, divided, letter) == (now.disagrees, now.divided, now.letter):
+    dead_letter = now.dead_letter or (before.dead_letter and not differs)
+    if (disagrees, divided, dead_letter) == (now.disagrees, now.divided, now.dead_letter):
         return now
-    return now._replace(disagrees=disagrees, divided=divided, letter=letter)
+    return now._replace(disagrees=disagrees, divided=divided, dead_letter=dead_letter)
 
 
 def overlaid(

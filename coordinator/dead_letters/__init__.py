@@ -1,4 +1,4 @@
-"""Dead letters (KIP-1191): what stands in one, the originals that they copy, and how they are written.
+"""Dead letters (KIP-1191): the format, the source records that they copy, and how they are written.
 
-Room of the coordinator's service and of the sink's executors alike: both write the same letter for the same record.
+The coordinator's service and the sink's executors share this folder: both write the same dead letter of a record.
 """

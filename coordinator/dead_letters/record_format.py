@@ -1,8 +1,8 @@
 """The dead letter of a record: its headers, what it copies of the record, and its partition (KIP-1191).
 
-Rule: a letter says where its record was and why it is here, in the headers that Kafka's own dead letter queue writes,
-as UTF-8 text. Ours differs in three: a disposition header (KIP-1317's idea), the record's own headers, which a redrive
-would lose without, and a reason of the sink's in the place of Kafka's message.
+Rule: a dead letter's headers are those that Kafka's own dead letter queue writes, as UTF-8 text: where the record was,
+and why it is here. Three things differ from Kafka's: a disposition header (KIP-1317's idea), the record's own headers,
+which a redrive needs, and the sink's reason in the place of Kafka's message.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DISPOSITION = PREFIX + "disposition"
 REJECTED_MESSAGE = "Offset rejected by client."
 LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
 LONGEST_MESSAGE_BYTES = 8 * 1024
-"""A longer reason is cut: with one of any length no letter might fit, the one without its record neither."""
+"""A longer reason is cut: with one of any length no dead letter might fit, the one without its record neither."""
 
 
 class Origin(NamedTuple):
-    """Where a dead letter's record was, who gave up on it, and how often it had been delivered. It tells letters of one
-    record apart from those of others: what is written twice has one origin."""
+    """Where a dead letter's record was, who gave up on it, and how often it had been delivered. Two dead letters of
+    one origin are copies of one record."""
 
     topic: str
     partition: int
@@ -86,12 +86,13 @@ def dead_letter(
 
 
 def dead_letter_partition(source_partition: int, partitions: int) -> int:
-    """The partition of a dead letter topic with so many (KIP-1191): letters of a partition stay in one, in order."""
+    """The partition of a dead letter topic with so many (KIP-1191): the dead letters of one source
+    partition stay in one partition, in order."""
     return source_partition % partitions
 
 
 class ParsedHeaders(NamedTuple):
-    """The headers of a dead letter. ``message`` and ``disposition`` are empty where the letter has none: Kafka's own
+    """The headers of a dead letter. ``message`` and ``disposition`` are empty where it has none: Kafka's own
     queue writes no disposition. ``record_headers``: the record's own, without those that make it a dead letter."""
 
     origin: Origin

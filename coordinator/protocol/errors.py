@@ -97,9 +97,9 @@ class SinkOutdated(ShareGroupError):
 
 
 class BatchReclaimed(ShareGroupError):
-    """The batch whose rows begin with {row} was taken up by a newer process of its query in share group {group_id}: the
-    rows are of an attempt before that one. Nothing was staged, and this process must not commit the batch: let it end;
-    the query's newest process goes on."""
+    """The batch whose rows begin with {row} was reclaimed by a newer process of its query in share group {group_id}:
+    the rows are of an attempt before that one. Nothing was staged, and this process must not commit the batch: let it
+    end; the query's newest process goes on."""
 
     kafka_error = "FENCED_MEMBER_EPOCH"
 

@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
         pa.field("delivery_count", pa.int32(), nullable=False),
         pa.field("outcome", pa.int8(), nullable=False),
         pa.field("delay_ms", pa.int64()),
-        pa.field("letter", pa.bool_(), nullable=False),
+        pa.field("dead_letter", pa.bool_(), nullable=False),
         pa.field("reason", pa.string()),
     ]
 )
@@ -52,7 +52,7 @@ class _Runs:
     delivery_count: Ints
     outcome: Ints
     delay_ms: Ints
-    letter: Ints
+    dead_letter: Ints
     reason: Ints
 
     def take(self, which: Any) -> _Runs:
@@ -72,8 +72,8 @@ def coalesce(table: pa.Table) -> pa.Table:
     neighbours joined.
 
     Of several rows of one record, those of its newest delivery count decide. If these disagree on the outcome, the
-    record is released: it is delivered again, and no outcome is lost. If they agree, the longest delay holds, one dead
-    letter is enough, and one of the reasons is kept.
+    record is released: it is delivered again, and no outcome is lost. If they agree, the longest delay holds, one
+    dead letter is enough, and one of the reasons is kept.
     """
     if not table.num_rows:
         return SCHEMA.empty_table()
@@ -101,7 +101,7 @@ def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
         runs.delivery_count.tolist(),
         [_OUTCOMES[outcome] for outcome in runs.outcome.tolist()],
         table["delay_ms"].to_pylist(),
-        table["letter"].to_pylist(),
+        table["dead_letter"].to_pylist(),
         pc.fill_null(table["reason"], "").to_pylist(),
     )
     outcomes = list(map(OutcomeRun, *columns))
@@ -139,7 +139,7 @@ def _numbers(table: pa.Table) -> tuple[_Runs, Any, Any]:
         _Runs(
             topic=_ints(topics.indices),
             delay_ms=_ints(pc.fill_null(table["delay_ms"], _NONE)),
-            letter=_ints(table["letter"].cast(pa.int8())),
+            dead_letter=_ints(table["dead_letter"].cast(pa.int8())),
             reason=_ints(pc.fill_null(reasons.indices, _NONE)),
             **{name: _ints(table[name]) for name in _NUMBERS},
         ),
@@ -156,7 +156,7 @@ def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
     columns: dict[str, Any] = {
         "topic": topics.take(pa.array(runs.topic)),
         "delay_ms": pa.array(runs.delay_ms, mask=runs.delay_ms == _NONE),
-        "letter": pa.array(runs.letter).cast(pa.bool_()),
+        "dead_letter": pa.array(runs.dead_letter).cast(pa.bool_()),
         "reason": reasons.take(pa.array(runs.reason, mask=runs.reason == _NONE)),
     }
     columns |= {name: pa.array(getattr(runs, name), SCHEMA.field(name).type) for name in _NUMBERS}
@@ -176,7 +176,7 @@ def _sorted(runs: _Runs) -> _Runs:
 def _joined(runs: _Runs) -> _Runs:
     """Joins runs that follow each other and differ in their offsets only."""
     goes_on = runs.same_partition & (runs.first[1:] == runs.last[:-1] + 1)
-    for name in ("delivery_count", "outcome", "delay_ms", "letter", "reason"):
+    for name in ("delivery_count", "outcome", "delay_ms", "dead_letter", "reason"):
         goes_on &= _unchanged(getattr(runs, name))
     begins = np.flatnonzero(np.concatenate(([True], ~goes_on)))
     ends = np.concatenate((begins[1:], [len(runs)])) - 1
@@ -222,13 +222,13 @@ def _agreed(cut: _Runs, outcomes: _Runs, starts: Ints) -> _Runs:
     """One outcome for each piece, from the entries of ``outcomes`` between its start and the next one's."""
     least, most = np.minimum.reduceat(outcomes.outcome, starts), np.maximum.reduceat(outcomes.outcome, starts)
     agree = least == most
-    letter = np.where(agree, np.maximum.reduceat(outcomes.letter, starts), 0)
+    dead_letter = np.where(agree, np.maximum.reduceat(outcomes.dead_letter, starts), 0)
     return _replaced(
         cut,
         outcome=np.where(agree, least, np.int8(AcknowledgeType.RELEASE)),
         delay_ms=np.where(agree, np.maximum.reduceat(outcomes.delay_ms, starts), _NONE),
-        letter=letter,
-        reason=np.where(agree & (letter == 0), np.maximum.reduceat(outcomes.reason, starts), _NONE),
+        dead_letter=dead_letter,
+        reason=np.where(agree & (dead_letter == 0), np.maximum.reduceat(outcomes.reason, starts), _NONE),
     )
 
 

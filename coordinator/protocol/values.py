@@ -80,7 +80,8 @@ class OutcomeRun(NamedTuple):
     """A sink's outcome for offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
 
     outcome: ACCEPT, RELEASE or REJECT. delay_ms: the delay of a release from its staging on; None: the group's backoff.
-    letter: the dead letters of all these records are written. reason: the row's reason, kept only where they are not.
+    dead_letter: the dead letters of all these records are written. reason: the row's reason, kept only where they are
+    not.
     """
 
     first: int
@@ -88,5 +89,5 @@ class OutcomeRun(NamedTuple):
     delivery_count: int
     outcome: AcknowledgeType
     delay_ms: int | None = None
-    letter: bool = False
+    dead_letter: bool = False
     reason: str = ""

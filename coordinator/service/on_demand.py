@@ -99,7 +99,7 @@ class Coordinator:
         in_fleet: bool = False,
         listener: Listener | None = None,
         limits: ServerConfig | None = None,
-        seldom: RateLimitedLog | None = None,
+        rate_limited: RateLimitedLog | None = None,
     ) -> None:
         spare_the_collector()
         limits = limits or ServerConfig.parse()
@@ -121,7 +121,7 @@ class Coordinator:
             version=package_version(),
             listener=listener or Listener(),
             limits=limits,
-            seldom=seldom,
+            rate_limited=rate_limited,
         )
         self.server.ready = False
         try:
@@ -185,7 +185,7 @@ class Coordinator:
 
 
 def spare_the_collector() -> None:
-    """Let Python's garbage collector run seldom: the state is long-lived and has no cycles."""
+    """Let Python's garbage collector run rate_limited: the state is long-lived and has no cycles."""
     gc.set_threshold(100_000, 50, 100)
 
 

@@ -25,14 +25,19 @@ def serve(standalone: Standalone, log_format: str) -> None:
     token, listener = standalone.token(), standalone.listener()
     told = on_demand.told_by_signal()
     raise_descriptor_limit()
-    seldom = RateLimitedLog(_log)
-    native = StderrCapture(seldom)
+    rate_limited = RateLimitedLog(_log)
+    native = StderrCapture(rate_limited)
     with log_lines(native.stream, log_format), contextlib.closing(native):
         coordinator = on_demand.Coordinator(
-            standalone.settings, token, in_fleet=True, listener=listener, limits=standalone.server, seldom=seldom
+            standalone.settings,
+            token,
+            in_fleet=True,
+            listener=listener,
+            limits=standalone.server,
+            rate_limited=rate_limited,
         )
         try:
-            connections = _limit_connections(coordinator, standalone.server, seldom)
+            connections = _limit_connections(coordinator, standalone.server, rate_limited)
             _log.info(
                 "serving: %s tls=%s store=%s brokers=%s version=%s",
                 coordinator.server.address,
@@ -50,11 +55,11 @@ def serve(standalone: Standalone, log_format: str) -> None:
 
 
 def _limit_connections(
-    coordinator: on_demand.Coordinator, config: ServerConfig, seldom: RateLimitedLog
+    coordinator: on_demand.Coordinator, config: ServerConfig, rate_limited: RateLimitedLog
 ) -> UnauthenticatedConnections:
     connections = UnauthenticatedConnections(
         coordinator.server.port,
-        seldom,
+        rate_limited,
         max_connections=config.max_connections,
         patience_s=config.share_coordinator_authentication_timeout_ms / 1000,
     )

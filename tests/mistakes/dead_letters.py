@@ -124,6 +124,6 @@ def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
 
     def filed(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Any:
         letters = tuple(msgspec.structs.replace(each, last=each.last + 1) for each in command.letters)
-        return right(group, MarkDeadLettersWritten(letters=letters), now_ms)
+        return right(group, MarkDeadLettersWritten(written=letters), now_ms)
 
     patch.setitem(decide._DECIDERS, MarkDeadLettersWritten, filed)

@@ -72,7 +72,7 @@ class Said:
     count: int
     outcome: int
     at_ms: int | None = None
-    letter: bool = False
+    dead_letter: bool = False
     reason: str = ""
     passed_over: bool = False
 

@@ -34,7 +34,7 @@ class Row(NamedTuple):
     count: int
     outcome: int
     delay_ms: int | None = None
-    letter: bool = False
+    dead_letter: bool = False
     reason: str = ""
 
 
@@ -70,7 +70,7 @@ class SinksModel(PlansModel):
         for plan, row in matching:
             at_ms = now_ms + row.delay_ms if row.outcome == RELEASE and row.delay_ms is not None else None
             passed_over = self.is_passed_over(plan, row)
-            said = Said(row.count, row.outcome, at_ms, row.letter, row.reason, passed_over)
+            said = Said(row.count, row.outcome, at_ms, row.dead_letter, row.reason, passed_over)
             plan.said.setdefault(row.key, []).append(said)
         decided_now = {plan.plan_id: plan for plan, _ in matching}
         for plan in decided_now.values():
@@ -206,7 +206,7 @@ class SinksModel(PlansModel):
             self.archive(key, record)
             self.met["gap at completion"] += 1
             return False
-        letter = any(s.letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
+        letter = any(s.dead_letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
         if plan.targets == {True}:
             said = [s for s in said if s.count == record.count]
         outcome = self.outcome_of(plan, said, record)

@@ -420,7 +420,7 @@ class Steps:
             for key, count in keys:
                 self.model.mark_dead_letters_written([key], count)
 
-        self.both(f"file {keys}", MarkDeadLettersWritten(letters=letters), predict)
+        self.both(f"file {keys}", MarkDeadLettersWritten(written=letters), predict)
 
     # --- ShareConsumers
 

@@ -133,7 +133,7 @@ class Player:
                 int(row[2] or row[1]),
                 int(row[5] or 1),
                 AcknowledgeType[row[3].upper()],
-                letter=bool(row[6]),
+                dead_letter=bool(row[6]),
                 delay_ms=int(row[4]) if row[4] else None,
             )
             for row in rows

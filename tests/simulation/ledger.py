@@ -427,7 +427,7 @@ class Ledger:
         return "its tries are used up" if used_up else ""
 
     def _sink_wrote_letter(self, plan: KnownPlan, key: Record) -> bool:
-        return self.broker.letters[key] > 0 and any(verdict.letter for verdict in self.said[plan.plan_id, key])
+        return self.broker.letters[key] > 0 and any(verdict.dead_letter for verdict in self.said[plan.plan_id, key])
 
     # --- looked at
 

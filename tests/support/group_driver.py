@@ -194,7 +194,7 @@ class GroupDriver:
     def file(self, first: int, last: int, count: int = 1, partition: int = 0) -> None:
         """The dead letters of these records are written."""
         letters = DeadLettersWritten(offsets=OffsetRange(self.topic_id, partition, first, last), delivery_count=count)
-        self.run(MarkDeadLettersWritten(letters=(letters,)))
+        self.run(MarkDeadLettersWritten(written=(letters,)))
 
     def move_log_start(self, offset: int, partition: int = 0) -> None:
         self.log_starts[partition] = offset

@@ -110,7 +110,15 @@ def test_a_group_that_moved_is_found_again_and_the_others_are_left_alone(fleet):
 
 def test_a_sinks_rows_follow_a_group_that_moved(fleet):
     fleet.owner = {"billing": fleet.addresses[0]}
-    row = {"topic": "orders", "partition": 0, "first": 1, "last": 2, "delivery_count": 1, "outcome": 3, "letter": True}
+    row = {
+        "topic": "orders",
+        "partition": 0,
+        "first": 1,
+        "last": 2,
+        "delivery_count": 1,
+        "outcome": 3,
+        "dead_letter": True,
+    }
     rows = pa.Table.from_pylist([row], schema=SCHEMA)
     with fleet.client() as client:
         for address in fleet.addresses[:2]:

@@ -28,7 +28,7 @@ class Row(NamedTuple):
     delivery_count: int = 1
     outcome: int = 1
     delay_ms: int | None = None
-    letter: bool = False
+    dead_letter: bool = False
     reason: str | None = None
 
 
@@ -51,7 +51,7 @@ def test_neighbours_with_one_outcome_become_one_run() -> None:
         Row("t", 0, 1, 1, delivery_count=2),
         Row("t", 0, 1, 1, outcome=3),
         Row("t", 0, 1, 1, delay_ms=5),
-        Row("t", 0, 1, 1, letter=True),
+        Row("t", 0, 1, 1, dead_letter=True),
         Row("t", 0, 1, 1, reason="broken"),
         Row("t", 0, 2, 2),
         Row("u", 0, 1, 1),
@@ -76,14 +76,14 @@ def test_a_record_that_is_said_twice_alike_counts_once() -> None:
 
 
 def test_rows_that_disagree_about_a_record_release_it() -> None:
-    found = coalesce(table(Row("t", 0, 0, 9), Row("t", 0, 4, 5, outcome=3, letter=True, reason="broken")))
+    found = coalesce(table(Row("t", 0, 0, 9), Row("t", 0, 4, 5, outcome=3, dead_letter=True, reason="broken")))
     assert rows_of(found) == [Row("t", 0, 0, 3), Row("t", 0, 4, 5, outcome=2), Row("t", 0, 6, 9)]
 
 
 def test_rows_that_agree_keep_the_longest_delay_and_need_one_letter() -> None:
     released = (Row("t", 0, 1, 1, outcome=2, delay_ms=100), Row("t", 0, 1, 1, outcome=2))
     assert rows_of(coalesce(table(*released))) == [released[0]]
-    rejected = (Row("t", 0, 1, 1, outcome=3, reason="broken"), Row("t", 0, 1, 1, outcome=3, letter=True))
+    rejected = (Row("t", 0, 1, 1, outcome=3, reason="broken"), Row("t", 0, 1, 1, outcome=3, dead_letter=True))
     assert rows_of(coalesce(table(*rejected))) == [rejected[1]]
 
 
@@ -101,7 +101,7 @@ def test_outcomes_by_partition() -> None:
         table(
             Row("b", 0, 0, 0, outcome=2, delay_ms=7),
             Row("a", 1, 3, 3, outcome=3, reason="broken"),
-            Row("a", 1, 4, 4, outcome=3, letter=True),
+            Row("a", 1, 4, 4, outcome=3, dead_letter=True),
             Row("a", 0, 0, 8),
         )
     )
@@ -139,7 +139,7 @@ def test_what_no_sink_sends_is_refused(wrong: pa.Table) -> None:
 
 def any_row(topic: str, partition: int, first: int, width: int, *rest: Any) -> Row:
     row = Row(topic, partition, first, first + width, *rest)
-    return row._replace(reason=None) if row.letter else row  # a reason is kept where there is no letter
+    return row._replace(reason=None) if row.dead_letter else row  # a reason is kept where there is no letter
 
 
 rows = st.builds(

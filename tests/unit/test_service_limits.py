@@ -48,25 +48,25 @@ def clock():
 @pytest.fixture
 def said(caplog):
     """What a RateLimitedLog of this name has logged."""
-    caplog.set_level(logging.INFO, logger="seldom")
-    return lambda: [record.getMessage() for record in caplog.records if record.name == "seldom"]
+    caplog.set_level(logging.INFO, logger="rate_limited")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "rate_limited"]
 
 
 @pytest.fixture
-def seldom(clock):
-    return RateLimitedLog(logging.getLogger("seldom"), clock)
+def rate_limited(clock):
+    return RateLimitedLog(logging.getLogger("rate_limited"), clock)
 
 
 # --- the log
 
 
-def test_a_flood_is_one_line_a_minute_with_how_many_more_there_were(seldom, clock, said):
+def test_a_flood_is_one_line_a_minute_with_how_many_more_there_were(rate_limited, clock, said):
     for _ in range(100):
-        seldom.say("token", "refused")
-    seldom.say("junk", "another kind")
+        rate_limited.say("token", "refused")
+    rate_limited.say("junk", "another kind")
     assert said() == ["refused", "another kind"]
     clock.now_s += INTERVAL_S
-    seldom.say("token", "refused")
+    rate_limited.say("token", "refused")
     assert said()[2:] == ["refused (and 99 more of this kind since the last line)"]
 
 
@@ -87,7 +87,7 @@ def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
         "from coordinator.service.process.log_format import log_lines\n"
         "from coordinator.service.process.stderr_capture import StderrCapture\n"
         "from coordinator.service.process.rate_limited_log import RateLimitedLog\n"
-        "native = StderrCapture(RateLimitedLog(logging.getLogger('seldom')))\n"
+        "native = StderrCapture(RateLimitedLog(logging.getLogger('rate_limited')))\n"
         "with log_lines(native.stream, 'json'):\n"
         "    for _ in range(100):\n"
         "        os.write(2, b'I0000 00:00:17.7    90 ssl_x.cc:21] Handshake failed with error 7\\n')\n"
@@ -108,11 +108,11 @@ def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
 
 
 @pytest.fixture
-def door(seldom, clock):
+def door(rate_limited, clock):
     """A doorkeeper that looks when it is told, on a server that only accepts; and the connections to it."""
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
         keeper = UnauthenticatedConnections(
-            server.getsockname()[1], seldom, max_connections=3, patience_s=PATIENCE_S, clock=clock, look_s=3_600
+            server.getsockname()[1], rate_limited, max_connections=3, patience_s=PATIENCE_S, clock=clock, look_s=3_600
         )
         stack.callback(keeper.close)
 
@@ -144,10 +144,10 @@ def is_open(client):
     return True
 
 
-def test_a_process_that_stood_still_cuts_nobody_who_wanted_to_show_the_token_meanwhile(seldom, clock):
+def test_a_process_that_stood_still_cuts_nobody_who_wanted_to_show_the_token_meanwhile(rate_limited, clock):
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
         port = server.getsockname()[1]
-        keeper = UnauthenticatedConnections(port, seldom, max_connections=3, patience_s=10, clock=clock, look_s=5)
+        keeper = UnauthenticatedConnections(port, rate_limited, max_connections=3, patience_s=10, clock=clock, look_s=5)
         stack.callback(keeper.close)
         client = stack.enter_context(socket.create_connection(server.getsockname()))
         stack.enter_context(server.accept()[0])

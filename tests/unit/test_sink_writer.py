@@ -118,7 +118,7 @@ def task(of: Sink, *rows: dict[str, Any]) -> TaskOutcomes:
 
 def runs_of(message: TaskOutcomes) -> list[tuple[Any, ...]]:
     rows = pa.ipc.open_stream(message.runs).read_all().to_pylist()
-    return [(each["first"], each["last"], each["outcome"], each["letter"], each["reason"]) for each in rows]
+    return [(each["first"], each["last"], each["outcome"], each["dead_letter"], each["reason"]) for each in rows]
 
 
 # --- tasks

@@ -170,7 +170,7 @@ class DeadLettersWritten(Message, frozen=True, tag=False):
 class MarkDeadLettersWritten(Request[Done], frozen=True):
     """The dead letters of these records are written, or never will be: they are ARCHIVED."""
 
-    letters: tuple[DeadLettersWritten, ...]
+    written: tuple[DeadLettersWritten, ...]
 
 
 class ArchiveGaps(Request[Done], frozen=True):

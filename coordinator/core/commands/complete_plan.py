@@ -184,4 +184,4 @@ class _Completion:
     def _rejected(self, run: Run, verdict: Verdict | None) -> Run:
         assert verdict is not None
         after = archived(run, Event.REJECT, self._group.config, Disposition.REJECTED, verdict.reason)
-        return dead_lettered(after) if verdict.letter and after.state == RecordState.ARCHIVING else after
+        return dead_lettered(after) if verdict.dead_letter and after.state == RecordState.ARCHIVING else after

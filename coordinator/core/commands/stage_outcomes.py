@@ -286,7 +286,9 @@ class _Matching:
     def _verdict(self, run: OutcomeRun) -> Verdict:
         delay = run.delay_ms if run.outcome == AcknowledgeType.RELEASE else None
         not_before_ms = None if delay is None else self.now_ms + delay
-        return Verdict(run.delivery_count, int(run.outcome), not_before_ms, run.letter, run.reason[:LONGEST_REASON])
+        return Verdict(
+            run.delivery_count, int(run.outcome), not_before_ms, run.dead_letter, run.reason[:LONGEST_REASON]
+        )
 
     def _count_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
         self.stale += last - first + 1
@@ -358,11 +360,11 @@ def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten
     """Archive the records whose dead letter is written, or never will be. Records that are no longer ARCHIVING at this
     delivery count are left as they are."""
     changes = Changes()
-    for letters in command.letters:
-        offsets = letters.offsets
+    for written in command.written:
+        offsets = written.offsets
         partition = group.partitions.get(offsets.key)
         for first, last, run in partition.runs.between(offsets.first, offsets.last) if partition is not None else ():
-            if run.state == RecordState.ARCHIVING and run.delivery_count == letters.delivery_count:
+            if run.state == RecordState.ARCHIVING and run.delivery_count == written.delivery_count:
                 assert partition is not None
                 changes.put(partition.key, first, last, dead_lettered(run))
     return Decision(tuple(changes.records()), Done())

@@ -108,7 +108,7 @@ class DeadLetterDispatcher:
             )
             self._slots[group_id] = _Slot(worker)
             if len(self._threads) < min(PARALLEL_GROUPS, len(self._slots)) and not self._closed:
-                self._threads.append(threading.Thread(target=self._run, name="share-letters", daemon=True))
+                self._threads.append(threading.Thread(target=self._run, name="share-dead-letters", daemon=True))
                 self._threads[-1].start()
         else:
             slot.is_changed = True

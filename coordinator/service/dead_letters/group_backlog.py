@@ -73,10 +73,10 @@ def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Bac
 
 def file(incarnation: str, letters: Iterable[DeadLettersWritten]) -> Transaction[None]:
     """A transaction after which these records are ARCHIVED; it does nothing in another incarnation of the group."""
-    command = MarkDeadLettersWritten(letters=tuple(letters))
+    command = MarkDeadLettersWritten(written=tuple(letters))
 
     def transaction(group: ShareGroup) -> TransactionSteps[None]:
-        if group.incarnation == incarnation and command.letters:
+        if group.incarnation == incarnation and command.written:
             yield from ask(command)
 
     return transaction

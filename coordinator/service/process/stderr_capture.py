@@ -24,8 +24,8 @@ class StderrCapture:
     """Redirects descriptor 2 to the log from its construction until :meth:`close`; :attr:`stream` is the standard error
     of before."""
 
-    def __init__(self, seldom: RateLimitedLog) -> None:
-        self._seldom = seldom
+    def __init__(self, rate_limited: RateLimitedLog) -> None:
+        self._rate_limited = rate_limited
         self.stream: TextIO = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
         faulthandler.enable(self.stream)
         reading, writing = os.pipe()
@@ -51,6 +51,6 @@ class StderrCapture:
         if found is None:
             _log.warning("%s", line)
         elif "andshake" in line:
-            self._seldom.say("handshake", f"refused: connection without a TLS handshake: {found['text']}")
+            self._rate_limited.say("handshake", f"refused: connection without a TLS handshake: {found['text']}")
         else:
-            self._seldom.say(found["where"], found["text"])
+            self._rate_limited.say(found["where"], found["text"])

@@ -63,16 +63,16 @@ _log = logging.getLogger(__name__)
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Checks the token of every call, in constant time."""
 
-    def __init__(self, token: str, seldom: RateLimitedLog) -> None:
+    def __init__(self, token: str, rate_limited: RateLimitedLog) -> None:
         super().__init__()
         self._expected = f"Bearer {token}".encode()
-        self._seldom = seldom
+        self._rate_limited = rate_limited
 
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> None:
         given = (headers.get("authorization") or [""])[0]
         given = given.encode() if isinstance(given, str) else bytes(given)
         if not hmac.compare_digest(given, self._expected):
-            self._seldom.say("token", f"refused: a call with {'a wrong' if given else 'no'} token")
+            self._rate_limited.say("token", f"refused: a call with {'a wrong' if given else 'no'} token")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
 
 
@@ -108,7 +108,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         version: str = "",
         listener: Listener = ON_LOOPBACK,
         limits: ServerConfig | None = None,
-        seldom: RateLimitedLog | None = None,
+        rate_limited: RateLimitedLog | None = None,
     ) -> None:
         limits = limits or ServerConfig.parse()
         self._handle = handle
@@ -116,7 +116,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._listener = listener
         self._max_requests = limits.queued_max_requests
         self._max_bytes = limits.socket_request_max_bytes
-        self._seldom = seldom or RateLimitedLog(_log)
+        self._rate_limited = rate_limited or RateLimitedLog(_log)
         self._counting = threading.Lock()
         self._running = 0
         self.find: Callable[[str], str] | None = None
@@ -125,7 +125,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self.ready = True
         self.last_request_s = time.monotonic()
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
-        middleware = {"token": _TokenCheck(token, self._seldom), _PROTOCOL: _ProtocolReader()}
+        middleware = {"token": _TokenCheck(token, self._rate_limited), _PROTOCOL: _ProtocolReader()}
         try:
             super().__init__(listener.location, tls_certificates=pair, middleware=middleware)
         except pa.ArrowException as error:
@@ -220,7 +220,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def _say_refused(self, error: ShareGroupError) -> None:
         """Log a refusal that points to a fault of a client or an overload of this process."""
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
-            self._seldom.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
+            self._rate_limited.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _counted(self, request: Request[Any]) -> Message:
         """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no

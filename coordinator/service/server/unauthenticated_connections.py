@@ -34,7 +34,7 @@ class UnauthenticatedConnections:
     def __init__(
         self,
         port: int,
-        seldom: RateLimitedLog,
+        rate_limited: RateLimitedLog,
         *,
         max_connections: int,
         patience_s: float,
@@ -42,7 +42,7 @@ class UnauthenticatedConnections:
         look_s: float = LOOK_S,
     ) -> None:
         self._port = port
-        self._seldom = seldom
+        self._rate_limited = rate_limited
         self._max_connections = max_connections
         self._patience_s = patience_s
         self._clock = clock
@@ -53,7 +53,7 @@ class UnauthenticatedConnections:
         self._spare = os.open(os.devnull, os.O_RDONLY)  # closed to list descriptors when a flood has taken all others
         self._looked = clock()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="share-doorkeeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="share-unauthenticated", daemon=True)
         self._thread.start()
 
     def greet(self, peer: str) -> None:
@@ -77,7 +77,7 @@ class UnauthenticatedConnections:
         for peer in silent[len(late) : surplus]:
             self._cut(there[peer], peer, "flood", f"there are more than max.connections={self._max_connections}")
         if surplus > len(silent):
-            self._seldom.say("crowd", f"{len(there)} connections, all with the token: more than max.connections")
+            self._rate_limited.say("crowd", f"{len(there)} connections, all with the token: more than max.connections")
 
     def close(self) -> None:
         """End the thread and release its descriptors."""
@@ -132,7 +132,7 @@ class UnauthenticatedConnections:
             with contextlib.suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)
             held.detach()
-            self._seldom.say(kind, f"refused: connection of {peer[0]} is cut, {why}")
+            self._rate_limited.say(kind, f"refused: connection of {peer[0]} is cut, {why}")
         self._release()
 
     def _release(self) -> None:

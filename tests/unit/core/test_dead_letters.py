@@ -28,7 +28,7 @@ def test_a_rejected_record_waits_for_its_dead_letter_with_its_reason() -> None:
 
 def test_a_rejected_record_with_a_written_dead_letter_is_archived_at_once() -> None:
     group, plan = batch(3, **DLQ)
-    group.stage(said(1, 1, REJECT, letter=True))
+    group.stage(said(1, 1, REJECT, dead_letter=True))
     group.complete(plan)
     assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
 
@@ -369,7 +369,7 @@ def test_a_querys_rejected_rows_are_dead_letters_when_its_batch_is_committed() -
     """KIP-1191, Proposed Changes; ours: what a sink rejects is given up with its batch. A letter that the sink wrote
     itself precedes that."""
     group, plan = batch(3, **DLQ)
-    group.stage(said(0, 0, REJECT, reason="no customer"), said(1, 1, REJECT, letter=True))
+    group.stage(said(0, 0, REJECT, reason="no customer"), said(1, 1, REJECT, dead_letter=True))
     assert states(group) == ["[0..2] ACQUIRED 1"]
     group.complete(plan)
     assert states(group) == ["[0..0] ARCHIVING 1", "[1..1] ARCHIVED 1", "[2..2] ACKNOWLEDGED 1"]

@@ -34,7 +34,7 @@ verdicts = st.builds(
     delivery_count=st.integers(1, 3),
     outcome=outcomes,
     not_before_ms=st.sampled_from([None, 5]),
-    letter=st.booleans(),
+    dead_letter=st.booleans(),
     reason=st.sampled_from(["", "why"]),
     disagrees=st.booleans(),
 )
@@ -176,6 +176,8 @@ def test_a_third_attempt_does_not_heal_a_disagreement() -> None:
 
 
 def test_a_dead_letter_that_an_earlier_attempt_wrote_counts() -> None:
-    assert later(Verdict(1, REJECT, letter=True), Verdict(2, REJECT, reason="too large")).letter
-    assert not later(Verdict(1, REJECT, reason="too large"), Verdict(2, REJECT)).letter
-    assert not later(Verdict(1, ACCEPT, letter=True), Verdict(2, REJECT)).letter, "none was written of an accepted one"
+    assert later(Verdict(1, REJECT, dead_letter=True), Verdict(2, REJECT, reason="too large")).dead_letter
+    assert not later(Verdict(1, REJECT, reason="too large"), Verdict(2, REJECT)).dead_letter
+    assert not later(Verdict(1, ACCEPT, dead_letter=True), Verdict(2, REJECT)).dead_letter, (
+        "none was written of an accepted one"
+    )

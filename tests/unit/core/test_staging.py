@@ -320,7 +320,7 @@ def test_staged_outcomes_outlive_a_crash() -> None:
 def test_staged_outcomes_of_all_attempts_outlive_a_snapshot() -> None:
     """◆ Loaded from a snapshot alone, a disagreement is known, and a rejected record is rejected."""
     group, plan = batch(3, **DLQ)
-    group.stage(said(0, 0, ACCEPT), said(1, 2, REJECT, letter=True))
+    group.stage(said(0, 0, ACCEPT), said(1, 2, REJECT, dead_letter=True))
     group.restart(plan)
     from_snapshot(group)
     group.stage(said(0, 0, REJECT, 2), said(1, 1, REJECT, 2))
