@@ -22,8 +22,8 @@ def complete_when_the_sink_has_written(patch: Patch) -> None:
     """Instead of with the next ``latestOffset``: commits/N is not there yet."""
     right = Query.wrote
 
-    def wrote(self: Query, log_start: int, setting: Setting) -> Query:
-        after = right(self, log_start, setting)
+    def wrote(self: Query, log_start: int, setting: Setting, topic: int = 0) -> Query:
+        after = right(self, log_start, setting, topic)
         return after._replace(phase="complete") if after.up else after
 
     patch.setattr(Query, "wrote", wrote)
@@ -38,12 +38,12 @@ def complete_when_the_sink_has_written(patch: Patch) -> None:
 def commit_before_the_sink_wrote(patch: Patch) -> None:
     right = Query.goes_on
 
-    def goes_on(self: Query, log_start: int, setting: Setting) -> Query:
+    def goes_on(self: Query, log_start: int, setting: Setting, topic: int = 0) -> Query:
         if self.phase != "write":
-            return right(self, log_start, setting)
+            return right(self, log_start, setting, topic)
         if self.commits < len(self.offsets):
             return self._replace(commits=self.commits + 1)
-        after = self.wrote(log_start, setting)
+        after = self.wrote(log_start, setting, topic)
         return after._replace(phase="ask", batch=0) if after.up else after
 
     patch.setattr(Query, "goes_on", goes_on)
@@ -79,12 +79,12 @@ def write_before_acknowledging(patch: Patch) -> None:
     def decides(self: Query, setting: Setting) -> list[Query]:
         return [decided._replace(phase="write") for decided in right_decides(self, setting)]
 
-    def wrote(self: Query, log_start: int, setting: Setting) -> Query:
-        after = right_wrote(self, log_start, setting)
+    def wrote(self: Query, log_start: int, setting: Setting, topic: int = 0) -> Query:
+        after = right_wrote(self, log_start, setting, topic)
         return after._replace(phase="stage") if after.up and setting.sink else after
 
-    def heard(self: Query, answer: Any, error: str, setting: Setting) -> Query:
-        after = right_heard(self, answer, error, setting)
+    def heard(self: Query, answer: Any, error: str, setting: Setting, plan_mode: str) -> Query:
+        after = right_heard(self, answer, error, setting, plan_mode)
         return after._replace(phase="commit") if isinstance(answer, OutcomesStaged) else after
 
     for name, wrong in (("decides", decides), ("wrote", wrote), ("heard", heard)):

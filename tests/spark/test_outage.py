@@ -14,12 +14,13 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDS = 2_000
+TRIES = 5
+QUICK, LATE = 6, 2
+"""Restarts within the session and after it, at least: together more than a record has tries."""
 IMPATIENT = {"kafkaConsumer.pollTimeoutMs": "1000"}
 
 
-# The restarts within the session and after the session's end, at least: together more than a record has tries.
-@pytest.mark.parametrize(("tries", "quick", "late"), [(3, 4, 1), pytest.param(5, 6, 2, marks=pytest.mark.soak)])
-def test_nothing_is_archived_by_an_outage(kafka, topic, job, start, tries, quick, late):
+def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
     """Restarted more often than the delivery limit has tries, within its session and after the session's end."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
@@ -27,7 +28,7 @@ def test_nothing_is_archived_by_an_outage(kafka, topic, job, start, tries, quick
         orders,
         bootstrap=kafka.proxied_bootstrap,
         maxOffsetsPerTrigger=500,
-        **{"share.state.store": "sqlite", "share.session.timeout.ms": 5_000, "share.delivery.count.limit": tries},
+        **{"share.state.store": "sqlite", "share.session.timeout.ms": 5_000},
     )
     assert describe(queue).lag() == -1
     held = start(queue.query("a", hold=("700",))).wait_held("700")
@@ -35,14 +36,14 @@ def test_nothing_is_archived_by_an_outage(kafka, topic, job, start, tries, quick
     kafka.proxy.cut(records_only=True)
     try:
         held.stop()
-        for attempt in range(quick + late):
-            if attempt >= quick:
+        for attempt in range(QUICK + LATE):
+            if attempt >= QUICK:
                 wait_until(lambda: describe(queue).active_members() == 0, what="the session is over")
             failed = start(queue.query("a", options=IMPATIENT)).wait_over()
             assert "ReadTimeout" in failed.error(), failed.error()
     finally:
         kafka.proxy.heal()
-    assert describe(queue).most_failures() >= tries  # so it could have been taken for poison
+    assert describe(queue).most_failures() >= TRIES  # so it could have been taken for poison
     assert describe(queue).archived() == 0
     last = start(queue.query("a"))
     last.wait(lambda: queue.written() == RECORDS, "all is delivered")

@@ -32,7 +32,7 @@ def _no_stale_clients():
     ("columns", "name", "says"),
     [
         ({"acknowledgement": "if(text = '57', 'maybe', 'accept')"}, "UnknownOutcome", "'maybe'"),
-        ({"acknowledgement": "if(text = '57', 'renew', 'accept')"}, "RenewRefused", "renewed by itself"),
+        ({"acknowledgement": "if(text = '57', 'renew', 'accept')"}, "RenewRefused", "which is for ShareConsumers"),
         ({**EVERY, "deliveryCount": "if(text = '57', null, deliveryCount)"}, "IncompleteReceipt", "no deliveryCount"),
         ({"acknowledgement": "'release'", "releaseDelayMs": "if(text = '57', -1, 1)"}, "InvalidReleaseDelay", "-1"),
     ],

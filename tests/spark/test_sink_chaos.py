@@ -23,9 +23,6 @@ TIMEOUT_S = 600 + RECORDS // 100 + 30 * KILLS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 120)]
 
-FEW_TRIES = {"share.delivery.count.limit": "3"}
-"""For the short form: a record is released twice at most, and each release waits for seconds."""
-
 
 def sizes(records: int) -> dict[str, str]:
     """Sixteen batches of the records, and slices that begin at a batch."""
@@ -60,13 +57,13 @@ def test_whoever_is_killed_what_is_decided_by_the_delivery_count_is_accepted_onc
 
 
 @pytest.mark.parametrize(
-    ("records", "kills", "configs"),
+    ("records", "kills"),
     [
-        pytest.param(FEW_RECORDS, FEW_KILLS, FEW_TRIES, id="short"),
-        pytest.param(RECORDS, KILLS, {}, id="long", marks=pytest.mark.soak),
+        pytest.param(FEW_RECORDS, FEW_KILLS, id="short"),
+        pytest.param(RECORDS, KILLS, id="long", marks=pytest.mark.soak),
     ],
 )
-def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp_path, records, kills, configs):
+def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp_path, records, kills):
     with KafkaBroker() as broker:
         orders = broker.create_topic("orders", PARTITIONS)
         job = ShareJob(
@@ -75,7 +72,7 @@ def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(program, tmp
             admin_bootstrap=broker.bootstrap,
             group="billing",
             topics=(orders,),
-            options={**CONFIGS, **sizes(records), **configs, "includeHeaders": "true"},
+            options={**CONFIGS, **sizes(records), "includeHeaders": "true"},
         )
         chaos = SinkChaos(job, broker, program, SEED, QUERIES)
         try:

@@ -94,15 +94,21 @@ class StateTopic:
             raise self.missing("was deleted and created again")
 
     def offset(self, partition: int, at: int, *, read_committed: bool = False) -> int:
-        """An offset of a partition, as of :meth:`Cluster.offsets`.
+        """An offset of a partition, as of :meth:`Cluster.offsets`. A broker that just came back may answer that it does
+        not know a partition which it will lead a moment later; it is asked again as long as the topic exists.
 
         Raises:
             StateTopicMissing: the topic was deleted.
         """
         topic_partition = (self.name, partition)
-        offsets = self.cluster.offsets([topic_partition], at, read_committed=read_committed)
-        if topic_partition not in offsets:
-            raise self.missing("was deleted")
+        ends_s = time.monotonic() + self.timeout_s
+        while topic_partition not in (
+            offsets := self.cluster.offsets([topic_partition], at, read_committed=read_committed)
+        ):
+            self.verify()
+            if time.monotonic() > ends_s:
+                raise self.missing(f"has no partition {partition}")
+            time.sleep(LEADER_POLL_S)
         return offsets[topic_partition]
 
     def ensure(self) -> int:
