@@ -164,9 +164,8 @@ class KafkaStore:
         writer = GroupWriter(self._topic, self.partition, group_id)
         try:
             writer.fence()
-            self._ownership.confirm(
-                self.partition
-            )  # a process that was stopped before the fence may have lost the partition
+            # A process that was stopped before the fence may have lost the partition.
+            self._ownership.confirm(self.partition)
             if not claimed:
                 self._inspect(group_id, seen)  # another coordinator may have claimed it since
             begun_s = now_s()
