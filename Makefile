@@ -6,10 +6,14 @@
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
 #   make chaos MINUTES=30  coordinators, members and the broker killed and stopped at random; SEED repeats the choices
-#   make soak              the tests that take longer than a minute each; ARGS goes to pytest
+#   make soak              the tests that take longer than a minute each, then test-oldest-spark; with ARGS, which go
+#                          to pytest, the former alone
+#   make test-oldest-spark tests/spark on the oldest Spark that is served; ARGS goes to pytest
 #   make check             ruff, mypy, the import rules, the tidy test
 #   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
+#   make notebooks         run the notebooks and write their outputs; ARGS names one
+#   make docs              the docs as a site in build/site
 #   make clean             removes what setup made
 
 PYTHON ?= python3
@@ -20,13 +24,14 @@ MINUTES ?= 3
 # Pytest's workers. Half of the tests wait, so that three keep two cores busy.
 WORKERS ?= 3
 
+OLDEST_SPARK = $(CURDIR)/.build/pyspark-$(shell sed -n 's/^OLDEST_SPARK = "\(.*\)"/\1/p' tools/bootstrap.py)
 VENV_BIN := $(CURDIR)/.venv/bin
 export PATH := $(VENV_BIN):$(PATH)
 # Spark's workers run `python3` from the PATH unless told otherwise.
 export PYSPARK_PYTHON := $(VENV_BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python
 
-.PHONY: demo test test-unit sim chaos soak check mutants bench clean setup
+.PHONY: demo test test-unit test-oldest-spark sim chaos soak check mutants bench clean setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -43,6 +48,7 @@ demo: setup
 
 test: setup
 	@$(PYTHON) tools/bootstrap.py --test
+	@python -m tests.support.class_archives
 	python -m pytest -n $(WORKERS) --durations=15 $(ARGS)
 
 test-unit: setup
@@ -56,12 +62,27 @@ chaos: setup
 
 soak: setup
 	@$(PYTHON) tools/bootstrap.py --test
+	@python -m tests.support.class_archives
 	python -m pytest --soak $(ARGS)
+	@$(if $(ARGS),,$(MAKE) test-oldest-spark)
+
+test-oldest-spark: setup
+	@$(PYTHON) tools/bootstrap.py --test
+	PYTHONPATH=$(OLDEST_SPARK):$(CURDIR) python -m pytest -n $(WORKERS) tests/spark $(ARGS)
 
 check: setup
 	python -m ruff check .
 	python -m mypy
 	python -m pytest -q tests/test_layering.py tests/test_tidy.py
+
+.PHONY: notebooks
+notebooks: setup
+	@python tools/run_notebooks.py $(ARGS)
+
+.PHONY: docs
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 mutants: setup
 	@python -m pip install --quiet mutmut==3.8.1

@@ -1,17 +1,49 @@
 """The package `sharegroup`: what is in it, what it needs, and why it needs it. Tool settings are in pyproject.toml."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 README = Path(__file__).parent / "README.md"
+REPOSITORY = ""
+"""The address of the public repository, without a slash at the end. Empty: it has none yet."""
+
+
+def long_description() -> str:
+    """README.md as a package index shows it, where a link to a file of the repository leads nowhere: with REPOSITORY
+    such a link is absolute, without it only its text is left."""
+    if not README.exists():
+        return ""
+    links = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:)([^)]*)\)")
+    return links.sub(lambda found: _link(*found.groups()), README.read_text(encoding="utf-8"))
+
+
+def _link(mark: str, text: str, target: str) -> str:
+    if not REPOSITORY:
+        return text
+    page = f"README.md{target}" if target.startswith("#") else target
+    return f"{mark}[{text}]({REPOSITORY}/{'raw' if mark else 'blob'}/main/{page})"
+
+
+def project_urls() -> dict[str, str]:
+    """The links beside the long description."""
+    pages = {
+        "Source": "",
+        "Documentation": "/tree/main/docs",
+        "Changelog": "/blob/main/CHANGELOG.md",
+        "Issues": "/issues",
+    }
+    return {name: REPOSITORY + page for name, page in pages.items()} if REPOSITORY else {}
+
 
 setup(
     name="sharegroup",
     version="0.1.0",
     description="Queue semantics for Spark Structured Streaming: Kafka share groups (KIP-932) as a streaming source",
-    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description=long_description(),
     long_description_content_type="text/markdown",
+    project_urls=project_urls(),
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(
@@ -28,7 +60,9 @@ setup(
         ]
     ),
     # Each package tells type checkers that its annotations are to be used (PEP 561).
-    package_data={"": ["py.typed"]},
+    package_data={"": ["py.typed"], "sharegroup.demo": ["first_program.txt"]},
+    # The defaults of all keys: below the environment's own folder, as sys.prefix names it.
+    data_files=[("share/sharegroup/conf", ["conf/coordinator.properties", "conf/group.properties"])],
     # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
     # with pkgutil.iter_modules, which sees paths only.
     package_dir={"": "."},
@@ -52,6 +86,19 @@ setup(
         "spark": [
             "pyspark>=4.2,<4.4",  # 4.2 brought admission control for Python sources, 4.3 is the newest that was tried; pip takes 4.2 on Python 3.10
         ],
+        "metrics": [
+            "prometheus-client>=0.20",  # the counters and the endpoint that Prometheus scrapes, of who watches coordinators
+        ],
+        "docs": [
+            "mkdocs-material>=9.5",  # the docs as a site: make docs
+        ],
+        "notebooks": [
+            "matplotlib>=3.8",  # their pictures
+            "ipykernel>=6.29",  # the process in which Jupyter runs a notebook's cells
+            "nbclient>=0.10",  # runs them from top to bottom without a browser: make notebooks, and the tests
+            "nbformat>=5.10",  # reads and writes the files
+            "pandas>=2.2,<3",  # tables of a view, and mapInPandas; Spark warns about pandas 3
+        ],
         "test": [
             "pytest>=8.2",
             "pytest-timeout>=2.3",  # a test that hangs fails by itself, with every thread's stack
@@ -60,7 +107,8 @@ setup(
             "psutil>=5.9",  # finds, kills and measures the processes that a test started
             "trustme>=1.1",  # certificates for the TLS tests, made anew in each run
             "kubernetes-validate>=1.29",  # deploy/kubernetes against Kubernetes' own schemas, which it has in it
-            "pyyaml>=6",  # reads that manifest
+            "pyyaml>=6",  # reads that manifest, and the bundle
+            "jsonschema>=4.18",  # the fields of the Databricks bundle; nbformat brings it as well
             "pandas>=2.2,<3",  # Spark warns about pandas 3, and warnings are errors here
         ],
         "dev": [

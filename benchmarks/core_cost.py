@@ -16,7 +16,7 @@ from coordinator.core.commands import (
     InitializePartitions,
     PartitionStart,
     StartOrReclaimPlan,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.core.decide import decide
 from coordinator.core.records import encode_record
@@ -37,7 +37,7 @@ class Core:
         self.group = ShareGroup(GROUP)
         self.bounds = (PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=records),)
         self.run(CreateGroup(incarnation="i", topic_ids=True))
-        topics = (TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=1),)
+        topics = (TopicWithId(topic="orders", topic_id=TOPIC_ID),)
         starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
         self.run(InitializePartitions(topics=topics, starts=starts))
         self.epoch = self.run(JoinGroup(group_id=GROUP, member_id=MEMBER, process_id="p", query=query)).member_epoch

@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="client settings of read_task")
     given = parser.parse_args()
     ways = {"read_task": read_in_batches, "consume": consume_into_arrow}
-    with KafkaBroker() as broker:
+    with KafkaBroker(java_options=()) as broker:
         topic = broker.create_topic(partitions=PARTITIONS)
         for partition in range(PARTITIONS):
             words = [(b"%012d" % n * (given.value_bytes // 12 + 1))[: given.value_bytes] for n in range(given.records)]

@@ -17,7 +17,7 @@ from coordinator.core.commands import (
     CreateGroup,
     InitializePartitions,
     PartitionStart,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.core.decide import decide
 from coordinator.core.records import Record, encode_records
@@ -32,7 +32,8 @@ from coordinator.protocol.messages import (
 )
 from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.on_demand import spare_the_collector
-from coordinator.service.runtime.runtime import CoordinatorRuntime, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -110,7 +111,7 @@ def _write(topic: StateTopic, updates: int) -> int:
 
     run(CreateGroup(incarnation="i", topic_ids=True))
     starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
-    run(InitializePartitions(topics=(TopicPartitions(topic="t", topic_id=TOPIC_ID, partitions=1),), starts=starts))
+    run(InitializePartitions(topics=(TopicWithId(topic="t", topic_id=TOPIC_ID),), starts=starts))
     epoch = run(JoinGroup(group_id=GROUP, member_id=MEMBER, process_id="p", query=False)).member_epoch
     append()
     who: dict[str, Any] = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": epoch}

@@ -47,7 +47,7 @@ class Suite:
 
     def run(self, parts: Sequence[str]) -> None:
         """Run the measurements of these parts."""
-        with KafkaBroker(log_retention_check_interval_ms="300000") as broker:
+        with KafkaBroker(java_options=(), log_retention_check_interval_ms="300000") as broker:
             if {"throughput", "zstd", "small", "idle", "sink"} & set(parts):
                 with SparkProcess(unix_sockets=True) as spark:
                     self._with_spark(spark, broker, parts)

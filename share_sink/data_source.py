@@ -9,6 +9,8 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
+from coordinator.client.option_errors import TableRefused
+from coordinator.client.spark_border import named_errors_first
 from share_sink.sink import open_sink
 from share_sink.writer import ShareGroupBatchWriter, ShareGroupStreamWriter
 
@@ -39,8 +41,17 @@ class ShareGroupDataSink(DataSource):
     def name(cls) -> str:
         return "sharegroup"
 
+    @named_errors_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
         return ShareGroupStreamWriter(open_sink(self.options, schema, overwrite=overwrite))
 
+    @named_errors_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """The writer of ``df.write``.
+
+        Raises:
+            TableRefused: there are no options, as of SQL's INSERT INTO and CREATE TABLE ... AS SELECT (seen).
+        """
+        if not self.options:
+            raise TableRefused()
         return ShareGroupBatchWriter(open_sink(self.options, schema, overwrite=overwrite))

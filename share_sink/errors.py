@@ -17,8 +17,8 @@ class NoSinkOptions(ShareGroupError):
 
 
 class OverwriteRefused(ShareGroupError):
-    """A share group's records can be acknowledged, not overwritten: use mode("append") for a batch, and outputMode
-    append or update for a stream."""
+    """A share group's records can be acknowledged, not overwritten: use mode("append") for a batch, and
+    outputMode("append") for a stream."""
 
     kafka_error = "INVALID_REQUEST"
 
@@ -85,6 +85,12 @@ class ArchiveNotWritable(ShareGroupError):
     kafka_error = "INVALID_CONFIG"
 
 
+class ArchiveNotFound(ShareGroupError):
+    """There is no archive at {path}: {reason}. Name the folder that the sink's archive.path names."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
 class ArchiveRowsMissing(ShareGroupError):
     """{count} file(s) that tasks wrote into the archive {path} are missing, for example {example}. A path of a local
     disk works only if the driver and all executors run on one host: set archive.path to a file system that all of them
@@ -106,6 +112,13 @@ class ArchiveFormatUnknown(ShareGroupError):
 class DeadLettersNotRead(ShareGroupError):
     """The dead letter topic {topic} could not be read to its end: {reason}. Redriving needs READ and DESCRIBE on it,
     and its brokers."""
+
+
+class InvalidCondition(ShareGroupError):
+    """The condition {condition} of a redrive can't be used: {reason}. Write NAME=VALUE or NAME~=REGEX, where NAME is
+    topic, partition, offset, group, delivery.count, message, disposition, key, value, or a header."""
+
+    kafka_error = "INVALID_REQUEST"
 
 
 class RedriveTargetMissing(ShareGroupError):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from coordinator.client.options import by_lower_name
 from share_sink.errors import NoSinkOptions
 from share_sink.query_batch import batch_of_session
 
@@ -51,15 +52,11 @@ def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict
         NoSinkOptions: a required option is missing.
     """
     merged = {key[len(PREFIX) :].lower(): value for key, value in conf.items() if key.startswith(PREFIX)}
-    merged |= {name.lower(): _text(value) for name, value in options.items() if value is not None}
+    merged |= by_lower_name(options)
     for name in REQUIRED:
         if not merged.get(name, "").strip():
             raise NoSinkOptions(option=name)
     return merged
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _Writes:

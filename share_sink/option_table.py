@@ -16,7 +16,7 @@ OPTIONS = (
         "archive.path",
         "none",
         "A folder for the rejected records as Parquet, by date and topic; any file system that pyarrow's fs reaches. "
-        "The driver and all executors write there.",
+        "The driver and all executors write there. A relative path begins at the driver's working directory.",
     ),
     Option(
         "onStaleReceipt",
@@ -93,6 +93,7 @@ REFUSED: dict[str, tuple[str, str]] = {
             "maxRecordsPerPartition",
             "includeHeaders",
             "failOnDataLoss",
+            "view",
             "kafkaConsumer.pollTimeoutMs",
         ),
         (_SOURCE, _ON_READ),

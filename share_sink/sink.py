@@ -16,7 +16,9 @@ from functools import lru_cache
 from pyspark.sql.types import StructType
 
 from coordinator.client.client import CoordinatorClient
+from coordinator.client.config_lines import log_replaced
 from coordinator.client.group_options import connect
+from coordinator.client.spark_log import log_for_query
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from share_sink.archive.batches import check_archive
 from share_sink.columns import Columns
@@ -55,6 +57,7 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
         ShareGroupError: by name, for wrong options, and if the coordinator refuses the sink.
     """
     parsed = SinkOptions.parse(options)
+    log_for_query(group=parsed.group_id, query=parsed.query_name)
     if overwrite:
         raise OverwriteRefused()
     columns = Columns.of(schema)
@@ -63,6 +66,8 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
     parsed.check_kafka_config()
     archive = _checked_archive(parsed.archive_path) if parsed.archive_path else ""
     opened = coordinator_of(parsed).call(OpenSink(group_id=parsed.group_id, configs=parsed.group_configs))
+    for key, before in opened.replaced.items():
+        log_replaced(key, before, parsed.group_configs.get(key, ""))
     topic_ids = (batch or {}).get(parsed.group_id, {})
     return Sink(options=parsed, columns=columns, opened=opened, topic_ids=topic_ids, archive=archive)
 

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from coordinator.client.spark_border import named_errors_first
+from coordinator.client.spark_log import log_for_query
 from coordinator.protocol.messages import OutcomesStaged, SinkOpened, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce
 from share_sink.archive.batches import check_files, discard_batch, finish_batch
@@ -68,12 +70,15 @@ class ShareGroupStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
+    @named_errors_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_task(self._sink, iterator)
 
+    @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         commit_batch(self._sink, messages, batchId)
 
+    @named_errors_first
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         abort_batch(self._sink, messages)
 
@@ -84,12 +89,15 @@ class ShareGroupBatchWriter(DataSourceArrowWriter):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
+    @named_errors_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_task(self._sink, iterator)
 
+    @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit_batch(self._sink, messages)
 
+    @named_errors_first
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort_batch(self._sink, messages)
 
@@ -105,6 +113,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
     """
     context = TaskContext.get()
     batch = _batch_of(sink, context)
+    log_for_query(group=sink.options.group_id, query=sink.options.query_name or batch.query_id)
     decided: list[pa.Table] = []
     rows = 0
     task_id = context.partitionId() if context else 0
@@ -142,6 +151,7 @@ def commit_batch(
     batch = tasks[0].batch if tasks else _batch_of(sink, None)
     if batch_id is not None:
         batch = replace(batch, batch_id=batch_id)
+    log_for_query(group=sink.options.group_id, query=sink.options.query_name or batch.query_id)
     files = [file for task in tasks for file in task.files]
     if sink.archive:
         check_files(sink.archive, files)

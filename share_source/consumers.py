@@ -15,18 +15,18 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, is_refused
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, is_refused
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
 FetchPosition = tuple[int, str]
 """An offset, and the id of its topic (empty if it is not known)."""
-Config = tuple[tuple[str, str], ...]
-"""librdkafka's properties, as pairs of name and value: hashable and comparable."""
+Config = tuple[tuple[str, Any], ...]
+"""librdkafka's properties and callbacks, as pairs of name and value: hashable and comparable."""
 
 READ_THROUGH_RECORDS = 20_000
 """Offsets. A gap between two ranges is read through if it is no wider than this: moving a consumer costs as much time
@@ -43,7 +43,6 @@ MAX_IDLE = 16
 _DEFAULTS = {
     "client.id": "sharegroup",
     "log_level": "0",  # else librdkafka writes a line to stderr for each try to connect; a task logs its own waiting
-    "group.id": "sharegroup",  # librdkafka needs a group id to assign partitions; no consumer joins the group
     "fetch.queue.backoff.ms": "2",  # 1000 by default, which stalls reading each time that the queue is full
     "queued.min.messages": "20000",  # 100,000 touch more memory: +20% CPU a record
     "queued.max.messages.kbytes": "32768",
@@ -55,15 +54,14 @@ _DEFAULTS = {
 }
 # The reader's promises depend on these: nobody overrides them.
 _FIXED = {
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
+    **WITHOUT_A_GROUP,
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
     "allow.auto.create.topics": "false",
 }
 
 
-def client_config(kafka_config: Mapping[str, str], isolation_level: str) -> Config:
+def client_config(kafka_config: Mapping[str, Any], isolation_level: str) -> Config:
     """librdkafka's configuration of a task's consumers. The cache hands a consumer only to a task of the same
     configuration."""
     return tuple({**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": isolation_level}.items())
@@ -140,6 +138,8 @@ class KeptConsumer:
         if is_refused(error):
             self.refused = error.str()
         self.misses_topic |= error.code() in MISSING_TOPIC
+        if (error_cb := dict(self.config).get("error_cb")) is not None:
+            error_cb(error)
 
     def serves(self, wanted: Mapping[Key, FetchPosition]) -> int:
         """How many of the wanted partitions have a position from which reading on serves."""

@@ -8,17 +8,22 @@ cluster does not have, are found before the query starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from coordinator.client.cluster_metadata import cluster_metadata
-from coordinator.protocol.errors import UnknownPartition, UnknownTopic
+from coordinator.client.option_errors import TableRefused
+from coordinator.client.spark_border import named_errors_first
+from coordinator.protocol.errors import ShareGroupError
 from share_source.arrow_schema import spark_schema
+from share_source.cluster_check import check_at_load
+from share_source.errors import BatchReadRefused, SchemaRefused, ViewIsNoStream
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader
+from share_source.refused_reader import RefusedReader
+
+VIEW = "view"
+_OF_A_TABLE = "provider"
+"""The option that Spark adds when SQL's CREATE TABLE asks for the columns (seen)."""
 
 
 class ShareGroupDataSource(DataSource):
@@ -58,38 +63,53 @@ class ShareGroupDataSource(DataSource):
     def name(cls) -> str:
         return "sharegroup"
 
+    @named_errors_first
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source, and ``deliveryCount``.
+        """The columns of Spark's Kafka source, and ``deliveryCount``; with the option ``view`` those of the view.
 
         Raises:
+            TableRefused: SQL's CREATE TABLE asks.
             ShareGroupError: by name, for bad options and for a subscription that the cluster does not have.
         """
+        if _OF_A_TABLE in self.options:
+            raise TableRefused()
+        if VIEW in self.options:
+            from share_source.views.reader import ViewOptions  # only views need what it imports
+
+            return ViewOptions.parse(self.options).spark_schema()
         options = SourceOptions.parse(self.options)
-        options.check_kafka_config()
-        check_cluster(options)
+        check_at_load(options)
         return spark_schema(options.include_headers, options.group_id)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return ShareGroupStreamReader(SourceOptions.parse(self.options))
+        """The reader of a query. With ``.schema(...)`` Spark calls nothing of the source before this (seen). Bad
+        options, and columns that are not the source's, are errors of the reader's first call."""
+        try:
+            if VIEW in self.options:
+                raise ViewIsNoStream()
+            options = SourceOptions.parse(self.options)
+            _check_schema(schema, spark_schema(options.include_headers))
+        except ShareGroupError as error:
+            return RefusedReader(error)
+        return ShareGroupStreamReader(options)
+
+    @named_errors_first
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a view. Spark asks for a batch's reader at the first action; ``load()`` is the same for batch
+        and stream (seen).
+
+        Raises:
+            BatchReadRefused: no view is named.
+            ShareGroupError: by name, for bad options.
+        """
+        if VIEW not in self.options:
+            raise BatchReadRefused()
+        from share_source.views.reader import ViewOptions, ViewReader
+
+        return ViewReader(ViewOptions.parse(self.options))
 
 
-def check_cluster(options: SourceOptions) -> None:
-    """Check the subscription on the cluster. A pattern may match no topic yet.
-
-    Raises:
-        BrokerNotReachable: no broker answers.
-        UnknownTopic: a topic of subscribe or assign does not exist.
-        UnknownPartition: a topic has no such partition of assign.
-    """
-    topics = cluster_metadata(options.bootstrap_servers, options.kafka_config).topics
-    for topic in (*options.topics, *(options.assign or {})):
-        _check_topic(options, topics, topic)
-
-
-def _check_topic(options: SourceOptions, topics: Mapping[str, Any], topic: str) -> None:
-    metadata = topics.get(topic)
-    if metadata is None or metadata.error is not None or not metadata.partitions:
-        raise UnknownTopic(topic=topic, addresses=options.bootstrap_servers)
-    for partition in (options.assign or {}).get(topic, ()):
-        if partition not in metadata.partitions:
-            raise UnknownPartition(topic=topic, partition=partition, partitions=len(metadata.partitions))
+def _check_schema(schema: StructType, own: StructType) -> None:
+    """Check that the names and types are the source's own."""
+    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
+        raise SchemaRefused(columns=schema.simpleString().removeprefix("struct<").removesuffix(">"))

@@ -19,6 +19,30 @@ class SeveralSubscriptions(ShareGroupError):
     kafka_error = "INVALID_CONFIG"
 
 
+class BatchReadRefused(ShareGroupError):
+    """A share group can't be read as a batch (spark.read, or SQL on a table): a batch has no checkpoint that says
+    which records it took and which are done. Use spark.readStream.format("sharegroup") and
+    writeStream.trigger(availableNow=True): the query takes the available records, and ends. To look at records without
+    taking them, read the topic with spark.read.format("kafka"). To look at the group, name a view: .option("view",
+    "offsets"), or groups, members, in-flight, dead-letters."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class ViewIsNoStream(ShareGroupError):
+    """A view of share groups can't be read as a stream: use spark.read instead of spark.readStream, or remove the
+    option view to read records."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class SchemaRefused(ShareGroupError):
+    """The columns of the sharegroup source are fixed, and .schema(...) names others: {columns}. Remove .schema(...),
+    and parse the record's value in the query, for example with from_json(col("value").cast("string"), SCHEMA)."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 # --- checkpoints: found when the query starts
 
 
@@ -33,15 +57,6 @@ class UnreadableOffset(ShareGroupError):
     """The checkpoint's offset was not written by this version of the sharegroup source: {reason} ({offset}). Nothing
     was changed. Give the query a new checkpointLocation (records not yet acknowledged stay with the group), or run the
     version that wrote it."""
-
-    kafka_error = "INVALID_REQUEST"
-
-
-class PlanDiffersFromLog(ShareGroupError):
-    """The checkpoint and the coordinator disagree about plan {plan_id} of share group {group_id} (member {member_id}):
-    {difference}. The checkpoint or the group's state was restored from a backup, or the checkpoint was edited. Nothing
-    of the batch was read. Give the query a new checkpointLocation: it goes on with the records that the group has not
-    completed, and may deliver records of this batch a second time."""
 
     kafka_error = "INVALID_REQUEST"
 

@@ -53,6 +53,13 @@ OPTIONS = (
         "there it fails again at each start",
     ),
     Option(
+        "view",
+        "none",
+        "With spark.read alone: a look at the groups instead of records: groups, members, offsets, in-flight or "
+        "dead-letters. It takes kafka.*, share.coordinator.* and share.state.store beside it.",
+        "not there",
+    ),
+    Option(
         "kafkaConsumer.pollTimeoutMs",
         "share.broker.outage.timeout.ms, at least 120000",
         "A task fails if the broker sends it nothing for this long while there is something to read.",
@@ -80,6 +87,10 @@ _ENDLESS = "a share group has no end."
 _COORDINATOR_ASKS = "the coordinator asks for the offsets, and again by itself."
 
 REFUSED: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        ("archive.path", "onStaleReceipt", "outputOnReplay", "onOtherGroup", "queryName"),
+        ("it is an option of the sink.", "Set it on writeStream."),
+    ),
     "groupIdPrefix": ("the queries of a share group name the same group.", "Use kafka.group.id."),
     "startingTimestamp": (_NEW_GROUPS, "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS."),
     "startingOffsetsByTimestamp": (
@@ -100,7 +111,9 @@ REFUSED: dict[str, tuple[str, str]] = {
     "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
     "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),
     "topic": ("it is an option of a sink.", "Use subscribe."),
-    "checkpointLocation": ("it is an option of the query.", "Set it on writeStream."),
+    **dict.fromkeys(
+        ("checkpointLocation", "outputMode", "trigger"), ("it belongs to the query.", "Set it on writeStream.")
+    ),
     "path": ("load() takes no path.", "Use subscribe."),
 }
 """Option, spelled as in Spark -> (reason, what to use instead)."""

@@ -104,7 +104,8 @@ def _topics(text: str) -> tuple[str, ...]:
         raise InvalidOption(option="subscribe", problem="it names no topic.")
     for topic in topics:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            problem = f"{topic!r} can't be a topic's name (letters, digits, '.', '_' and '-', at most 249)."
+            characters = "letters, digits, '.', '_' and '-', at most 249"
+            problem = f"{topic!r} can't be a topic's name ({characters}); several are separated by commas."
             raise InvalidOption(option="subscribe", problem=problem)
         check_topic(topic)
     return topics

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from coordinator.protocol.messages import GivenUp, LeftOut
+from coordinator.protocol.values import AlteredStart
 
 NAMED = 20
 """Ranges that one line names at most."""
@@ -36,6 +37,26 @@ def warn_left_out(group_id: str, plan: str, left_out: Sequence[LeftOut]) -> None
             reason,
             named_left_out(of_reason),
         )
+
+
+def warn_altered(group_id: str, plan: str, altered: Sequence[AlteredStart], total: int) -> None:
+    """Log that an administrator altered start offsets since the plan was acquired: which, by whom, and to where."""
+    who = ", ".join(dict.fromkeys(each.by or "named in the coordinator's audit log" for each in altered))
+    where = [
+        f"{topic}-{partition} {'is deleted' if start is None else f'now begins at {start}'}"
+        for topic, partition, start, _ in altered[:NAMED]
+    ]
+    rest = f" and {total - len(where)} more" if total > len(where) else ""
+    _log.warning(
+        "share group %s, plan %s: an administrator (%s) altered the start offsets of %d share partition(s): %s%s. "
+        "Acknowledgements of what the plan held there have no effect; the query goes on from the new offsets",
+        group_id,
+        plan,
+        who,
+        total,
+        ", ".join(where),
+        rest,
+    )
 
 
 def warn_given_up(group_id: str, given_up: Iterable[GivenUp]) -> None:

@@ -18,10 +18,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from coordinator.client.spark_log import log_for_query
 from coordinator.protocol.errors import BrokerSecurityFailed
 from coordinator.protocol.librdkafka import Silence
 from coordinator.protocol.outage import Outage
@@ -36,7 +38,7 @@ from share_source.consumers import (
 )
 from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsGone
 from share_source.offset_ranges import PartitionRanges
-from share_source.range_cursor import Key, RangeCursor
+from share_source.range_cursor import Key, RangeCursor, Run
 from share_source.record_batches import Rows, timestamps_of
 
 logger = logging.getLogger(__name__)
@@ -64,12 +66,28 @@ _MISSING_OFFSETS = frozenset(
 )
 
 
+Built = TypeVar("Built", covariant=True)
+
+
+class Collector(Protocol[Built]):
+    """Collects the records that a task reads: :class:`~share_source.record_batches.Rows`, or a ShareConsumer's. The
+    methods are those of Rows."""
+
+    @property
+    def room(self) -> int: ...
+    def __len__(self) -> int: ...
+    def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None: ...
+    def build(self) -> Built: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadTask:
-    """The ranges of one task, and how to read them. Picklable; ``repr`` shows no configuration."""
+    """The ranges of one task, and how to read them. ``group_id`` is for the log. Picklable; ``repr`` shows no
+    configuration."""
 
     partitions: tuple[PartitionRanges, ...]
-    kafka_config: dict[str, str] = field(repr=False)
+    kafka_config: dict[str, Any] = field(repr=False)
+    group_id: str = ""
     isolation_level: str = "read_uncommitted"
     include_headers: bool = False
     fail_on_data_loss: bool = True
@@ -87,21 +105,38 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
         ReadFailed: reading failed with an error that does not pass.
         BrokerSecurityFailed: the brokers refuse the client's credentials.
     """
-    cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
+    log_for_query(group=task.group_id)
     rows = Rows(task.include_headers)
-    with _no_collector():
-        readers = _take_consumers(task, cursors)
-        try:
-            for reader in readers:
-                yield from reader.drain(rows)
-            if len(rows):
-                yield rows.build()
-        except BaseException:
-            for reader in readers:
-                reader.consumer.close()
-            raise
+    with _no_collector(), _readers(task) as readers:
         for reader in readers:
-            cache().give_back(reader.consumer)
+            yield from reader.drain(rows)
+        if len(rows):
+            yield rows.build()
+
+
+def read_records(task: ReadTask, into: Collector[Any]) -> dict[Key, list[tuple[int, int]]]:
+    """Read the task's records into a collection that has room for all of them. Returns the offsets that the log lost
+    before they were read, as (first, last) by partition; it raises as ``read_task``."""
+    with _readers(task) as readers:
+        for reader in readers:
+            for _ in reader.drain(into):
+                pass
+    return {key: lost for reader in readers for key, lost in reader.lost.items()}
+
+
+@contextmanager
+def _readers(task: ReadTask) -> Iterator[list[_Reader]]:
+    """The task's readers. Their consumers go back to the cache, or are closed if the task fails."""
+    cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
+    readers = _take_consumers(task, cursors)
+    try:
+        yield readers
+    except BaseException:
+        for reader in readers:
+            reader.consumer.close()
+        raise
+    for reader in readers:
+        cache().give_back(reader.consumer)
 
 
 @contextmanager
@@ -144,9 +179,11 @@ class _Reader:
         self._open = dict(self._cursors)
         self._ended: set[Key] = set()
         """Partitions whose broker has said, after their last record, that nothing follows."""
+        self.lost: dict[Key, list[tuple[int, int]]] = {}
+        """Offsets that the log lost before they were read, where that does not fail the task."""
         self._silence = Silence()
 
-    def drain(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+    def drain(self, rows: Collector[Built]) -> Iterator[Built]:
         """Read to the end of all ranges. Yields full batches; the remaining records stay in ``rows``."""
         self._silence.ends()
         self.consumer.refused = ""  # the reason may be that of an earlier task
@@ -157,7 +194,7 @@ class _Reader:
                 self._silence.ends()  # do not count the time that Spark took
             self._read_on(rows)
 
-    def _take_held(self, rows: Rows) -> None:
+    def _take_held(self, rows: Collector[Any]) -> None:
         for key, cursor in self._cursors.items():
             position = self.consumer.positions[key]
             held, position.held = position.held, []
@@ -165,7 +202,7 @@ class _Reader:
                 self._take(cursor, held, rows, None)
             self._seen(cursor, position.seen)
 
-    def _read_on(self, rows: Rows) -> None:
+    def _read_on(self, rows: Collector[Any]) -> None:
         unread = sum(cursor.last - cursor.position + 1 for cursor in self._open.values())
         messages, timestamps, events = self.consumer.fetch(min(rows.room, unread), self._wait_s())
         for key, of_key in self.consumer.by_partition(messages):
@@ -177,7 +214,9 @@ class _Reader:
         if self.consumer.misses_topic:
             self._check_topics()
 
-    def _take(self, cursor: RangeCursor, messages: list[Message], rows: Rows, timestamps: list[int] | None) -> None:
+    def _take(
+        self, cursor: RangeCursor, messages: list[Message], rows: Collector[Any], timestamps: list[int] | None
+    ) -> None:
         self._ended.discard(cursor.key)
         picked, runs, beyond = cursor.take(messages)
         if picked:
@@ -290,6 +329,7 @@ class _Reader:
         )
         if self._task.fail_on_data_loss:
             raise gone
+        self.lost.setdefault(cursor.key, []).extend(lost)
         logger.warning("%s", gone)
 
     def _wait_s(self) -> float:
@@ -326,8 +366,12 @@ class _Reader:
 
     def _lose_beyond_log_ends(self) -> bool:
         """Give up the records that brokers do not have though they answer: an unclean leader election shortens a log.
-        Called only after the poll timeout, because a new leader's high watermark may lie below the old leader's for a
-        while, without any loss. False if no log ends below its cursor.
+        False if no log ends below its cursor.
+
+        A new leader's high watermark may lie below the old leader's for a while, without any loss: that leader answers
+        fetches with no record, as at a log's end, and the question for the end with OFFSET_NOT_AVAILABLE (KIP-207),
+        so that its records are not given up. Brokers without KIP-207 answer the lower end: only the poll timeout, after
+        which this is called, protects their records.
 
         Raises:
             RecordsGone: with failOnDataLoss=true.

@@ -20,6 +20,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
+from coordinator.client.spark_border import named_errors_first, named_errors_first_in
+from coordinator.client.spark_log import log_for_query
 from coordinator.protocol.errors import DataLoss
 from coordinator.protocol.messages import (
     LatestOffsets,
@@ -29,12 +31,14 @@ from coordinator.protocol.messages import (
     PlanReply,
     StartPlan,
 )
+from coordinator.protocol.values import AlteredStart
 from share_source.errors import TriggerOnceRefused
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
-from share_source.plan_check import check_plan
-from share_source.plan_log import named_left_out, warn_given_up, warn_left_out
+from share_source.plan_log import named_left_out, warn_altered, warn_given_up, warn_left_out
 from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
+from share_source.process_end import before_sigterm_ends, last_lines
+from share_source.query_lines import QueryCounts, log_started
 from share_source.range_reader import ReadTask, read_task
 
 if TYPE_CHECKING:
@@ -96,6 +100,8 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._acquired: PlanOffset | None = None
         self._tasks_of: tuple[str, list[InputPartition]] | None = None
         self._reported: tuple[float, dict[str, Any]] | None = None
+        self._counts = QueryCounts()
+        self._altered: list[AlteredStart] = []
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The offset of a new query, with a new member id; the same offset if called again. The reader does not join
@@ -110,6 +116,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._available_now = True
 
+    @named_errors_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Complete ``start``, whose batch is committed, then acquire the next plan; returns ``start`` if there is
         nothing to acquire.
@@ -126,11 +133,20 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit != NO_LIMIT else None
         reply = self._next_plan(session, offset.plan_id, most)
         warn_given_up(self._options.group_id, reply.given_up)
+        self._warn_altered(offset.plan_id, reply)
+        self._counts.add(reply)
         if not reply.plan.plan_id:
             return start
         end = plan_offset(offset.group_id, offset.member_id, reply.plan)
         self._acquired = PlanOffset.parse(end, self._options.group_id)
         return end
+
+    def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
+        """Log altered start offsets once: the coordinator names them until the next plan is acquired."""
+        told = [each._replace(start_offset=None) for each in reply.altered]  # the offset moves on
+        if told and told != self._altered:
+            warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
+        self._altered = told
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
         """The coordinator's answer once ``start`` is completed. The coordinator may have to read much of the log before
@@ -153,13 +169,14 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 reply.undecided_left,
             )
 
+    @named_errors_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the plan in ``end``. The member and the plan come from ``end`` alone, since Spark replays batch
         0 with a new ``start``.
 
         Raises:
             DataLoss: the log lost records of the plan, and failOnDataLoss is set.
-            PlanDiffersFromLog: the coordinator's plan is not the plan in Spark's log.
+            PlanDiffersFromLog: the group's plan is not the plan in Spark's log; nothing was changed.
             ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
             ShareGroupError: the coordinator refuses the request, by name.
         """
@@ -177,14 +194,16 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             plan_id=offset.plan_id,
             fail_on_data_loss=self._options.fail_on_data_loss,
             acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
+            logged=offset.partitions(),
+            acquired_here=offset == self._acquired,
         )
         warn_left_out(self._options.group_id, offset.plan_id, reply.left_out)
+        self._warn_altered(offset.plan_id, reply)
         if reply.data_loss:
             loss = self._data_loss(reply.data_loss)
             if self._options.fail_on_data_loss:
                 raise loss
             logger.warning("%s", loss)
-        check_plan(offset, reply, acquired_here=offset == self._acquired)
         return [
             TaskPartition(task) for task in self._tasks(reply.plan, reply.isolation_level or session.isolation_level)
         ]
@@ -199,6 +218,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         )
         return [
             ReadTask(
+                group_id=options.group_id,
                 partitions=partitions,
                 kafka_config=options.kafka_config,
                 isolation_level=isolation_level,
@@ -216,8 +236,9 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             ShareGroupError: see share_source.range_reader.read_task.
         """
         assert isinstance(partition, TaskPartition)
-        return read_task(partition.task)
+        return named_errors_first_in(read_task(partition.task))
 
+    @named_errors_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The end offsets of the subscribed partitions, for the query's progress; at most a second old."""
         if self._session is None:
@@ -232,16 +253,22 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Does nothing: Spark calls it too late, or never. ``latestOffset(start=end)`` tells that a batch is done."""
 
     def stop(self) -> None:
-        """Stop the heartbeats. The session ends at its timeout, so a query that restarts within it keeps its batch."""
-        if self._session is not None:
-            self._session.close()
+        """Stop the heartbeats, and log what this process did. The session ends at its timeout, so a query that restarts
+        within it keeps its batch."""
+        with last_lines():
+            if self._session is not None and self._session.close():
+                member_id = self._session.member_id
+                logger.info("ended: group=%s member=%s %s", self._options.group_id, member_id, self._counts)
 
     def _joined_as(self, member_id: str) -> MemberSession:
         if self._session is not None and self._session.member_id != member_id:
             self._session.close()
             self._session = None
         if self._session is None:
+            log_for_query(group=self._options.group_id, member=member_id)
             self._session = open_session(self._options, member_id)
+            before_sigterm_ends(self.stop)
+            log_started(self._options, self._session)
         if self._available_now and self._until is None:
             reply = self._session.call(LatestOffsets)
             self._until = reply.ends

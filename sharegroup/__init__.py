@@ -1,4 +1,21 @@
-"""The command line ``sharegroup``: one module for each subcommand.
+"""The command line ``sharegroup``, and the admin client: one module for each subcommand.
 
-Rule: a user's mistake is one line on standard error and exit status 1, never a traceback.
+Rule: an error is one line on standard error, never a traceback; the exit status is then 1, or 2 if the command line is
+wrong.
 """
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """The class ``sharegroup.Admin``, or the value of ``sharegroup.__version__``: looked up only when it is asked for,
+    since the class imports Arrow."""
+    if name == "Admin":
+        from sharegroup.admin import Admin
+
+        return Admin
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from coordinator.protocol.package_version import package_version
+
+    return package_version()

@@ -8,41 +8,75 @@ import click
 
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.process.process_exit import end_process
+from sharegroup.check import check
+from sharegroup.configs import configs
+from sharegroup.consume import consume
 from sharegroup.coordinator import coordinator
 from sharegroup.demo.command import demo
 from sharegroup.dlq import dlq
+from sharegroup.doctor.command import doctor
+from sharegroup.groups import groups
+from sharegroup.in_flight import in_flight
+from sharegroup.perf import perf
+from sharegroup.quickstart import quickstart
+from sharegroup.top import top
+
+ERROR, USAGE = 1, 2
+"""Exit statuses: something went wrong; the command line is wrong."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="sharegroup")
 def cli() -> None:
-    """Kafka share groups for Spark Structured Streaming."""
+    """Kafka share groups for Spark Structured Streaming and plain Python.
+
+    Exit status: 0, or 1 after an error, or 2 if the command line is wrong; an error is one line on standard error.
+
+    \b
+    Example:
+      sharegroup groups --bootstrap-server localhost:9092 --describe --all-groups
+    """
 
 
-cli.add_command(coordinator)
-cli.add_command(demo)
-cli.add_command(dlq)
+for _command in (check, configs, consume, coordinator, demo, dlq, doctor, groups, in_flight, perf, quickstart, top):
+    cli.add_command(_command)
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line. Returns the exit status: 1 after an error, which is printed, else the subcommand's or 0."""
+    """Run the command line. Returns the exit status: ERROR or USAGE after an error, which is printed, else the
+    subcommand's or 0."""
     try:
         status = cli.main(arguments, prog_name="sharegroup", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "sharegroup"
-        return _fail(f"{error.format_message()} (see {command} --help)")
+        command = error.ctx.command_path if error.ctx else _command_path(arguments)
+        return _fail(f"{error.format_message()} (see {command} --help)", USAGE)
     except click.ClickException as error:
         return _fail(error.format_message())
     except click.Abort:
         return _fail("interrupted")
+    except BrokenPipeError:  # as in `| head`: nobody reads the rest
+        return 0
     except ShareGroupError as error:
         return _fail(f"{type(error).__name__}: {error}")
     return status if isinstance(status, int) else 0
 
 
-def _fail(message: str) -> int:
+def _command_path(arguments: list[str]) -> str:
+    """The command that the arguments name, as ``sharegroup dlq redrive``."""
+    path, command = ["sharegroup"], cli
+    for argument in arguments:
+        found = command.commands.get(argument) if isinstance(command, click.Group) else None
+        if found is not None:
+            path, command = [*path, argument], found  # type: ignore[assignment]
+    return " ".join(path)
+
+
+def _fail(message: str, status: int = ERROR) -> int:
     click.echo("sharegroup: " + " ".join(message.split()), err=True)
-    return 1
+    return status
 
 
 def main() -> None:

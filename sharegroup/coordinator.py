@@ -8,7 +8,10 @@ import sys
 import click
 
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.secret_files import TOKEN_KEY, make_token
 from coordinator.service.process.log_format import JSON, TEXT, log_lines
+from sharegroup.admin_access import print_json
+from sharegroup.cluster_options import JSON_OPTION
 
 _log = logging.getLogger(__name__)
 
@@ -17,13 +20,20 @@ _CONFIG = click.option(
     "config_path",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="A Java properties file; conf/coordinator.properties has all keys. ${env:NAME} stands for the value of the "
+    help="A Java properties file; --print-config prints one with all keys. ${env:NAME} stands for the value of the "
     "environment variable NAME.",
 )
 
 
 @click.group(invoke_without_command=True)
 @_CONFIG
+@click.option("--print-config", is_flag=True, help="Print a file with all keys, their meanings and defaults, and end.")
+@click.option(
+    "--make-token",
+    "token_path",
+    metavar="FILE",
+    help="Write a new token to FILE, which must not exist and which only you can read, and end.",
+)
 @click.option(
     "--log-format",
     type=click.Choice([TEXT, JSON]),
@@ -32,13 +42,33 @@ _CONFIG = click.option(
     help="The format of the log, one line for each event, on standard error.",
 )
 @click.pass_context
-def coordinator(context: click.Context, config_path: str | None, log_format: str) -> None:
+def coordinator(
+    context: click.Context, config_path: str | None, print_config: bool, token_path: str | None, log_format: str
+) -> None:
     """Run a standalone coordinator until SIGTERM or SIGINT.
 
     Spark queries name the coordinator in share.coordinator.endpoint. It reads its token from the file that
     share.coordinator.token.file names, or from the environment variable SHAREGROUP_COORDINATOR_TOKEN.
+
+    \b
+    Examples:
+      sharegroup coordinator --print-config > coordinator.properties
+      sharegroup coordinator --make-token token
+      sharegroup coordinator --config coordinator.properties --log-format json
     """
     if context.invoked_subcommand is not None:
+        if config_path is not None:
+            command = f"{context.command_path} {context.invoked_subcommand}"
+            raise click.UsageError(f"--config stands after {command}: {command} --config {config_path}", context)
+        return
+    if print_config:
+        from coordinator.config.properties_text import coordinator_properties  # only now, as below
+
+        click.echo(coordinator_properties(), nl=False)
+        return
+    if token_path is not None:
+        make_token("--make-token", token_path)
+        click.echo(f"A new token is in {token_path}: name the file in {TOKEN_KEY}, on both sides.")
         return
     if config_path is None:
         raise click.UsageError("Missing option '--config'.", context)
@@ -62,20 +92,35 @@ def coordinator(context: click.Context, config_path: str | None, log_format: str
 @click.option(
     "--token-file", "token_path", metavar="FILE", default="", help="With --endpoint: the file with the token."
 )
+@JSON_OPTION
 @click.pass_context
 def health(
-    context: click.Context, config_path: str | None, endpoint: str | None, ca_path: str | None, token_path: str
+    context: click.Context,
+    config_path: str | None,
+    endpoint: str | None,
+    ca_path: str | None,
+    token_path: str,
+    as_json: bool,
 ) -> int:
     """Check whether a coordinator is ready: exit status 0 if it is, 1 if not.
 
     With --config: check the coordinator on this host that was started with the same file. With --endpoint: check any
     coordinator.
+
+    \b
+    Examples:
+      sharegroup coordinator health --config coordinator.properties
+      sharegroup coordinator health --endpoint host:9394 --token-file token --ca ca.pem --json
     """
     if (config_path is None) == (endpoint is None):
-        raise click.UsageError("Name either --config or --endpoint.", context)
+        raise click.UsageError("Name either --config FILE or --endpoint HOST:PORT.", context)
     from sharegroup.health import ask, probe_of_config, probe_of_endpoint  # as above
 
     probe = probe_of_config(config_path) if config_path else probe_of_endpoint(endpoint or "", ca_path, token_path)
     answer = ask(probe)
-    click.echo(f"{'ready' if answer.ready else 'not ready'}: pid {answer.pid}, version {answer.version or 'unknown'}")
+    if as_json:
+        print_json({"ready": answer.ready, "pid": answer.pid, "version": answer.version})
+    else:
+        state = "ready" if answer.ready else "not ready"
+        click.echo(f"{state}: pid {answer.pid}, version {answer.version or 'unknown'}")
     return 0 if answer.ready else 1

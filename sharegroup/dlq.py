@@ -1,26 +1,24 @@
-"""``sharegroup dlq``: redrives dead letters. Its options are named as those of Kafka's own tools."""
+"""``sharegroup dlq``: lists, shows and redrives dead letters. Its options are named as those of Kafka's own tools."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from share_sink.redrive.dlq_reader import DeadLetter
-    from share_sink.redrive.report import RedriveReport
+from share_sink.redrive.conditions import ORIGIN
+from sharegroup.admin_access import print_json
+from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
+from sharegroup.dead_letters import checked_conditions, list_dead_letters, printable, show_dead_letter
+from sharegroup.progress import progress
 
-Predicate = Callable[["DeadLetter"], bool]
+if TYPE_CHECKING:
+    from share_sink.redrive.report import RedriveReport
 
 ROWS = 50
 """Rows of the table, at most: pairs of target topic and reason."""
-
-ORIGIN = ("topic", "partition", "offset", "group", "delivery.count", "message", "disposition")
-"""The last parts of the names of a dead letter's own headers."""
-
-_CONDITION = re.compile(r"(?P<name>.+?)(?P<sign>~?=)(?P<text>.*)", re.DOTALL)
 
 _SKIPPED = {
     "doubles": "further dead letters of a record that is sent",
@@ -32,57 +30,28 @@ _SKIPPED = {
 _NOT_NAMED = ("not_selected", "doubles")
 
 
-def condition(text: str) -> Predicate:
-    """``NAME=VALUE`` or ``NAME~=REGEX`` as a predicate.
-
-    Raises:
-        BadParameter: the text is neither, or the regular expression is wrong.
-    """
-    parts = _CONDITION.fullmatch(text)
-    if not parts:
-        raise click.BadParameter(f"{text!r} is neither NAME=VALUE nor NAME~=REGEX.")
-    name, sign, wanted = parts["name"], parts["sign"], parts["text"]
-    if sign == "=":
-        return lambda dead_letter: wanted in _texts(dead_letter, name)
-    try:
-        pattern = re.compile(wanted)
-    except re.error as error:
-        raise click.BadParameter(f"{wanted!r} is no regular expression: {error}.") from None
-    return lambda dead_letter: any(pattern.search(value) for value in _texts(dead_letter, name))
-
-
-def _conditions(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Predicate:
-    every = [condition(text) for text in texts]
-    return lambda dead_letter: all(holds(dead_letter) for holds in every)
-
-
-def _texts(dead_letter: DeadLetter, name: str) -> list[str]:
-    if name in ("key", "value"):
-        content = dead_letter.key if name == "key" else dead_letter.value
-        return [] if content is None else [content.decode("utf-8", "replace")]
-    return dead_letter.header(f"__dlq.errors.{name}" if name in ORIGIN else name.removeprefix("header."))
-
-
-@click.group()
+@click.group(short_help="Work with dead letters.")
 def dlq() -> None:
-    """Work with dead letters: records that a share group rejected or gave up."""
+    """Work with dead letters: records that a share group rejected or gave up.
+
+    \b
+    Example:
+      sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq
+    """
 
 
-@dlq.command()
-@click.option("--bootstrap-server", required=True, metavar="HOST:PORT", help="The Kafka brokers, separated by commas.")
-@click.option(
-    "--command-config",
-    "config_path",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="A properties file for the Kafka client, for example with security.protocol.",
-)
+dlq.add_command(list_dead_letters)
+dlq.add_command(show_dead_letter)
+
+
+@dlq.command(short_help="Send dead letters back to their topics.")
+@cluster_options
 @click.option("--topic", "dlq_topic", required=True, help="The dead letter topic.")
 @click.option("--to", metavar="TOPIC", help="Send all records to this topic, instead of each to its own.")
 @click.option(
     "--where",
     multiple=True,
-    callback=_conditions,
+    callback=checked_conditions,
     metavar="NAME=VALUE",
     help="Send only dead letters whose header NAME has this value; NAME~=REGEX: whose header matches the expression. "
     f"NAME can also be {', '.join(ORIGIN)}, key or value; header.NAME always means a header. If the option is given "
@@ -97,51 +66,66 @@ def dlq() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing. This is the default.")
 @click.option("--execute", is_flag=True, help="Send the records.")
+@JSON_OPTION
 @click.pass_context
 def redrive(
     context: click.Context,
     bootstrap_server: str,
     config_path: str | None,
+    properties: Mapping[str, str],
     dlq_topic: str,
     to: str | None,
-    where: Predicate,
+    where: tuple[str, ...],
     max_redrives: int,
     dry_run: bool,
     execute: bool,
+    as_json: bool,
 ) -> None:
     """Send dead letters back to the topics that their records came from.
 
     Each record is sent once, however many dead letters it has. The dead letters stay in their topic: a second --execute
     sends the records again, unless --where leaves them out.
+
+    \b
+    Examples:
+      sharegroup dlq redrive --bootstrap-server localhost:9092 --topic dlq
+      sharegroup dlq redrive --bootstrap-server localhost:9092 --topic dlq \\
+          --where group=billing --where 'message~=timeout' --execute
     """
     if dry_run and execute:
         raise click.UsageError("Name either --dry-run or --execute.", context)
     from share_sink.errors import RedriveStopped  # importing takes a second, which --help does not need
     from share_sink.redrive.redrive import redrive as send
 
+    config = settings(bootstrap_server, config_path, properties)
     try:
-        report = send(
-            dlq_topic,
-            where,
-            to,
-            options=_options(bootstrap_server, config_path),
-            dry_run=not execute,
-            max_redrives=max_redrives,
-        )
+        with progress(f"redriving {printable(dlq_topic)}", unit="dead letters read") as tell:
+            report = send(
+                dlq_topic,
+                where,
+                to,
+                options={f"kafka.{key}": value for key, value in kafka_config(config).items()},
+                dry_run=not execute,
+                max_redrives=max_redrives,
+                watch=lambda so_far: tell(so_far.read),
+            )
     except RedriveStopped as error:
-        _show(error.report)
+        _show(error.report, as_json=as_json)
         raise
-    _show(report)
+    _show(report, as_json=as_json)
 
 
-def _options(bootstrap_server: str, config_path: str | None) -> Mapping[str, str]:
-    from coordinator.service.process.properties_file import read_properties
+def as_object(report: RedriveReport) -> dict[str, Any]:
+    """Returns the report as a JSON object: all its fields, with by_reason as a list, most first."""
+    fields = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
+    by_reason = [{**dataclasses.asdict(kind), "count": count} for kind, count in report.by_reason.most_common()]
+    return {**fields, "by_reason": by_reason}
 
-    configs = read_properties(config_path) if config_path else {}
-    return {**{f"kafka.{key}": value for key, value in configs.items()}, "kafka.bootstrap.servers": bootstrap_server}
 
-
-def _show(report: RedriveReport) -> None:
+def _show(report: RedriveReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(as_object(report))
+        return
     from rich.console import Console
     from rich.table import Table
 
@@ -151,7 +135,7 @@ def _show(report: RedriveReport) -> None:
     table.add_column("would be sent" if report.dry_run else "sent", justify="right")
     rows = report.by_reason.most_common()
     for kind, count in rows[:ROWS]:
-        table.add_row(*(_plain(text) for text in (kind.topic, kind.disposition or "-", kind.message)), f"{count:,}")
+        table.add_row(*(printable(text) for text in (kind.topic, kind.disposition or "-", kind.message)), f"{count:,}")
     console = Console(markup=False, highlight=False)
     if rows:
         console.print(table)
@@ -169,6 +153,7 @@ def summary(report: RedriveReport) -> list[str]:
         if count := getattr(report, kind):
             named = "" if kind in _NOT_NAMED else f" ({_named(report.examples[kind], count)})"
             lines.append(f"{count:,} skipped: {meaning}{named}")
+    lines += [f"--where: no dead letter has the header {printable(name)}" for name in report.unknown_names]
     if report.dry_run and report.sent:
         lines.append("Dry run: nothing was sent. Use --execute to send the records.")
     return lines
@@ -176,10 +161,3 @@ def summary(report: RedriveReport) -> list[str]:
 
 def _named(examples: list[str], count: int) -> str:
     return ", ".join(examples) + (", …" if count > len(examples) else "")
-
-
-def _plain(text: str) -> str:
-    """The text without control characters and without markup: a reason may quote any record."""
-    from rich.markup import escape
-
-    return escape("".join(character if character.isprintable() else "�" for character in text))

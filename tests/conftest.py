@@ -1,6 +1,7 @@
 """Fixtures that every test may use, the order of the tests, and the cleaning up after them."""
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ import psutil
 import pytest
 
 from sharegroup.demo.embedded_broker import EmbeddedBroker
+from tests.support.coordinator_process import has_ended
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.waiting import wait_until
 
 # Spark's workers run this Python, whichever way pytest was started.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -32,18 +36,23 @@ hypothesis.settings.load_profile("sharegroup")
 TopicFactory = Callable[..., str]
 
 
+def pytest_report_header() -> str:
+    """The Spark that the tests run on, which `make test-oldest-spark` changes."""
+    return f"pyspark: {metadata.version('pyspark')}"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the tests marked soak, and no others")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `soak` run with --soak alone. Fast modules come first: pure ones, a broker's, then Spark's."""
+    """Tests marked `soak` run with --soak alone. The longest modules come last, where all workers but one begin."""
     soaks = bool(config.getoption("--soak"))
     chosen = [item for item in items if bool(item.get_closest_marker("soak")) == soaks]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    costs: dict[Path, int] = {}
+    costs: dict[Path, float] = {}
     for item in chosen:
-        costs[item.path] = max(costs.get(item.path, 0), _cost(item))
+        costs[item.path] = costs.get(item.path, 0) + _seconds(item)
     items[:] = sorted(chosen, key=lambda item: costs[item.path])
 
 
@@ -55,13 +64,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return TwoEndedScheduling(config, log)
 
 
-def _cost(item: pytest.Item) -> int:
+def _seconds(item: pytest.Item) -> float:
+    """About as long as a test of its kind takes."""
     uses = set(getattr(item, "fixturenames", ()))
+    if item.get_closest_marker("slow"):
+        return 40
     if item.get_closest_marker("spark"):
-        return 4 if item.get_closest_marker("slow") else 3
+        return 10
     if item.get_closest_marker("broker") or "kafka" in uses:
-        return 2
-    return 0 if {"unit", "vectors", "model", "simulation"} & set(item.path.parts) else 1
+        return 4
+    return 0.1
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -86,7 +98,7 @@ def end_coordinators(directory: Path) -> None:
             process = psutil.Process(int(json.loads(endpoint.read_text())["pid"]))
             if process.pid != os.getpid() and any("coordinator" in word for word in process.cmdline()):
                 process.kill()  # the number was not given to some other program meanwhile
-                process.wait(60)
+                wait_until(functools.partial(has_ended, process), timeout_s=60, what=f"process {process.pid} has ended")
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +124,7 @@ def second(first: KafkaBroker) -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[EmbeddedBroker]:
-    """The embedded broker."""
+    """The embedded broker of the test."""
     with EmbeddedBroker() as broker:
         yield broker
 

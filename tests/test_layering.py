@@ -1,4 +1,4 @@
-"""Who may import whom: one rule a folder (CONTRIBUTING.md, "The folders"), held by a test.
+"""Checks the imports by one rule a folder (CONTRIBUTING.md, "The folders").
 
 A rule is a folder and what may be imported there of our own modules and of others'. A file that no rule names is a
 mistake too.
@@ -15,7 +15,8 @@ from tests.support.imports import PACKAGES, ROOT, imports_of, is_within, python_
 IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "confluent_kafka", "asyncio", "subprocess"})
 PROTOCOL = "coordinator.protocol"
 VALUES = tuple(
-    f"{PROTOCOL}.{name}" for name in ("values", "messages", "errors", "receipt_errors", "error_base", "format_versions")
+    f"{PROTOCOL}.{name}"
+    for name in ("values", "messages", "admin_messages", "errors", "receipt_errors", "error_base", "format_versions")
 )
 CORE, CONFIG, CLIENT = "coordinator.core", "coordinator.config", "coordinator.client"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
@@ -56,7 +57,8 @@ class Rule:
 RULES = [
     Rule(
         folder="coordinator/core",
-        ours=(CONFIG, *VALUES),
+        # topic_names: whether a subscription has a topic decides who is assigned its partitions.
+        ours=(CONFIG, f"{PROTOCOL}.topic_names", *VALUES),
         others=frozenset({"sortedcontainers", "msgspec"}),
         never=IMPURE,
     ),
@@ -83,11 +85,25 @@ RULES = [
         folder="coordinator/service/dead_letters",
         ours=(RUNTIME, BROKERS, PROCESS, CORE, DEAD_LETTERS, PROTOCOL, CONFIG),
     ),
+    Rule(
+        folder="coordinator/service/metrics",
+        ours=(RUNTIME, f"{SERVICE}.stores.store", BROKERS, CORE, STATE_LOG, PROTOCOL),
+        others=frozenset({"prometheus_client"}),
+    ),
     Rule(folder="coordinator/service", ours=(CORE, STATE_LOG, DEAD_LETTERS, PROTOCOL, CONFIG)),
+    Rule(
+        folder="share_source/share_consumer",
+        ours=("share_source", CLIENT, PROTOCOL, CONFIG),
+        others=frozenset({"confluent_kafka"}),
+    ),
+    Rule(
+        folder="share_source/views",
+        ours=("share_source", "share_sink.redrive", f"{SERVICE}.read_only", CLIENT, PROTOCOL, CONFIG),
+    ),
     Rule(folder="share_source", ours=(CLIENT, PROTOCOL, CONFIG)),
     Rule(folder="share_sink", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, CONFIG)),
     Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, "share_sink")),
-    Rule(folder="sharegroup", ours=(SERVICE, CLIENT, PROTOCOL, CONFIG, "share_sink")),
+    Rule(folder="sharegroup", ours=(SERVICE, CLIENT, PROTOCOL, CONFIG, "share_source", "share_sink")),
     Rule(folder="pyspark_sharegroup", ours=("share_source", "share_sink"), others=frozenset({"pyspark"})),
 ]
 

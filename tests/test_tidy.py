@@ -1,4 +1,4 @@
-"""The style of the project, as far as a test can check it: sizes, leftovers, docstrings, machine paths, words."""
+"""The style of the project, as far as a test can check it: sizes, leftovers, docstrings, paths, names, words."""
 
 import ast
 import io
@@ -19,6 +19,7 @@ SLEEP = re.compile(r"\btime\.sleep\b|\bfrom time import .*\bsleep\b")
 # A docstring that begins so has no subject, and one of fewer than four words adds nothing to the name.
 NO_SUBJECT = re.compile(r"(?:What|Whose|Whoever|Whatever|Who|That|Its|Away|Also|From|Once|For people)\b")
 DOCSTRING_WORDS = 4
+TEST_NAME_WORDS = 12
 # Words that this project used before, by the word that took their place (docs/glossary.md).
 RETIRED = {
     "quarantine": r"\bset(?:s|ting)?(?: (?:it|them|records?|a record))? aside\b",
@@ -84,13 +85,23 @@ def docstrings_without_subject(path: Path, text: str) -> Iterator[tuple[int, str
                 yield getattr(node, "lineno", 1), f"docstring without subject or verb: {' '.join(words)[:60]!r}"
 
 
+def long_test_names(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """The name of a test is its promise, in at most TEST_NAME_WORDS words; the s of a genitive is none."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            words = [word for word in node.name.split("_")[1:] if word != "s"]
+            if len(words) > TEST_NAME_WORDS:
+                yield node.lineno, f"{node.name} has {len(words)} words, {TEST_NAME_WORDS} at most"
+
+
 def retired_words(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """No word that the glossary has retired, in docstrings, comments, messages and docs. Identifiers are free."""
     in_coordinator = path.is_relative_to(ROOT / "coordinator")
+    proses = list(prose_of(text)) if path.suffix == ".py" else [(1, text)]
     for instead, pattern in (RETIRED | (RETIRED_IN_THE_COORDINATOR if in_coordinator else {})).items():
         # A phrase may be cut by the end of a line.
         wrapped = re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
-        for line, prose in prose_of(text) if path.suffix == ".py" else [(1, text)]:
+        for line, prose in proses:
             for found in wrapped.finditer(prose):
                 if not found.group().lower().startswith(instead.split()[0]):
                     at = line + prose.count("\n", 0, found.start())
@@ -145,17 +156,23 @@ def test_everywhere(check):
 
 
 def test_no_docstring_is_without_a_subject():
-    found = findings(docstrings_without_subject, *OURS)
+    found = findings(docstrings_without_subject, *OURS, "tests")
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_no_test_has_a_long_name():
+    found = findings(long_test_names, "tests")
     assert not found, "\n" + "\n".join(found)
 
 
 def test_no_retired_word_in_the_code():
-    found = findings(retired_words, *OURS)
+    found = findings(retired_words, *OURS, "tests")
     assert not found, "\n" + "\n".join(found)
 
 
 def test_no_retired_word_in_the_docs():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    pages += (ROOT / "notebooks").iterdir()
     found = [
         f"{page.relative_to(ROOT)}:{line}: {message}"
         for page in pages
@@ -180,6 +197,7 @@ def test_no_test_sleeps():
         (machine_paths, "cd /work/main\n"),
         (docstrings_without_subject, '"""Its default\'s."""\n'),
         (docstrings_without_subject, '"""What becomes of a run when its lock ends."""\n'),
+        (long_test_names, "def test_one_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve_thirteen(): ...\n"),
         (retired_words, "# It is set aside.\n"),
         (retired_words, '"""It is set\naside, and a letter of the record is written."""\n'),
         (sleeps, "time.sleep(1)\n"),
@@ -198,6 +216,7 @@ def test_each_check_finds_what_it_is_for(check, text):
         (machine_paths, 'url = "http://host/work/x"\nx = tmp_path / "work"\n'),
         (leftovers, "todo = []\n"),
         (docstrings_without_subject, '"""Return the lock of a record."""\n'),
+        (long_test_names, "def test_one_s_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve(): ...\n"),
         (retired_words, "letter = 1  # dead letters; a dead_letter; a dead-letter topic; takes up to 2\n"),
     ],
 )

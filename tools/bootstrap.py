@@ -26,6 +26,7 @@ VENV_PYTHON = os.path.join(VENV, "bin", "python")
 BUILD = os.path.join(ROOT, ".build")
 LOG = os.path.join(BUILD, "setup.log")
 
+EXTRAS = "spark,metrics,notebooks,docs,test,dev"
 MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
@@ -133,7 +134,18 @@ def install_packages(python):
         )
     say("installing the packages into .venv (some minutes the first time)")
     run(
-        [VENV_PYTHON, "-m", "pip", "install", "--retries", "2", "--timeout", "30", "--editable", ".[spark,test,dev]"],
+        [
+            VENV_PYTHON,
+            "-m",
+            "pip",
+            "install",
+            "--retries",
+            "2",
+            "--timeout",
+            "30",
+            "--editable",
+            ".[{}]".format(EXTRAS),
+        ],
         "the Python packages could not be installed: check the network and try again",
     )
     write_text(stamp, wanted)

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.generated_files import write_or_check  # noqa: E402
 from tools.picture import BLUE, FAINT, GREEN, LINE_HEIGHT, PAPER, RED, YELLOW, Picture  # noqa: E402
-from tools.state_diagrams import ISOLATION, PLAN, record_states  # noqa: E402
+from tools.state_diagrams import ISOLATION, PLAN, RECORD  # noqa: E402
 
 # --- the parts
 
@@ -223,7 +223,7 @@ def render() -> dict[str, str]:
     """Return the SVG of each picture by its path under the root."""
     return {
         "docs/pictures/parts.svg": parts().svg(),
-        "docs/pictures/states.svg": record_states().svg(),
+        "docs/pictures/states.svg": RECORD.draw().svg(),
         "docs/pictures/plan.svg": PLAN.draw().svg(),
         "docs/pictures/isolation.svg": ISOLATION.draw().svg(),
         "docs/pictures/batch.svg": story("One micro-batch, from acquire to completion", BATCH).svg(),

@@ -18,7 +18,7 @@ import pyarrow as pa
 import tenacity
 
 from coordinator.client.cluster_metadata import cluster_id
-from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Unreachable
+from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.retry_deadline import StopAtDeadline
@@ -28,12 +28,15 @@ from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
+    InternalError,
+    MembersNotKnown,
     NotCoordinator,
     ShareGroupError,
     StateStoreInUse,
 )
-from coordinator.protocol.messages import GroupRequest, JoinGroup, Reply
+from coordinator.protocol.messages import GroupRequest, JoinGroup, Reply, Request
 from coordinator.protocol.outage import Outage
+from coordinator.protocol.wire import Endpoint
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -67,6 +70,12 @@ class Directory(Protocol):
             ShareGroupError: a coordinator refused, or could not be started.
         """
 
+    def named(self, connection: Connection) -> str:
+        """The coordinator behind the connection in words, for the log."""
+
+    def naming_log(self, error: ShareGroupError) -> ShareGroupError:
+        """The error of a coordinator, with the path of its log where it is known and the error does not name it."""
+
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
         """The error for a coordinator that gave no answer until the retry timeout."""
 
@@ -92,6 +101,7 @@ class CoordinatorClient:
         self._outage = _outage(str(getattr(directory, "where", directory)), retry_timeout_s)
         self._connecting = threading.Lock()
         self._connections: dict[str, Connection] = {}
+        self._is_closed = False
 
     @classmethod
     def connect(
@@ -125,7 +135,7 @@ class CoordinatorClient:
         )
         directory = OnDemand(
             bootstrap_servers=bootstrap_servers,
-            kafka_config=dict(kafka_config or {}),
+            kafka_config={} if kafka_config is None else kafka_config,  # no copy: credentials may be set in it later
             cluster_id=found,
             state_store=store_of(state_store, found),
             configs=dict(configs or {}),
@@ -145,6 +155,18 @@ class CoordinatorClient:
         """The id of the coordinator process that answers; in a fleet, of one of them."""
         return self._connected().endpoint.pid
 
+    def endpoint_of(self, group_id: str) -> Endpoint:
+        """The endpoint of the coordinator that serves the group; it raises as :meth:`ask`."""
+        return self._retried(self._retry_timeout_s, _may_pass, group_id, self._connected, group_id).endpoint
+
+    def coordinator_of(self, group_id: str) -> str:
+        """The coordinator of the group in words, for the log: its process or address, and its log where that is
+        known."""
+        try:
+            return self._directory.named(self._connected(group_id))
+        except (Unreachable, ShareGroupError) as error:
+            return f"not known: {error}"
+
     def call(self, request: GroupRequest[Reply], *, answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply:
         """The reply to the request, which is retried while brokers or coordinator are away. A new member's join is the
         first request of a query, and is retried for a shorter time. ``answer_timeout_s``: seconds without an answer
@@ -160,13 +182,31 @@ class CoordinatorClient:
         may_pass = _may_pass_soon if is_first else _may_pass
         return self._retried(timeout_s, may_pass, request.group_id, self._once, request, None, answer_timeout_s)
 
+    def ask(
+        self,
+        request: Request[Reply],
+        group_id: str = "",
+        *,
+        once: bool = False,
+        answer_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Reply:
+        """The reply to a person's request, by the coordinator of the group; without a group, by any coordinator. A
+        coordinator that can't be reached is an error soon. It raises as ``call``. ``once``: it is not retried.
+        ``answer_timeout_s`` as of ``call``."""
+        timeout_s = 0.0 if once else self._retry_timeout_s
+        return self._retried(
+            timeout_s, _may_pass_soon, group_id, self._ask_once, request, group_id, None, answer_timeout_s
+        )
+
     def call_with_rows(self, request: GroupRequest[Reply], rows: pa.Table) -> Reply:
         """As ``call``, for a request whose records come as Arrow rows beside it."""
         return self._retried(self._retry_timeout_s, _may_pass, request.group_id, self._once, request, rows)
 
     def close(self) -> None:
-        """Closes the connections; a coordinator on demand leaves by itself."""
+        """Closes the connections; a coordinator on demand leaves by itself. A call that is under way in another thread
+        is not retried any more: it would connect again, and could start a coordinator."""
         with self._connecting:
+            self._is_closed = True
             for connection in self._connections.values():
                 connection.close()
             self._connections.clear()
@@ -182,21 +222,31 @@ class CoordinatorClient:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Answer:
+        def may_be_retried(error: BaseException) -> bool:
+            return not self._is_closed and may_pass(error)
+
         try:
-            return _retry_through_outage(self._outage, timeout_s, may_pass, function, *arguments, **options)
+            return _retry_through_outage(self._outage, timeout_s, may_be_retried, function, *arguments, **options)
         except Unreachable as error:
             raise self._directory.gone(group_id, str(error)) from error
         except (CoordinatorNotAvailable, BrokerNotReachable) as error:
             if (
-                not may_pass(error) or timeout_s < self._retry_timeout_s
+                not may_be_retried(error) or timeout_s < self._retry_timeout_s
             ):  # the shorter time of a first call is no outage
-                raise
+                raise self._directory.naming_log(error) from error
             raise self._directory.gave_up(group_id, int(timeout_s * 1000), error) from error
+        except (InternalError, StateStoreInUse) as error:
+            raise self._directory.naming_log(error) from error
 
     def _once(
         self, request: GroupRequest[Reply], rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S
     ) -> Reply:
-        connection = self._connected(request.group_id)
+        return self._ask_once(request, request.group_id, rows, timeout_s)
+
+    def _ask_once(
+        self, request: Request[Reply], group_id: str, rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S
+    ) -> Reply:
+        connection = self._connected(group_id)
         try:
             return connection.call(request, timeout_s) if rows is None else connection.call_with_rows(request, rows)
         except (Unreachable, NotCoordinator):
@@ -214,6 +264,8 @@ class CoordinatorClient:
     def _connected(self, group_id: str = "") -> Connection:
         key = group_id if self._directory.by_group else ""
         with self._connecting:
+            if self._is_closed:
+                raise CoordinatorNotAvailable(group_id=group_id, reason="the client is closed")
             if key not in self._connections:
                 self._connections[key] = self._directory.connect(key)
             return self._connections[key]
@@ -265,5 +317,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _may_pass_soon(error: BaseException) -> bool:
-    """Whether a retry may help before any call has worked: an unreachable broker may be a wrong address."""
-    return _may_pass(error) and not isinstance(error, BrokerNotReachable)
+    """Whether a retry may help before any call has worked: an unreachable broker may be a wrong address,
+    and so may a coordinator whose host is unknown or whose certificate is not trusted. A person is told at once how
+    long to wait for members."""
+    return _may_pass(error) and not isinstance(error, (BrokerNotReachable, MembersNotKnown, Refused))

@@ -1,52 +1,166 @@
 """The cluster's metadata, which the driver reads before it calls a coordinator: the cluster id, the brokers, the
-topics."""
+topics.
+
+Rule: an error names the cause that librdkafka gives, as soon as that is known, and not when a timeout is over.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
+from coordinator.protocol.errors import (
+    BrokerClosesConnection,
+    BrokerHostUnknown,
+    BrokerNotReachable,
+    BrokerSecurityFailed,
+    InvalidKafkaConfig,
+    ShareGroupError,
+)
 from coordinator.protocol.librdkafka import Complaints, new_client
 
 BROKER_TIMEOUT_S = 15.0
 ATTEMPT_S = 1.0
 """Seconds of one attempt. After each one librdkafka's own errors are checked: there is no reason to wait after a
 refusal."""
+CLOSED_S = 3.0
+"""Seconds after which brokers that only close connections are an error: a broker that starts closes some, too."""
+
+_SIZE = re.compile(r"Invalid response size (-?\d+)")
+_TLS_ALERT = 0x15
+"""First byte of what a TLS listener answers to plain text: a librdkafka that speaks plain text takes it for a size."""
+_FAILED = re.compile(r"^FAIL \[[^]]*\](?: \[[^]]*\])?: (.*)$", re.DOTALL)
+_CLOSED = re.compile(r"Disconnected|closed by peer|connecting to a \w+ ", re.IGNORECASE)
+_UNRESOLVED = re.compile(r"Failed to resolve '([^']+)'")
+_PASSING = re.compile(r"temporary failure|try again", re.IGNORECASE)
+_LOG_WARNINGS = "4"
+_KAFKA_PORT = 9092
+"""librdkafka's port of an address without one."""
 
 
-def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> Any:
+class FirstContact(Complaints):
+    """The complaints of a client that was never answered. ``log`` takes librdkafka's log lines: some causes, such as a
+    listener that closes the connection, are only there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: set[str] = set()
+        """``resolve``, ``closed``, ``size`` and ``other``: the kinds of causes so far."""
+        self.reasons: dict[str, str] = {}
+        """The newest cause of each kind."""
+        self.unresolved: set[str] = set()
+        """The addresses, as host:port, whose host is not known."""
+        self.log = logging.Logger("librdkafka")
+        handler = logging.Handler()
+        handler.emit = lambda record: self._logged(record.getMessage())  # type: ignore[method-assign]
+        self.log.addHandler(handler)
+
+    def __call__(self, error: KafkaError) -> None:
+        super().__call__(error)
+        if error.code() == KafkaError._RESOLVE and not _PASSING.search(error.str()):
+            self._note("resolve", error.str())
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._logged(error.str())
+
+    def _logged(self, text: str) -> None:
+        found = _FAILED.match(text)
+        cause = found.group(1) if found else text
+        if "Failed to resolve" in cause:
+            self._note("other" if _PASSING.search(cause) else "resolve", cause)
+        elif size := _SIZE.search(cause):
+            is_tls = int(size.group(1)) >> 24 == _TLS_ALERT
+            self._note("closed" if is_tls else "size", f"it answers in TLS ({cause})" if is_tls else cause)
+        elif found or _CLOSED.search(cause):
+            self._note("closed" if _CLOSED.search(cause) else "other", cause)
+
+    def _note(self, kind: str, cause: str) -> None:
+        self.kinds.add(kind)
+        if kind == "resolve":
+            self.unresolved.update(_UNRESOLVED.findall(cause))
+        # An earlier, better reason stays: librdkafka adds the guess about the listener to some of its lines only.
+        if "connecting to a" not in self.reasons.get(kind, ""):
+            self.reasons[kind] = " ".join(cause.split()).rstrip(".")
+
+    def error(self, addresses: str, protocol: str, waited_s: float) -> ShareGroupError | None:
+        """The named error of a cause that is certain by now; None while waiting may help. Of several addresses another
+        one may still answer: a broker that is slow has not complained yet."""
+        if self.refused:
+            return BrokerSecurityFailed(addresses=addresses, reason=self.refused)
+        named = _named(addresses)
+        if self.kinds == {"resolve"} and (len(named) == 1 or self.unresolved >= named):
+            return BrokerHostUnknown(addresses=addresses, reason=self.reasons["resolve"])
+        if self.kinds == {"size"} and (len(named) == 1 or waited_s >= CLOSED_S):
+            return InvalidKafkaConfig(key="receive.message.max.bytes", reason=self.reasons["size"])
+        if self.kinds == {"closed"} and waited_s >= CLOSED_S:
+            return BrokerClosesConnection(addresses=addresses, reason=self.reasons["closed"], protocol=protocol)
+        return None
+
+
+def _named(addresses: str) -> set[str]:
+    """The addresses of bootstrap.servers as librdkafka names them: host:port, without a protocol."""
+    hosts = [address.strip().rpartition("://")[2] for address in addresses.split(",") if address.strip()]
+    return {host if re.search(r":\d+$", host) else f"{host}:{_KAFKA_PORT}" for host in hosts}
+
+
+def cluster_metadata(
+    bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float = BROKER_TIMEOUT_S
+) -> Any:
     """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics.
 
     Raises:
-        BrokerNotReachable: no broker answered within 15 s; the error names addresses only.
-        BrokerSecurityFailed: the brokers refuse the client; at once.
+        BrokerNotReachable: no broker answered within ``timeout_s``; the error names addresses only.
+        BrokerSecurityFailed, BrokerHostUnknown: the brokers refuse the client, or no host name is known; at once.
+        BrokerClosesConnection: the brokers do nothing but close connections, for CLOSED_S.
         InvalidKafkaConfig: librdkafka refuses the configuration.
     """
-    complaints = Complaints()
-    config: dict[str, Any] = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
-    admin = new_client(AdminClient, {**config, "error_cb": complaints})
-    deadline = time.monotonic() + BROKER_TIMEOUT_S
+    contact = FirstContact()
+    admin = _admin(bootstrap_servers, kafka_config, contact)
+    began_s = time.monotonic()
     while True:
         try:
-            return admin.list_topics(timeout=min(ATTEMPT_S, max(deadline - time.monotonic(), 0.1)))
+            return admin.list_topics(timeout=min(ATTEMPT_S, max(began_s + timeout_s - time.monotonic(), 0.1)))
         except KafkaException as error:
-            admin.poll(0)
-            if complaints.refused:
-                raise BrokerSecurityFailed(addresses=bootstrap_servers, reason=complaints.refused) from None
-            if time.monotonic() < deadline:
+            while admin.poll(0):
+                pass
+            waited_s = time.monotonic() - began_s
+            found = contact.error(bootstrap_servers, kafka_config.get("security.protocol", "PLAINTEXT"), waited_s)
+            if found is not None:
+                raise found from None
+            if waited_s < timeout_s:
+                admin.poll(0.1)
                 continue
+            reason = contact.last or next(iter(contact.reasons.values()), error.args[0].name())
             raise BrokerNotReachable(
-                addresses=bootstrap_servers,
-                timeout_ms=int(BROKER_TIMEOUT_S * 1000),
-                reason=complaints.last or error.args[0].name(),
+                addresses=bootstrap_servers, timeout_ms=int(timeout_s * 1000), reason=reason
             ) from None
 
 
-def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
+def denied_topics(bootstrap_servers: str, kafka_config: Mapping[str, str], names: Iterable[str]) -> set[str]:
+    """The topics of these that the brokers do not let the principal see. A listing of all topics leaves them out, as if
+    they did not exist."""
+    admin = _admin(bootstrap_servers, kafka_config, FirstContact())
+    denied = set()
+    for name, described in admin.describe_topics(TopicCollection([*names]), request_timeout=2 * ATTEMPT_S).items():
+        try:
+            described.result(BROKER_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                denied.add(name)
+    return denied
+
+
+def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float = BROKER_TIMEOUT_S) -> str:
     """The cluster's id, by which its coordinator is found; it raises as :func:`cluster_metadata`."""
-    return str(cluster_metadata(bootstrap_servers, kafka_config).cluster_id or bootstrap_servers)
+    found = cluster_metadata(bootstrap_servers, kafka_config, timeout_s=timeout_s).cluster_id
+    return str(found or bootstrap_servers)
+
+
+def _admin(bootstrap_servers: str, kafka_config: Mapping[str, str], contact: FirstContact) -> Any:
+    config: dict[str, Any] = {"log_level": _LOG_WARNINGS, **kafka_config, "bootstrap.servers": bootstrap_servers}
+    return new_client(AdminClient, {**config, "error_cb": contact}, logger=contact.log)

@@ -15,7 +15,7 @@ import pyarrow.flight as flight
 
 from coordinator.protocol.errors import CoordinatorVersionMismatch
 from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
-from coordinator.protocol.messages import NextPlan, Reply, Request
+from coordinator.protocol.messages import AcquireRecords, NextPlan, Reply, Request
 from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
 
 CALL_TIMEOUT_S = 45.0
@@ -29,10 +29,16 @@ _WATCHED = (
     ("grpc.enable_retries", 0),  # gRPC's own retries are invisible here; CoordinatorClient retries
 )
 _CAUSE = re.compile(r"last error: (.{1,200})")
+_UNKNOWN_HOST = re.compile(r"(address lookup failed for \S+: Domain name not found)")
+_HANDSHAKE = re.compile(r"ssl_error_ssl|certificate.verify.failed|wrong.version.number", re.IGNORECASE)
 
 
 class Unreachable(Exception):
     """No answer came: the coordinator died, left or hangs, or another program has its port now."""
+
+
+class Refused(Unreachable):
+    """No coordinator can answer there: the host name is unknown, or the TLS handshake fails. Waiting rarely helps."""
 
 
 class NoAnswer(Unreachable):
@@ -78,7 +84,7 @@ class Connection:
             ShareGroupError: the coordinator's error.
             Unreachable: no answer came.
         """
-        if isinstance(request, NextPlan):
+        if isinstance(request, NextPlan | AcquireRecords):
             timeout_s += request.wait_ms / 1000
         action = flight.Action(type(request).__name__, encode(request))
         options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
@@ -129,5 +135,9 @@ def _unreachable(error: Exception) -> Unreachable:
         return TokenRefused(name)
     if isinstance(error, flight.FlightTimedOutError):
         return NoAnswer(name)
+    if unknown := _UNKNOWN_HOST.search(str(error)):
+        return Refused(unknown.group(1))
     cause = _CAUSE.search(str(error))
+    if cause and _HANDSHAKE.search(cause.group(1)):
+        return Refused(f"{name}: {cause.group(1).strip()}")
     return Unreachable(f"{name}: {cause.group(1).strip()}" if cause else name)

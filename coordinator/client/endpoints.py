@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import msgspec
 
-from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, Tls, TokenRefused, Unreachable
+from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, Refused, Tls, TokenRefused, Unreachable
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.protocol.errors import (
@@ -22,7 +22,8 @@ from coordinator.protocol.errors import (
     OutageTooLong,
     ShareGroupError,
 )
-from coordinator.protocol.secret_files import read_file, read_token
+from coordinator.protocol.rights import Right
+from coordinator.protocol.secret_files import read_certificates, read_token
 from coordinator.protocol.wire import Endpoint, FindCoordinator
 
 CA_KEY = "share.coordinator.ssl.ca.location"
@@ -40,8 +41,9 @@ class Endpoints:
     by_group: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, texts: Mapping[str, str]) -> Endpoints:
-        """The endpoints that the coordinator's configs name.
+    def of(cls, texts: Mapping[str, str], rights: tuple[Right, ...] = (Right.MEMBER,)) -> Endpoints:
+        """The endpoints that the coordinator's configs name. ``rights``: which token of a file with several
+        is used: the first one with the first of these rights that a token has.
 
         Raises:
             TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
@@ -52,8 +54,8 @@ class Endpoints:
         ca = config.share_coordinator_ssl_ca_location
         return cls(
             addresses=addresses,
-            token=read_token(config.share_coordinator_token_file),
-            tls=Tls(roots=read_file(CA_KEY, ca)) if ca else None,
+            token=read_token(config.share_coordinator_token_file, rights=rights),
+            tls=Tls(roots=read_certificates(CA_KEY, ca)) if ca else None,
         )
 
     @property
@@ -74,19 +76,31 @@ class Endpoints:
             CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
             ShareGroupError: a retriable error of a fleet that moves the group now.
         """
-        failed: Exception = Unreachable("no address")
+        failed: list[Exception] = []
         for address in random.sample(self.addresses, len(self.addresses)):
             try:
                 return self._ask(address, group_id)
             except TokenRefused:
                 raise NotAuthorized(endpoint=show_address(*address)) from None
             except Unreachable as error:
-                failed = Unreachable(f"{show_address(*address)}: {error}")
+                kind = Refused if isinstance(error, Refused) else Unreachable
+                failed.append(kind(f"{show_address(*address)}: {error}"))
             except ShareGroupError as error:
                 if not error.retriable:
                     raise
-                failed = error
-        raise failed
+                failed.append(error)
+        # An address that may answer later counts more than one at which nobody can.
+        raise next((error for error in reversed(failed) if not isinstance(error, Refused)), failed[-1])
+
+    def named(self, connection: Connection) -> str:
+        """The coordinator behind the connection in words, for the log."""
+        endpoint = connection.endpoint
+        process = f", process {endpoint.pid}" if endpoint.pid else ""
+        return f"{show_address(endpoint.host, endpoint.port)}{process}"
+
+    def naming_log(self, error: ShareGroupError) -> ShareGroupError:
+        """The error itself: the log of a standalone coordinator is where its administrator keeps it."""
+        return error
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
         """The error for coordinators that gave no answer until the retry timeout."""

@@ -7,11 +7,13 @@ no error and in no ``repr``, unless its key is known to be harmless.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 
 from coordinator.client.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
-from coordinator.config.resolved import nearest
+from coordinator.config.resolved import hint
+from coordinator.protocol.secret_files import read_file
 
 PREFIX = "kafka."
 
@@ -158,7 +160,7 @@ def to_librdkafka(options: Mapping[str, str], owned: Mapping[str, str]) -> dict[
         _refuse(key, value, owned)
         name = _JAVA_NAMES.get(key, key)
         if name in config or (name != key and name in options):
-            raise InvalidKafkaOption(option=PREFIX + key, problem=f"it is the same as {PREFIX}{name}; remove one")
+            raise InvalidKafkaOption(option=PREFIX + key, problem=f"it is the same as {PREFIX}{name}; remove one.")
         config[name] = _java_value(name, value)
     return config
 
@@ -170,10 +172,10 @@ def _java_value(name: str, value: str) -> str:
 
 def _refuse(key: str, value: str, owned: Mapping[str, str]) -> None:
     option = PREFIX + key
-    for keys, reason in (*_REFUSALS, (owned, "it is set by itself.")):
+    for keys, reason in (*_REFUSALS, (owned, "sharegroup sets it.")):
         if key in keys:
             raise RefusedOption(option=option, reason=reason, instead=keys[key])
-    if key.startswith(("share.", "errors.deadletterqueue.")):
+    if key.startswith(("share.", "group.share.", "errors.deadletterqueue.")):
         raise RefusedOption(option=option, reason="group configurations have no prefix.", instead=f"Use {key}.")
     if key.endswith("_cb") or key in ("on_commit", "logger", "opaque", "default.topic.config"):
         raise RefusedOption(option=option, reason="an option is a text, this is code.", instead=_NOT_NEEDED)
@@ -194,21 +196,59 @@ _REFUSALS = (
 _END_OF_CHECK = "sharegroup.end.of.check"
 
 
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+"""Properties that name a file, or a folder of files; librdkafka's errors of a missing one say little."""
+_NO_FILE = "probe"
+"""The value of ssl.ca.location that lets librdkafka look for the system's certificates."""
+
+
 def check_kafka_config(kafka_config: Mapping[str, str]) -> None:
-    """Lets librdkafka check names and values, without a thread, file or connection: an unknown property at the end
-    makes it stop before it starts anything. ``plugin.library.paths`` is not checked, since that would load the library.
+    """Lets librdkafka check names and values, without a thread or connection: an unknown property at the end makes it
+    stop before it starts anything. ``plugin.library.paths`` is not checked, since that would load the library. Files
+    that properties name are looked for on this host.
 
     Raises:
         UnknownKafkaOption, InvalidKafkaOption: the first wrong property.
+        UnusableFile: a file can't be read.
     """
+    for key in _FILES:
+        path = kafka_config.get(key, "")
+        if path and path != _NO_FILE and not os.path.isdir(path):
+            read_file(PREFIX + key, path)
     for key, value in kafka_config.items():
         if key == "plugin.library.paths":
             continue
-        text = _complaint(key, value)
+        text = _complaint(key, value) or _half_read(key, value)
         if "No such configuration property" in text:
-            raise UnknownKafkaOption(option=PREFIX + key, nearest=PREFIX + nearest(key, _SUGGESTIONS))
+            raise UnknownKafkaOption(option=PREFIX + key, hint=_hint(key))
         if text:
-            raise InvalidKafkaOption(option=PREFIX + key, problem=text if is_harmless(key) else "its value is refused")
+            problem = (text if is_harmless(key) else "its value is refused") + _CHOICES.get(key, "")
+            raise InvalidKafkaOption(option=PREFIX + key, problem=f"{problem}.")
+
+
+_CHOICES = {"security.protocol": "; it is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"}
+_BEGINS_AS_NUMBER = re.compile(r"\s*[+-]?\d")
+_NUMBER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|\d+)\s*", re.ASCII)
+_OUT_OF_RANGE = "-7"
+
+
+def _half_read(key: str, value: str) -> str:
+    """Why librdkafka would misread a number; empty if it does not. It reads as many digits as there are, and 1e3 as
+    1."""
+    if not _BEGINS_AS_NUMBER.match(value) or _NUMBER.fullmatch(value):
+        return ""
+    return f'"{value}" is not a whole number' if "range" in _complaint(key, _OUT_OF_RANGE) else ""
+
+
+def _hint(key: str) -> str:
+    known = "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md has all"
+    return hint(PREFIX + key, [PREFIX + each for each in _SUGGESTIONS], known)
 
 
 def _complaint(key: str, value: str) -> str:

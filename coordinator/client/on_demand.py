@@ -16,8 +16,10 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,12 +29,15 @@ from filelock import FileLock, Timeout
 
 from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, NoAnswer, Unreachable
+from coordinator.config.resolved import COORDINATOR_KEYS, CoordinatorConfig
 from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
+    InternalError,
     OutageTooLong,
     ShareGroupError,
+    StateStoreInUse,
     UnsafeDirectory,
 )
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
@@ -55,16 +60,26 @@ def runtime_dir() -> Path:
     directory."""
     if named := os.environ.get(RUNTIME_VARIABLE):
         return own_dir(Path(named), named=True)
-    with contextlib.suppress(UnsafeDirectory):
+    with contextlib.suppress(UnsafeDirectory), warnings.catch_warnings():
+        # In containers XDG_RUNTIME_DIR is not set as a rule, and platformdirs would warn of it in each process.
+        warnings.simplefilter("ignore", UserWarning)
         return own_dir(Path(platformdirs.user_runtime_dir("sharegroup", appauthor=False)), named=False)
     return own_dir(Path(tempfile.gettempdir()) / f"sharegroup-{os.getuid()}", named=False)
 
 
 def state_dir() -> Path:
-    """The directory of state files for which no path is configured."""
+    """The directory of state files for which no path is configured.
+
+    Raises:
+        UnsafeDirectory: it can't be made.
+    """
     named = os.environ.get(STATE_VARIABLE)
-    path = Path(named or platformdirs.user_state_dir("sharegroup", appauthor=False))
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = Path(named or platformdirs.user_state_dir("sharegroup", appauthor=False)).absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"it can't be made ({error.strerror})"
+        raise UnsafeDirectory(path=path, reason=reason, variable=STATE_VARIABLE) from None
     return path
 
 
@@ -74,7 +89,7 @@ def store_of(state_store: str, cluster_id: str) -> str:
     if state_store == "kafka":
         return state_store
     path = state_store.removeprefix("sqlite").removeprefix(":")
-    file = Path(path).expanduser() if path else state_dir() / f"{_file_name(cluster_id)}.db"
+    file = Path(os.path.expanduser(path)) if path else state_dir() / f"{_file_name(cluster_id)}.db"
     return f"sqlite:{os.path.realpath(file)}"
 
 
@@ -86,13 +101,15 @@ def _file_name(cluster_id: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
     """A :class:`~coordinator.client.client.Directory` of one coordinator: that of ``cluster_id`` and ``state_store``
-    (as :func:`store_of` returns it)."""
+    (as :func:`store_of` returns it). ``state_file``: where not empty, the SQLite file that keeps the state in place of
+    ``state_store``, by which clients find the coordinator all the same: for a cluster that can't keep state."""
 
     bootstrap_servers: str
     kafka_config: Mapping[str, str] = field(repr=False)
     cluster_id: str
     state_store: str
     configs: Mapping[str, str] = field(default_factory=dict)
+    state_file: str = ""
 
     by_group: ClassVar[bool] = False
 
@@ -117,18 +134,41 @@ class OnDemand:
             ShareGroupError: the named error with which the started coordinator ended.
         """
         if (found := self._find()) is not None:
-            return found
+            return self._compared(found)
         lock = FileLock(runtime_dir() / f"start-{self.key}.lock", thread_local=False)
         try:
             with lock.acquire(timeout=START_TIMEOUT_S):
-                return self._find() or self._start()
+                return self._compared(found) if (found := self._find()) else self._start()
         except Timeout:
             raise self._not_started("another process is starting it, and does not finish") from None
+
+    def is_running(self) -> bool:
+        """Whether the coordinator runs on this host now, and answers."""
+        found = self._find()
+        if found is not None:
+            found.close()
+        return found is not None
 
     @property
     def where(self) -> str:
         """The brokers and the store, for logs and error texts."""
         return f"{self.bootstrap_servers} {self.state_store}"
+
+    def named(self, connection: Connection) -> str:
+        """The coordinator behind the connection in words, for the log."""
+        return f"process {connection.endpoint.pid} on this host, log {self.log_path}"
+
+    def naming_log(self, error: ShareGroupError) -> ShareGroupError:
+        """The error of a coordinator, with the path of its log."""
+        if str(self.log_path) in str(error):
+            return error
+        if isinstance(error, StateStoreInUse):
+            owner = f"{error.fields['owner']}; the log of the one that was started here: {self.log_path}"
+            return StateStoreInUse(**{**error.fields, "owner": owner})
+        if isinstance(error, (CoordinatorNotAvailable, InternalError)) and "reason" in error.fields:
+            reason = f"{str(error.fields['reason']).rstrip('.')} (its log: {self.log_path})"
+            return type(error)(**{**error.fields, "reason": reason})
+        return error
 
     def gone(self, group_id: str, reason: str) -> ShareGroupError:
         """The error for a coordinator that gave no answer until the retry timeout."""
@@ -162,6 +202,20 @@ class OnDemand:
 
     # --- inside
 
+    def _compared(self, found: Connection) -> Connection:
+        """The connection to a coordinator that another query started. Configs of the coordinator that this query sets,
+        and that coordinator has otherwise, are logged: they have no effect."""
+        mine = CoordinatorConfig.parse(self.configs)
+        try:
+            theirs = CoordinatorConfig.parse(found.endpoint.configs)
+        except ShareGroupError:  # of another version of sharegroup
+            return found
+        for key in self.configs:
+            name = COORDINATOR_KEYS[key].attribute
+            if key.startswith("share.coordinator.") and getattr(mine, name) != getattr(theirs, name):
+                _log_without_effect(found.endpoint.pid, key, self.configs[key], getattr(theirs, name))
+        return found
+
     def _find(self) -> Connection | None:
         """A connection to the coordinator that the endpoint file names, after it has answered; None if none answers."""
         deadline, asked = time.monotonic() + HEALTH_TIMEOUT_S, None
@@ -191,7 +245,7 @@ class OnDemand:
             bootstrap_servers=self.bootstrap_servers,
             kafka_config=dict(self.kafka_config),
             cluster_id=self.cluster_id,
-            state_store=self.state_store,
+            state_store=f"sqlite:{self.state_file}" if self.state_file else self.state_store,
             endpoint_path=str(self.endpoint_path),
             log_path=str(self.log_path),
             configs=dict(self.configs),
@@ -204,7 +258,10 @@ class OnDemand:
             line = _first_line(process.stdout.fileno(), START_TIMEOUT_S)
         if not line:
             raise self._not_started("it ended, or reported nothing, before it served")
-        decode_answer(line)  # raises the named error with which it ended
+        try:
+            decode_answer(line)
+        except ShareGroupError as error:  # the error with which it ended
+            raise self.naming_log(error) from None
         connection = self._find()
         if connection is None:
             raise self._not_started("it reported that it serves, and does not answer")
@@ -230,6 +287,19 @@ class OnDemand:
 
     def _not_started(self, reason: str) -> CoordinatorNotStarted:
         return CoordinatorNotStarted(cluster=self.bootstrap_servers, reason=reason, log=self.log_path)
+
+
+@lru_cache(maxsize=256)
+def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
+    """Log, once in a process, that a config has no effect on a coordinator that runs already."""
+    _log.warning(
+        "%s=%s has no effect: the coordinator (process %d) was started by another query, with %s, and keeps that until "
+        "it leaves",
+        key,
+        mine,
+        pid,
+        theirs,
+    )
 
 
 def _first_line(number: int, timeout_s: float) -> bytes:

@@ -15,7 +15,7 @@ class MissingOption(ShareGroupError):
 
 
 class UnknownOption(ShareGroupError):
-    """{option} is not an option of the sharegroup {side}; the nearest known one is {nearest}."""
+    """{option} is not an option of the sharegroup {side}; {hint}."""
 
     kafka_error = "INVALID_CONFIG"
 
@@ -33,7 +33,7 @@ class InvalidOption(ShareGroupError):
 
 
 class UnknownKafkaOption(ShareGroupError):
-    """{option} is not a property that librdkafka knows; the nearest known one is {nearest}."""
+    """{option} is not a property that librdkafka knows; {hint}."""
 
     kafka_error = "INVALID_CONFIG"
 
@@ -42,3 +42,12 @@ class InvalidKafkaOption(ShareGroupError):
     """The option {option} is wrong: {problem}"""
 
     kafka_error = "INVALID_CONFIG"
+
+
+class TableRefused(ShareGroupError):
+    """A share group can't be a SQL table: CREATE TABLE and INSERT INTO have no checkpoint, and reading takes the
+    records. Read it with spark.readStream.format("sharegroup"), and call createOrReplaceTempView on that DataFrame for
+    SQL on the stream. Acknowledge with writeStream.format("sharegroup"), or with share_sink.acknowledge in
+    foreachBatch; a writer needs options, kafka.bootstrap.servers and kafka.group.id at least."""
+
+    kafka_error = "INVALID_REQUEST"

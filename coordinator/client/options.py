@@ -11,13 +11,26 @@ from dataclasses import dataclass
 
 from coordinator.client.kafka_options import PREFIX, SHARE_GROUPS_FORBID, to_librdkafka
 from coordinator.client.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, CoordinatorConfig, GroupConfig, nearest
-from coordinator.protocol.errors import UnknownConfig
+from coordinator.config.resolved import (
+    COORDINATOR_KEYS,
+    GROUP_KEYS,
+    SERVER_KEYS,
+    CoordinatorConfig,
+    GroupConfig,
+    changed_configs,
+    hint,
+    nearest,
+)
+from coordinator.protocol.addresses import wrong_broker
+from coordinator.protocol.errors import ConfigConflict, UnknownConfig
+from coordinator.protocol.group_ids import check_group_id
 
-GROUP_PREFIXES = ("share.", "errors.")
+GROUP_PREFIXES = ("share.", "errors.", "group.share.")
 LARGEST = 2**63 - 1
 _BOOTSTRAP = "kafka.bootstrap.servers"
 _GROUP_ID = "kafka.group.id"
+_ENDPOINT = "share.coordinator.endpoint"
+_OF_ENDPOINTS = ("share.coordinator.token.file", "share.coordinator.ssl.ca.location")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,12 @@ class OptionTable:
             if name in SHARE_GROUPS_FORBID:
                 instead = SHARE_GROUPS_FORBID[name]
                 raise RefusedOption(option=name, reason="a share group does without it.", instead=instead)
-            raise UnknownOption(option=name, side=self.side, nearest=taken[nearest(name, taken)])
+            raise UnknownOption(option=name, side=self.side, hint=self._hint(name, taken))
+
+    def _hint(self, name: str, taken: Mapping[str, str]) -> str:
+        near = nearest(name, taken)
+        options = ", ".join(sorted(option.name for option in self.options if "*" not in option.name))
+        return f"the nearest known one is {taken[near]}" if near else f"its options are {options}, kafka.* and share.*"
 
     def kafka_config(self, given: Mapping[str, str]) -> dict[str, str]:
         """The ``kafka.*`` options as librdkafka's, with bootstrap.servers, without group.id: no client here joins a
@@ -65,6 +83,7 @@ class OptionTable:
 
         Raises:
             MissingOption: kafka.bootstrap.servers is not set.
+            InvalidOption: it is not a list of addresses.
             RefusedOption, UnknownKafkaOption, InvalidKafkaOption: as of to_librdkafka.
         """
         properties = {
@@ -74,12 +93,21 @@ class OptionTable:
         }
         config = to_librdkafka(properties, self.owned)
         servers = required(given, _BOOTSTRAP, "name at least one broker, as host:port.")
+        wrong = wrong_broker(servers)
+        if wrong is not None:
+            problem = f"{wrong!r} is not host:port; several brokers are separated by commas."
+            raise InvalidOption(option=_BOOTSTRAP, problem=problem)
         return {"bootstrap.servers": servers, **config}
 
 
-def by_lower_name(options: Mapping[str, str | None]) -> dict[str, str]:
-    """``given`` from the options as a person or Spark wrote them."""
-    return {name.lower(): value for name, value in options.items() if value is not None}
+def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:
+    """``given`` from the options as a person or Spark wrote them; None stands for an option that is not set."""
+    return {name.lower(): as_text(value) for name, value in options.items() if value is not None}
+
+
+def as_text(value: object) -> str:
+    """The value as Spark writes an option's value."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def group_id(given: Mapping[str, str], why: str) -> str:
@@ -87,22 +115,48 @@ def group_id(given: Mapping[str, str], why: str) -> str:
 
     Raises:
         MissingOption: it is not set.
+        InvalidGroupId: it is too long, or can't be printed.
     """
-    return required(given, _GROUP_ID, why)
+    found = required(given, _GROUP_ID, why)
+    check_group_id(found)
+    return found
 
 
 def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Group and coordinator configs, checked, as texts; it raises as :meth:`GroupConfig.parse`."""
+    """Group and coordinator configs, checked, as texts; it raises as :meth:`GroupConfig.parse`. An empty text unsets a
+    config that the group has kept."""
     found = {name: value for name, value in given.items() if name.startswith(GROUP_PREFIXES)}
     known = {**GROUP_KEYS, **COORDINATOR_KEYS}
     for name in found:
         if name not in known:
-            raise UnknownConfig(key=name, scope="share group configuration", nearest=nearest(name, known))
+            raise UnknownConfig(key=name, scope="share group configuration", hint=_hint(name, known))
     group = {name: value for name, value in found.items() if name in GROUP_KEYS}
     coordinator = {name: value for name, value in found.items() if name in COORDINATOR_KEYS}
-    GroupConfig.parse(group)
-    CoordinatorConfig.parse(coordinator)
+    GroupConfig.parse(changed_configs({}, group))
+    if not CoordinatorConfig.parse(coordinator).share_coordinator_endpoint:
+        _check_no_endpoint(coordinator)
     return group, coordinator
+
+
+def _hint(name: str, known: Mapping[str, object]) -> str:
+    if name in SERVER_KEYS:
+        return "it is a key of a standalone coordinator: set it in the file that sharegroup coordinator --config names"
+    if name.endswith("group.id"):
+        return f"the option {_GROUP_ID} names the group"
+    return hint(name, known)
+
+
+def _check_no_endpoint(coordinator: Mapping[str, str]) -> None:
+    """Checks that no config is for a standalone coordinator where none is named: one would start on demand, and take
+    the group from the standalone coordinators that were meant.
+
+    Raises:
+        ConfigConflict: the first such config.
+    """
+    for key in _OF_ENDPOINTS:
+        if coordinator.get(key, "").strip():
+            rule = "it is for a standalone coordinator, and none is named; name it, or remove this"
+            raise ConfigConflict(key=key, value=coordinator[key], other=_ENDPOINT, other_value="", rule=rule)
 
 
 def required(given: Mapping[str, str], name: str, why: str) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +20,19 @@ from typing import Any
 import msgspec
 
 from coordinator.client.client import CoordinatorClient
+from coordinator.client.config_lines import log_changes
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
-from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, MemberRequest, Reply
+from coordinator.protocol.messages import (
+    AcquiredReply,
+    DescribeGroup,
+    GroupDescription,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    MemberRequest,
+    Reply,
+)
 
 HEARTBEATS_PER_SESSION = 3
 LONGEST_HEARTBEAT_S = 10.0
@@ -47,8 +60,11 @@ class MemberSession:
         configs: Mapping[str, str] | None = None,
         starting_offsets: str | None = None,
         client_id: str = "",
+        idle_after_s: float = math.inf,
     ) -> None:
-        """Joins the group at once.
+        """Joins the group at once. ``idle_after_s``: a member that asks for nothing for so many seconds, and for as
+        long as its records' locks last, sends no heartbeats until it asks again: its session ends, and others get the
+        partitions that were assigned to it.
 
         Raises:
             ShareGroupError: the join failed, as of :meth:`CoordinatorClient.call`.
@@ -67,8 +83,9 @@ class MemberSession:
             client_id=client_id or f"sharegroup-{os.getpid()}",
             client_host=socket.gethostname(),
         )
-        self._joining = threading.Lock()
+        self._joining, self._closing = threading.Lock(), threading.Lock()
         self._fenced: FencedMemberEpoch | None = None
+        self._idle_after_s, self._lock_s, self._asked_s = idle_after_s, 0.0, time.monotonic()
         self._joined = client.call(self._request)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"share-heartbeat-{member_id}", daemon=True)
@@ -94,6 +111,21 @@ class MemberSession:
     def isolation_level(self) -> str:
         return self._joined.isolation_level
 
+    @property
+    def fenced(self) -> bool:
+        """Whether another process, or another session of this one, has the member's epoch."""
+        return self._fenced is not None
+
+    @property
+    def joined(self) -> Joined:
+        """The coordinator's last answer to a join or a heartbeat."""
+        return self._joined
+
+    @property
+    def coordinator(self) -> str:
+        """The coordinator in words, for the log."""
+        return self._client.coordinator_of(self.group_id)
+
     def call(self, request: type[MemberRequest[Reply]], **fields: Any) -> Reply:
         """Sends the request as this member. If the session has lapsed, the member joins again under its own epoch.
 
@@ -101,21 +133,29 @@ class MemberSession:
             FencedMemberEpoch: a newer process has the member's epoch; every later call raises it, too.
             ShareGroupError: as of :meth:`CoordinatorClient.call`.
         """
+        self._note_request(request)
         for _ in range(MAX_REJOINS):
             try:
-                return self._call(request, fields)
+                return self._noted(request, self._call(request, fields))
             except UnknownMemberId:
                 self._join_again()
-        return self._call(request, fields)
+        return self._noted(request, self._call(request, fields))
 
-    def close(self, *, leave: bool = False) -> None:
-        """Stops the heartbeats. The session ends at its timeout, or now with ``leave``."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
+    def describe(self) -> GroupDescription:
+        """The state of the group, for the log; it raises as :meth:`CoordinatorClient.call`."""
+        return self._client.call(DescribeGroup(group_id=self.group_id))
+
+    def close(self, *, leave: bool = False) -> bool:
+        """Stops the heartbeats. The session ends at its timeout, or now with ``leave``. Returns false if it was closed
+        before."""
+        with self._closing:
+            if self._closed.is_set():
+                return False
+            self._closed.set()
         if leave and self._fenced is None:
             with contextlib.suppress(ShareGroupError):
                 self._call(LeaveGroup, {})
+        return True
 
     # --- inside
 
@@ -135,26 +175,69 @@ class MemberSession:
             self._fenced = error
             raise
 
+    def _note_request(self, request: type[MemberRequest[Any]]) -> None:
+        if not issubclass(request, Heartbeat):
+            self._asked_s = time.monotonic()
+
+    def _noted(self, request: type[MemberRequest[Reply]], reply: Reply) -> Reply:
+        self._note_request(request)
+        if isinstance(reply, AcquiredReply) and reply.plan_id:
+            self._lock_s = reply.lock_timeout_ms / 1000
+        return reply
+
+    @property
+    def _idle_s(self) -> float:
+        """Seconds since the last request, once they are as many as make the member idle; else 0."""
+        idle_s = time.monotonic() - self._asked_s
+        return idle_s if idle_s > max(self._idle_after_s, self._lock_s) else 0.0
+
     def _join_again(self) -> None:
         with self._joining:
             if self._fenced is not None:
                 raise self._fenced
-            _log.warning("session of %s lapsed; coming back with epoch %d", self.member_id, self.member_epoch)
+            if self._closed.is_set():
+                raise UnknownMemberId(member_id=self.member_id, group_id=self.group_id)
+            _log.warning(
+                "share group %s: the session of member %s lapsed, or its coordinator was replaced; it comes back with "
+                "epoch %d",
+                self.group_id,
+                self.member_id,
+                self.member_epoch,
+            )
             join = msgspec.structs.replace(self._request, member_epoch=self.member_epoch)
             try:
-                self._joined = self._client.call(join)
+                self._take(self._client.call(join))
             except FencedMemberEpoch as error:
                 self._fenced = error
                 raise
 
     def _beat(self) -> None:
+        was_idle = False
         while not self._closed.wait(self._joined.heartbeat_interval_ms / 1000) and self._fenced is None:
+            if idle_s := self._idle_s:
+                if not was_idle:
+                    _log.warning(
+                        "share group %s: member %s has asked for nothing for %.0f s (max.poll.interval.ms): it sends "
+                        "no heartbeats until it does, so that others get its partitions",
+                        self.group_id,
+                        self.member_id,
+                        idle_s,
+                    )
+                was_idle = True
+                continue
+            was_idle = False
             try:
-                self._joined = self.call(Heartbeat)
+                self._take(self.call(Heartbeat))
             except ShareGroupError as error:  # fenced: the next call raises it; else the next heartbeat retries
-                _log.warning("heartbeat of %s: %s", self.member_id, error)
+                if not self._closed.is_set():
+                    _log.warning("share group %s: heartbeat of member %s: %s", self.group_id, self.member_id, error)
             except Exception:  # noqa: BLE001 - without heartbeats each long batch would lose its locks
-                _log.exception("heartbeat of %s", self.member_id)
+                _log.exception("share group %s: heartbeat of member %s", self.group_id, self.member_id)
+
+    def _take(self, joined: Joined) -> None:
+        """Takes in a later answer of the coordinator; configs that others changed are logged."""
+        before, self._joined = self._joined, joined
+        log_changes(before, joined, self._request.configs)
 
 
 def heartbeat_timeout_s(joined: Joined) -> float:

@@ -18,8 +18,6 @@ from coordinator.protocol.addresses import parse_endpoints
 
 __all__ = ["COORDINATOR_KEYS", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
 
-ASSIGNMENT = "the assignment of partitions to members"
-
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -106,6 +104,32 @@ _GROUP_ROWS = (
         default=True,
         kip="KIP-1222",
         doc="Whether ShareConsumers may renew their locks (acknowledge type RENEW).",
+    ),
+    ConfigKey(
+        name="group.share.in.progress.staleness.threshold.ms",
+        default=90_000,
+        low=1_000,
+        high=_HOUR_MS,
+        kip="KAFKA-20458",
+        doc="How long a ShareConsumer keeps a record in progress without a signal (mark_in_progress); then the record "
+        "is available to the others.",
+    ),
+    ConfigKey(
+        name="group.share.in.progress.max.lock.extension.ms",
+        default=30 * 60_000,
+        low=1_000,
+        high=_DAY_MS,
+        kip="KAFKA-20458",
+        doc="How long after its acquisition a record is kept by signals at most; a later signal is refused.",
+    ),
+    ConfigKey(
+        name="group.share.in.progress.rebalance.grace.ms",
+        default=5_000,
+        low=0,
+        high=_HOUR_MS,
+        kip="KAFKA-20458",
+        doc="How long a record in progress, whose last signal is fresh, stays with a ShareConsumer that left or was "
+        "lost, so that it may come back and go on.",
     ),
     ConfigKey(
         name="share.partition.max.record.locks",
@@ -226,9 +250,10 @@ _GROUP_ROWS = (
         default=1_000,
         low=0,
         high=_HOUR_MS,
-        room=ASSIGNMENT,
-        doc="The least time between two assignments of partitions to a group's members. (Queries read all partitions.)",
-        why="Kafka sets no upper bound.",
+        kip="KIP-1263",
+        doc="The least time between two assignments of partitions to a group's ShareConsumers. Changes in between wait "
+        "for the next one. (Queries read all partitions.)",
+        why="Kafka: at most 15,000, a broker's default.",
     ),
     # --- dead letters
     ConfigKey(
@@ -327,8 +352,8 @@ _COORDINATOR_ROWS = (
     ConfigKey(
         name="share.coordinator.fleet.group.id",
         default="sharegroup-coordinators",
-        takes="a Kafka consumer group's id",
-        is_valid=bool,
+        takes="a Kafka consumer group's id, of at most 249 characters that can be printed",
+        is_valid=lambda text: 0 < len(text) <= 249 and text.isprintable(),
         ours=True,
         doc="The consumer group on the state topic that the standalone coordinators of a fleet join; by it Kafka "
         "assigns the state partitions to them. The same for all of a fleet; no other program uses it.",
@@ -427,6 +452,24 @@ _COORDINATOR_ROWS = (
         kip="KIP-932",
         doc="How often records of the state topic that no group needs are deleted.",
         why="Kafka sets no upper bound.",
+    ),
+    ConfigKey(
+        name="share.coordinator.audit.file",
+        default="",
+        ours=True,
+        doc="The file with a line for each action of an administrator, which is rotated at 10 MB and kept ten times. "
+        "Empty: audit-KEY.log beside the log of a coordinator on demand, and the log of a standalone one.",
+        why="Kafka has a log4j appender for kafka.authorizer.logger.",
+    ),
+    ConfigKey(
+        name="share.coordinator.metrics.port",
+        default=0,
+        low=0,
+        high=65_535,
+        ours=True,
+        doc="The port on which the coordinator shows its metrics to Prometheus, without TLS or a token, and on "
+        "127.0.0.1 alone. 0: it shows none. Needs the extra sharegroup[metrics].",
+        why="Kafka's brokers have JMX.",
     ),
 )
 

@@ -10,9 +10,12 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from coordinator.protocol.errors import ConfigNotAvailable, ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
+from coordinator.protocol.errors import ConfigOutOfBounds, ConfigTypeMismatch, UnknownConfig
 
 Value = int | float | bool | str
+
+NEAR = 0.75
+"""How much alike two names are, by difflib, if one is probably a mistyped other."""
 
 _TYPES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
@@ -22,8 +25,7 @@ class ConfigKey:
     """A key of a group or of the coordinator.
 
     ``low``, ``high`` are inclusive. ``takes`` says what a text must look like, ``is_valid`` checks it. ``ours``: Kafka
-    has no such key. ``why``: why the default or the bounds are not Kafka's. ``room``: the part of sharegroup that
-    gives the key its meaning and is not built yet; until then only the default can be set.
+    has no such key. ``why``: why the default or the bounds are not Kafka's.
     """
 
     name: str
@@ -37,7 +39,6 @@ class ConfigKey:
     is_valid: Callable[[str], bool] | None = None
     ours: bool = False
     why: str = ""
-    room: str = ""
 
     @property
     def type(self) -> type:
@@ -61,17 +62,17 @@ class ConfigKey:
         return ""
 
     def parse(self, text: str) -> Value:
-        """The value of ``text``; ConfigTypeMismatch, ConfigOutOfBounds or ConfigNotAvailable."""
+        """The value of ``text``; ConfigTypeMismatch or ConfigOutOfBounds."""
         value = self._typed(text.strip())
         self._check_bounds(value)
-        self._check_available(value)
         return value
 
     def _typed(self, text: str) -> Value:
         try:
             return _CONVERT[self.type](text)
         except ValueError:
-            raise ConfigTypeMismatch(key=self.name, value=text, expected=_TYPES[self.type]) from None
+            unit = " of milliseconds" if self.type is int and self.name.endswith(".ms") else ""
+            raise ConfigTypeMismatch(key=self.name, value=text, expected=_TYPES[self.type] + unit) from None
 
     def _check_bounds(self, value: Value) -> None:
         if isinstance(value, str):
@@ -81,12 +82,6 @@ class ConfigKey:
             inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
         if not inside:
             raise ConfigOutOfBounds(key=self.name, value=value, bounds=self.bounds)
-
-    def _check_available(self, value: Value) -> None:
-        if self.room and value != self.default:
-            raise ConfigNotAvailable(
-                key=self.name, value=show(value), room=self.room, default=show(self.default) or '""'
-            )
 
 
 def show(value: Value) -> str:
@@ -101,22 +96,34 @@ def _to_bool(text: str) -> bool:
 
 
 def _to_int(text: str) -> int:
-    if not text.removeprefix("-").isdecimal() or len(text) > 20:
+    if not (text.isascii() and text.removeprefix("-").isdecimal()) or len(text) > 20:
         raise ValueError(text)
     return int(text)
 
 
-_CONVERT: dict[type, Callable[[str], Value]] = {int: _to_int, float: float, bool: _to_bool, str: str}
+def _to_float(text: str) -> float:
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
+_CONVERT: dict[type, Callable[[str], Value]] = {int: _to_int, float: _to_float, bool: _to_bool, str: str}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that looks most like ``name``."""
-    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)[0]
+    """The known name that looks most like ``name``; empty if none looks like it."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
+
+
+def hint(name: str, known: Iterable[str], instead: str = "docs/options.md has all") -> str:
+    """The end of an error's sentence about an unknown name: the nearest known name, else ``instead``."""
+    near = nearest(name, known)
+    return f"the nearest known one is {near}" if near else instead
 
 
 def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value]:
     """Values of all the table's keys, by attribute name; UnknownConfig for a key that is not in it."""
     for name in texts:
         if name not in table:
-            raise UnknownConfig(key=name, scope=scope, nearest=nearest(name, table))
+            raise UnknownConfig(key=name, scope=scope, hint=hint(name, table))
     return {key.attribute: key.parse(texts[key.name]) if key.name in texts else key.default for key in table.values()}

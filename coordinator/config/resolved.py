@@ -7,11 +7,12 @@ import; it passes on what they need of the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from coordinator.config.group_bounds import GroupBounds
 from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, OffsetReset, offset_reset
-from coordinator.config.keys import ConfigKey, nearest, parse_all
+from coordinator.config.keys import ConfigKey, hint, nearest, parse_all
 from coordinator.protocol.errors import ConfigConflict
 
 __all__ = [
@@ -21,11 +22,15 @@ __all__ = [
     "SERVER_KEYS",
     "ConfigKey",
     "CoordinatorConfig",
+    "GroupBounds",
     "GroupConfig",
     "OffsetReset",
     "ServerConfig",
+    "changed_configs",
+    "hint",
     "nearest",
     "offset_reset",
+    "replaced_configs",
 ]
 
 NEVER_MS = 2**62
@@ -42,6 +47,9 @@ class GroupConfig:
     share_record_lock_duration_ms: int
     share_max_lock_extension_ms: int
     share_renew_acknowledge_enable: bool
+    group_share_in_progress_staleness_threshold_ms: int
+    group_share_in_progress_max_lock_extension_ms: int
+    group_share_in_progress_rebalance_grace_ms: int
     share_partition_max_record_locks: int
     share_delivery_count_limit: int
     share_isolation_base: int
@@ -62,14 +70,14 @@ class GroupConfig:
     errors_deadletterqueue_max_reject_ratio: float
 
     @classmethod
-    def parse(cls, texts: Mapping[str, str] | None = None) -> GroupConfig:
-        """Resolve the texts by key; keys that are not given have their defaults.
+    def parse(cls, texts: Mapping[str, str] | None = None, bounds: GroupBounds | None = None) -> GroupConfig:
+        """Resolve the texts by key; keys that are not given have their defaults. ``bounds``: the coordinator's, for
+        configs that are stored.
 
         Raises:
             UnknownConfig: no such key.
             ConfigTypeMismatch: a text is not of the key's type.
             ConfigOutOfBounds: a value is not accepted.
-            ConfigNotAvailable: a key of a feature that is not built yet has another value than its default.
             ConfigConflict: two keys contradict each other.
         """
         texts = texts or {}
@@ -77,6 +85,8 @@ class GroupConfig:
         if "share.heartbeat.interval.ms" not in texts:
             third_ms = values["share_session_timeout_ms"] // 3
             values["share_heartbeat_interval_ms"] = min(values["share_heartbeat_interval_ms"], third_ms)
+        if bounds is not None:
+            bounds.clamp(values)
         _check_heartbeat(values)
         if "share.poison.solo.timeout.ms" not in texts and not values["errors_deadletterqueue_topic_name"]:
             values["share_poison_solo_timeout_ms"] = NEVER_MS
@@ -86,6 +96,16 @@ class GroupConfig:
         """Whether a record that no sink mentions is released, and not accepted. ``own``: the mode that a query has set
         itself; empty: the group's mode holds."""
         return (own or self.share_acknowledgement_mode) == "explicit"
+
+
+def changed_configs(configs: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """The group configs with the changes; an empty text unsets a config, so that its default holds."""
+    return {key: text for key, text in {**configs, **changes}.items() if text.strip()}
+
+
+def replaced_configs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """The keys that differ, with their texts before; an empty text where the default held."""
+    return {key: before.get(key, "") for key in {**before, **after} if before.get(key) != after.get(key)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +128,8 @@ class CoordinatorConfig:
     share_coordinator_cold_partition_snapshot_interval_ms: int
     share_coordinator_state_topic_num_partitions: int
     share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_audit_file: str
+    share_coordinator_metrics_port: int
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None) -> CoordinatorConfig:
@@ -134,6 +156,12 @@ class ServerConfig:
     share_coordinator_ssl_key_location: str
     group_share_max_size: int
     group_share_max_groups: int
+    group_share_min_session_timeout_ms: int
+    group_share_max_session_timeout_ms: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
+    group_share_min_assignment_interval_ms: int
+    group_share_max_assignment_interval_ms: int
     queued_max_requests: int
     socket_request_max_bytes: int
     max_connections: int
@@ -143,7 +171,13 @@ class ServerConfig:
     def parse(cls, texts: Mapping[str, str] | None = None) -> ServerConfig:
         """Resolve the texts by key, with the errors of :meth:`GroupConfig.parse`."""
         values: dict[str, Any] = parse_all(SERVER_KEYS, texts or {}, "standalone coordinator configuration")
+        GroupBounds.of(values)
         return cls(**values)
+
+    @property
+    def group_bounds(self) -> GroupBounds:
+        """The bounds of the groups' own configs."""
+        return GroupBounds.of(asdict(self))
 
 
 def _check_heartbeat(values: Mapping[str, Any]) -> None:

@@ -65,6 +65,65 @@ _SERVER_ROWS = (
         why="Kafka dropped its limit after 4.0.",
     ),
     ConfigKey(
+        name="group.share.min.session.timeout.ms",
+        default=1_000,
+        low=1_000,
+        high=3_600_000,
+        kip="KIP-932",
+        doc="The smallest share.session.timeout.ms that a group can set. A value that was stored under "
+        "other bounds counts as the nearest one within.",
+        why="Kafka: 45,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+    ),
+    ConfigKey(
+        name="group.share.max.session.timeout.ms",
+        default=3_600_000,
+        low=1_000,
+        high=3_600_000,
+        kip="KIP-932",
+        doc="The largest share.session.timeout.ms that a group can set. A value that was stored under "
+        "other bounds counts as the nearest one within.",
+        why="Kafka: 60,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+    ),
+    ConfigKey(
+        name="group.share.min.heartbeat.interval.ms",
+        default=100,
+        low=100,
+        high=60_000,
+        kip="KIP-932",
+        doc="The smallest share.heartbeat.interval.ms that a group can set. A value that was stored under "
+        "other bounds counts as the nearest one within.",
+        why="Kafka: 5,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+    ),
+    ConfigKey(
+        name="group.share.max.heartbeat.interval.ms",
+        default=60_000,
+        low=100,
+        high=60_000,
+        kip="KIP-932",
+        doc="The largest share.heartbeat.interval.ms that a group can set. A value that was stored under "
+        "other bounds counts as the nearest one within.",
+        why="Kafka: 15,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+    ),
+    ConfigKey(
+        name="group.share.min.assignment.interval.ms",
+        default=0,
+        low=0,
+        high=3_600_000,
+        kip="KIP-1263",
+        doc="The smallest share.assignment.interval.ms that a group can set. A value that was stored under "
+        "other bounds counts as the nearest one within.",
+    ),
+    ConfigKey(
+        name="group.share.max.assignment.interval.ms",
+        default=3_600_000,
+        low=0,
+        high=3_600_000,
+        kip="KIP-1263",
+        doc="The largest share.assignment.interval.ms that a group can set. A value that was stored under "
+        "other bounds counts as the nearest one within.",
+        why="Kafka: 15,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+    ),
+    ConfigKey(
         name="queued.max.requests",
         default=500,
         low=1,

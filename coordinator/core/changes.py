@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.record_state import TERMINAL, Event, move
+from coordinator.core.record_state import TERMINAL, Event, RecordState, move
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -37,10 +37,13 @@ def _first(entry: tuple[int, int, Run]) -> int:
 
 
 def moved(run: Run, event: Event, **fields: Any) -> Run:
-    """The run after ``event``. A terminal run keeps its delivery count and nothing else, so that neighbours merge."""
+    """The run after ``event``. A terminal run keeps its delivery count and nothing else, so that neighbours merge; the
+    signals of a run that was IN_PROGRESS are forgotten."""
     state = move(run.state, event)
     if state in TERMINAL:
         return Run(state, run.delivery_count)
+    if run.state == RecordState.IN_PROGRESS:
+        run = run._replace(progress=None)
     return run._replace(state=state, **fields)
 
 

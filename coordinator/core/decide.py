@@ -15,6 +15,7 @@ from coordinator.core.commands import (
     AlterConfigs,
     ArchiveDeletedTopics,
     ArchiveGaps,
+    AssignPartitions,
     CompletePlan,
     CreateGroup,
     Decision,
@@ -30,7 +31,17 @@ from coordinator.core.commands import (
 from coordinator.core.commands.acknowledge import acknowledge
 from coordinator.core.commands.acquire_plan import acquire_plan
 from coordinator.core.commands.acquire_records import acquire_records
+from coordinator.core.commands.administer import (
+    AlterStartOffsets,
+    alter_start_offsets,
+    decide_records,
+    delete_group,
+    release_member,
+)
+from coordinator.core.commands.assign_partitions import assign_partitions
 from coordinator.core.commands.complete_plan import complete_plan
+from coordinator.core.commands.mark_in_progress import mark_in_progress
+from coordinator.core.commands.measure_group import MeasureGroup, measure_group
 from coordinator.core.commands.membership import (
     alter_configs,
     create_group,
@@ -48,8 +59,18 @@ from coordinator.core.commands.partitions import (
 )
 from coordinator.core.commands.reclaim_plan import start_or_reclaim_plan
 from coordinator.core.commands.stage_outcomes import mark_dead_letters_written, stage_outcomes
+from coordinator.core.commands.view_group import ViewGroup, view_group
 from coordinator.core.describe import describe_group
+from coordinator.core.in_flight import OffsetsWithBounds, list_in_flight, list_offsets, list_plans
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import (
+    DecideRecords,
+    DeleteGroup,
+    ListInFlight,
+    ListOffsets,
+    ListPlans,
+    ReleaseMember,
+)
 from coordinator.protocol.messages import (
     Acknowledge,
     DescribeGroup,
@@ -57,6 +78,7 @@ from coordinator.protocol.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    MarkInProgress,
     Reply,
     Request,
 )
@@ -85,12 +107,24 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[An
     StageRuns: stage_outcomes,
     CompletePlan: complete_plan,
     MarkDeadLettersWritten: mark_dead_letters_written,
+    AssignPartitions: assign_partitions,
     AcquireForConsumer: acquire_records,
     Acknowledge: acknowledge,
+    MarkInProgress: mark_in_progress,
     Expire: expire,
     ExtendDeadlines: extend_deadlines,
+    ViewGroup: view_group,
+    MeasureGroup: measure_group,
     DescribeGroup: _describe,
     DescribeWithLag: _describe_with_lag,
+    ListOffsets: list_offsets,
+    OffsetsWithBounds: list_offsets,
+    ListInFlight: list_in_flight,
+    ListPlans: list_plans,
+    AlterStartOffsets: alter_start_offsets,
+    DeleteGroup: delete_group,
+    ReleaseMember: release_member,
+    DecideRecords: decide_records,
 }
 
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from typing import Any, TypeAlias
 
+from coordinator.core.commands.assign_partitions import existing_partitions
 from coordinator.core.members import Member
+from coordinator.core.runs import Progress, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionBounds, PartitionDescription
-from coordinator.protocol.values import Disposition
+from coordinator.protocol.messages import (
+    GroupDescription,
+    MemberDescription,
+    PartitionBounds,
+    PartitionDescription,
+    TopicPartitions,
+)
+from coordinator.protocol.values import Disposition, SharePartitionKey
+
+Subscribed: TypeAlias = tuple[Any, ...]
 
 MOST_RUNS = 10_000
 """Runs that one description shows, of all partitions together."""
 MOST_MEMBERS = 1_000
 """Members that one description shows, those with a session first."""
+MOST_ASSIGNED = 10_000
+"""Assigned partitions that one description shows, of all members together."""
 
 
 def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) -> GroupDescription:
-    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_RUNS runs and
-    MOST_MEMBERS members are shown, beside their total numbers."""
+    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_RUNS runs,
+    MOST_MEMBERS members and MOST_ASSIGNED partitions of members are shown, beside their total numbers."""
     ends = {(b.topic_id, b.partition): b.end for b in bounds}
     current = set(group.topics.values())
     shown = [partition for key, partition in sorted(group.partitions.items()) if key.topic_id in current]
@@ -27,37 +40,89 @@ def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) ->
     partitions = []
     for partition in shown:
         end = ends.get((partition.key.topic_id, partition.key.partition))
-        partitions.append(_partition(group, partition, end, left))
+        partitions.append(describe_partition(group, partition, end, left))
         left -= len(partitions[-1].runs)
     members = sorted(group.members.values(), key=lambda member: not member.active)
     return GroupDescription(
         group_id=group.group_id,
-        state=_state(group),
+        state=state_of(group),
         incarnation=group.incarnation,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
         partitions=tuple(partitions),
-        members=tuple(_member(group, member) for member in members[:MOST_MEMBERS]),
+        members=_members(group, members[:MOST_MEMBERS]),
         members_total=len(members),
         configs=dict(group.configs),
     )
 
 
-def _state(group: ShareGroup) -> str:
+def state_of(group: ShareGroup) -> str:
+    """EMPTY, STABLE or DEAD (KIP-932)."""
     if not group.exists:
         return "DEAD"
     return "STABLE" if any(member.active for member in group.members.values()) else "EMPTY"
 
 
-def _member(group: ShareGroup, member: Member) -> MemberDescription:
+def _members(group: ShareGroup, members: Iterable[Member]) -> tuple[MemberDescription, ...]:
+    of_queries: dict[Subscribed, list[SharePartitionKey]] = {}
+    left = MOST_ASSIGNED
+    found = []
+    for member in members:
+        assigned = _assigned(group, member, of_queries)
+        found.append(_member(group, member, assigned, left))
+        left = max(0, left - len(assigned))
+    return tuple(found)
+
+
+def _member(group: ShareGroup, member: Member, assigned: list[SharePartitionKey], most: int) -> MemberDescription:
     return MemberDescription(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
         active=member.active,
         newest_plan=group.plan_id_text(member.newest.plan_id) if member.newest is not None else "",
         topics=member.topics,
+        topic_pattern=member.topic_pattern,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        assigned_total=len(assigned),
+        assignment=topic_partitions(group, assigned[:most]),
     )
 
 
-def _partition(group: ShareGroup, partition: SharePartition, end: int | None, most: int) -> PartitionDescription:
+def _assigned(
+    group: ShareGroup, member: Member, of_queries: dict[Subscribed, list[SharePartitionKey]]
+) -> list[SharePartitionKey]:
+    """The partitions that the member acquires from, in order: those that are assigned to it, or all that are in its
+    subscription (``of_queries`` keeps them)."""
+    if not member.active:
+        return []
+    if member.is_assigned:
+        return sorted(group.assignment.get(member.member_id, ()))
+    named = member.assign or {}
+    subscribed = (*member.subscription, tuple(sorted(named.items())))
+    if subscribed not in of_queries:
+        names = group.topic_names
+        of_queries[subscribed] = [
+            SharePartitionKey(topic_id, index)
+            for topic_id, partitions in sorted(existing_partitions(group).items())
+            for index in sorted(partitions)
+            if index in named.get(names[topic_id], ()) or member.subscribes(names[topic_id])
+        ]
+    return of_queries[subscribed]
+
+
+def topic_partitions(group: ShareGroup, keys: Iterable[SharePartitionKey]) -> tuple[TopicPartitions, ...]:
+    """The partitions by the names of their topics, both in order."""
+    found: dict[str, list[int]] = {}
+    for key in sorted(keys):
+        found.setdefault(group.topic_names[key.topic_id], []).append(key.partition)
+    return tuple(TopicPartitions(topic=topic, partitions=tuple(of_topic)) for topic, of_topic in sorted(found.items()))
+
+
+def describe_partition(
+    group: ShareGroup, partition: SharePartition, end: int | None, most: int
+) -> PartitionDescription:
+    """The share partition, with ``most`` of its runs; ``end`` is its log's, None where that is not known."""
     return PartitionDescription(
         topic=group.topic_names[partition.key.topic_id],
         topic_id=partition.key.topic_id,
@@ -78,18 +143,26 @@ def _partition(group: ShareGroup, partition: SharePartition, end: int | None, mo
                 "delivery_count": run.delivery_count,
                 "failures": run.failures,
                 "releases": run.releases,
-                "plan": group.plan_id_text(run.plan_id or 0),
-                "member": _holder(group, run.plan_id),
+                "plan": group.plan_id_text(run.plan_id),
+                "member": _holder(group, run),
                 "quarantined": run.quarantined,
                 "not_before_ms": run.not_before_ms,
                 "disposition": run.disposition.name.lower() if run.disposition else "",
                 "reason": run.reason,
+                **_signals(run.progress),
             }
             for first, last, run in islice(partition.runs, most)
         ),
     )
 
 
-def _holder(group: ShareGroup, acquisition: int | None) -> str:
-    plan = group.plans.get(acquisition) if acquisition is not None else None
+def _signals(progress: Progress | None) -> dict[str, int | str | bool | None]:
+    """The signals of a run in progress, by name; nothing for another run."""
+    if progress is None:
+        return {}
+    return {"first_signal_ms": progress.first_ms, "last_signal_ms": progress.last_ms, "hint": progress.hint}
+
+
+def _holder(group: ShareGroup, run: Run) -> str:
+    plan = group.plan_of(run)
     return "" if plan is None else plan.member_id

@@ -48,6 +48,7 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
         decided=group.decided,
         rejected=group.rejected,
         forgotten_epoch=group.forgotten_epoch,
+        assignment_epoch=group.assignment_epoch,
     )
     for plan in _kept_plans(group):
         yield _plan_record(group, plan)
@@ -55,13 +56,14 @@ def snapshot_of(group: ShareGroup) -> Iterator[Record]:
     for member in group.members.values():
         yield MemberProgressKept(
             member_id=member.member_id,
-            completed=member.completed,
+            completed=member.completed or 0,
             evidence=member.evidence,
             decides=member.decides,
             query_id=member.query_id,
         )
     for key, partition in group.partitions.items():
         yield from _partition_records(key, partition)
+    yield from group.deleted_partitions.values()
     if group.unreported_losses:
         yield DataLost(lost=group.unreported_losses)
 
@@ -117,6 +119,8 @@ def _partition_records(key: SharePartitionKey, partition: SharePartition) -> Ite
         log_start=partition.log_start,
         archived=tuple(archived) if any(archived) else (),
         end_offset=partition.end_offset,
+        highest_count=partition.highest_count,
+        altered_after=partition.altered_after,
     )
     runs = tuple((segment.first, segment.last, segment.run) for segment in partition.runs)
     if runs:

@@ -8,6 +8,7 @@ from coordinator.core.left_out import LeftOutRange
 from coordinator.core.plan_state import PlanState
 from coordinator.core.records import PlanAcquired, PlanKept
 from coordinator.core.staging import StagedRun
+from coordinator.protocol.topic_names import matches
 from coordinator.protocol.values import SharePartitionKey
 
 PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
@@ -74,7 +75,7 @@ class AcquiredPlan:
 class Member:
     """A Spark query or a ShareConsumer. All fields but ``session_deadline_ms`` are durable.
 
-    newest: a query's newest plan; ``completed``: the id of the plan that it completed last (0: none).
+    newest: a query's newest plan; ``completed``: the id of the plan that it completed last (None: it completed none).
     evidence: the query completed a batch that says that processing works.
     decides: a sink has staged outcomes for the member.
     query_id: Spark's id of the query, from the sink that staged last with rows of this member; empty: not known.
@@ -95,7 +96,7 @@ class Member:
     client_host: str = ""
     fenced_processes: tuple[str, ...] = ()
     newest: AcquiredPlan | None = None
-    completed: int = 0
+    completed: int | None = None
     evidence: bool = False
     decides: bool = False
     query_id: str = ""
@@ -107,13 +108,28 @@ class Member:
         return self.session_deadline_ms is not None
 
     @property
+    def is_assigned(self) -> bool:
+        """Whether the member acquires from the partitions that are assigned to it, and not from all of its own: a
+        ShareConsumer that is subscribed to topics."""
+        return not self.query and self.assign is None and bool(self.topics or self.topic_pattern is not None)
+
+    @property
+    def subscription(self) -> tuple[tuple[str, ...], str | None]:
+        """The names and the pattern of the subscription; members with equal ones are subscribed alike."""
+        return self.topics, self.topic_pattern
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether the topic is in the member's subscription, by name or by pattern."""
+        return topic in self.topics if self.topic_pattern is None else matches(self.topic_pattern, topic)
+
+    @property
     def pending(self) -> AcquiredPlan | None:
         """The newest plan, while it is not completed."""
         return self.newest if self.newest is not None and self.newest.plan_id != self.completed else None
 
-    def plan_state(self, plan_id: int) -> PlanState:
-        """The state of one of this query's plans. Plan id 0, which precedes the first plan, counts as COMPLETED until a
-        plan is completed."""
+    def plan_state(self, plan_id: int | None) -> PlanState:
+        """The state of one of this query's plans. None, which precedes the first plan, counts as COMPLETED until a plan
+        is completed."""
         if plan_id == self.completed:
             return PlanState.COMPLETED
         newest = self.pending

@@ -3,9 +3,10 @@
 A record of a share partition is AVAILABLE until a member acquires it. While ACQUIRED, one member holds it, under a lock
 that lives for a while (a ShareConsumer's) or as long as its member's session (a query's). It leaves ACQUIRED by an
 outcome (accept, release, reject, gap), by losing its lock, or by isolation, which returns records of a batch that keeps
-failing. ACKNOWLEDGED and ARCHIVED are terminal. A record that is given up is ARCHIVING until its dead letter is
-written; without a dead letter topic that step follows at once (KIP-1191). IN_PROGRESS is
-reserved.
+failing. A ShareConsumer's record is IN_PROGRESS from the first signal that its work on the record goes on
+(KAFKA-20458): its lock then ends after some time without a signal. ACKNOWLEDGED and ARCHIVED are terminal. A record
+that is given up is ARCHIVING until its dead letter is written; without a dead letter topic that step follows at once
+(KIP-1191).
 
 A run that lost its lock keeps its plan id: the member that comes back to its plan may still complete it, with whatever
 outcome, or archive it. That is why those moves start from AVAILABLE too. A member whose plan id the run no longer
@@ -22,7 +23,7 @@ from coordinator.protocol.errors import InvalidRecordState
 
 
 class RecordState(IntEnum):
-    """Delivery states with the bytes that KIP-932 and KIP-1191 give them."""
+    """Delivery states with the bytes that KIP-932, KIP-1191 and KAFKA-20458 give them."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -41,6 +42,7 @@ class Event(Enum):
     REJECT = "reject"
     GAP = "gap"
     RENEW = "renew"
+    PROGRESS = "progress"
     LOSE_LOCK = "lose lock"
     LIMIT = "delivery limit"
     RECLAIM = "reclaim"
@@ -64,9 +66,18 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     (S.ACQUIRED, E.REJECT): S.ARCHIVING,
     (S.ACQUIRED, E.GAP): S.ARCHIVED,
     (S.ACQUIRED, E.RENEW): S.ACQUIRED,
+    # its holder says that it works on the record, and then decides; renewals are for records without such signals
+    (S.ACQUIRED, E.PROGRESS): S.IN_PROGRESS,
+    (S.IN_PROGRESS, E.PROGRESS): S.IN_PROGRESS,
+    (S.IN_PROGRESS, E.ACCEPT): S.ACKNOWLEDGED,
+    (S.IN_PROGRESS, E.RELEASE): S.AVAILABLE,
+    (S.IN_PROGRESS, E.REJECT): S.ARCHIVING,
+    (S.IN_PROGRESS, E.GAP): S.ARCHIVED,
     # its holder is gone
     (S.ACQUIRED, E.LOSE_LOCK): S.AVAILABLE,
     (S.ACQUIRED, E.LIMIT): S.ARCHIVING,
+    (S.IN_PROGRESS, E.LOSE_LOCK): S.AVAILABLE,
+    (S.IN_PROGRESS, E.LIMIT): S.ARCHIVING,
     # a query comes back to its plan, within its session or after it
     (S.ACQUIRED, E.RECLAIM): S.ACQUIRED,
     (S.AVAILABLE, E.RECLAIM): S.ACQUIRED,
@@ -86,9 +97,12 @@ TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
     (S.AVAILABLE, E.MISSING): S.ARCHIVED,
     (S.AVAILABLE, E.LOG_START): S.ARCHIVED,
     (S.ACQUIRED, E.LOG_START): S.ARCHIVED,
+    (S.IN_PROGRESS, E.LOG_START): S.ARCHIVED,
 }
 
 TERMINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
+HELD = frozenset({S.ACQUIRED, S.IN_PROGRESS})
+"""The states of a record that a member holds, under a lock."""
 
 
 def move(state: RecordState, event: Event) -> RecordState:

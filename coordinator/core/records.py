@@ -58,7 +58,8 @@ class TopicDeleted(_Record, frozen=True):
 
 class PartitionInitialized(_Record, frozen=True):
     """A share partition begins at ``start_offset``; the other fields are a snapshot's. ``archived``: records that are
-    ARCHIVED and in no run any more, by Disposition."""
+    ARCHIVED and in no run any more, by Disposition. ``highest_count``: the highest delivery count of any record so far.
+    ``altered_after``: the group's last plan id when an administrator altered the start offset (0: never)."""
 
     topic_id: str
     partition: int
@@ -66,6 +67,40 @@ class PartitionInitialized(_Record, frozen=True):
     log_start: int = 0
     archived: tuple[int, ...] = ()
     end_offset: int | None = None
+    highest_count: int = 0
+    altered_after: int = 0
+
+
+class OffsetsAltered(_Record, frozen=True):
+    """An administrator gave share partitions new start offsets, as (partition, offset); offset None: their state is
+    deleted. No plan holds a record of theirs any more. ``altered_after``: the group's last plan id."""
+
+    topic_id: str
+    starts: tuple[tuple[int, int | None], ...]
+    altered_after: int
+
+
+class StartsAlteredBy(_Record, frozen=True):
+    """This administrator gave share partitions new start offsets, which the log of queries says."""
+
+    durable: ClassVar[bool] = False
+    topic_id: str
+    partitions: tuple[int, ...]
+    by: str
+
+
+class PartitionDeleted(_Record, frozen=True):
+    """A snapshot's record of a share partition whose state an administrator deleted: what was handed out of it."""
+
+    topic_id: str
+    partition: int
+    end_offset: int
+    highest_count: int
+    altered_after: int
+
+
+class GroupDeleted(_Record, frozen=True):
+    """The group does not exist any more; a group that is created after it has nothing of it."""
 
 
 class MemberJoined(_Record, frozen=True):
@@ -132,6 +167,20 @@ class SessionEnded(_Record, frozen=True):
 
     durable: ClassVar[bool] = False
     member_id: str
+
+
+class AssignmentMade(_Record, frozen=True):
+    """The group's assignment has this epoch from now on."""
+
+    assignment_epoch: int
+
+
+class PartitionsAssigned(_Record, frozen=True):
+    """The partitions of each member that is assigned any, as (member id, topic id, partitions), since ``now_ms``."""
+
+    durable: ClassVar[bool] = False
+    now_ms: int
+    assigned: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class RunsChanged(_Record, frozen=True):
@@ -302,18 +351,19 @@ class PlanKept(_Record, frozen=True):
 
 
 class GroupProgressKept(_Record, frozen=True):
-    """A snapshot's numbers of the group: its last plan id, its reject window, and the highest epoch of members that it
-    forgot."""
+    """A snapshot's numbers of the group: its last plan id, its reject window, the highest epoch of members that it
+    forgot, and the epoch of its assignment."""
 
     last_plan_id: int
     decided: int = 0
     rejected: int = 0
     forgotten_epoch: int = 0
+    assignment_epoch: int = 0
 
 
 class MemberProgressKept(_Record, frozen=True):
-    """A snapshot's facts of a member: the plan that it completed last, whether it has evidence, whether a sink decided
-    for it, and Spark's id of its query."""
+    """A snapshot's facts of a member: the plan that it completed last (0: none), whether it has evidence, whether a
+    sink decided for it, and Spark's id of its query."""
 
     member_id: str
     completed: int
@@ -328,6 +378,9 @@ Record: TypeAlias = (
     | TopicRegistered
     | TopicDeleted
     | PartitionInitialized
+    | OffsetsAltered
+    | PartitionDeleted
+    | GroupDeleted
     | MemberJoined
     | MemberSeen
     | MembersForgotten
@@ -335,6 +388,9 @@ Record: TypeAlias = (
     | Swept
     | SessionRenewed
     | SessionEnded
+    | AssignmentMade
+    | PartitionsAssigned
+    | StartsAlteredBy
     | RunsChanged
     | LocksRenewed
     | DeadlinesPassed
@@ -384,6 +440,8 @@ def _encoded(record: Record) -> Iterator[bytes]:
 
 def _parts(record: Record, wanted: int) -> list[Record]:
     """The record as about ``wanted`` records; the record itself if it has no list that can be cut."""
+    if isinstance(record, OffsetsAltered):
+        return [msgspec.structs.replace(record, starts=starts) for starts in _cut(record.starts, wanted)]
     if isinstance(record, RunsChanged):
         return [msgspec.structs.replace(record, runs=runs) for runs in _cut(record.runs, wanted)]
     if isinstance(record, PlanStaged):

@@ -45,12 +45,20 @@ def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
 
 
 def released(run: Run, config: GroupConfig, not_before_ms: int | None = None) -> Run:
-    """The run after the ShareConsumer that holds it released it: a try, no failure; the plan id is cleared. With
-    ``not_before_ms`` it is not acquired earlier than that. At the limit of tries it is given up, as in Kafka."""
-    given = run._replace(releases=run.releases + 1, deadline_ms=None)
+    """The run after the ShareConsumer that holds it released it: a try, and a failure only if it was IN_PROGRESS, since
+    its work had begun (KAFKA-20458); the plan id is cleared. With ``not_before_ms`` it is not acquired earlier than
+    that. At the limit of tries it is given up, as in Kafka."""
+    failed = run.state == RecordState.IN_PROGRESS
+    given = run._replace(failures=run.failures + failed, releases=run.releases + (not failed), deadline_ms=None)
     if given.tries >= config.share_delivery_count_limit:
         return archived(given, Event.LIMIT, config, Disposition.DELIVERY_LIMIT)
     return moved(given, Event.RELEASE, plan_id=None, not_before_ms=not_before_ms)
+
+
+def given_back(run: Run) -> Run:
+    """The run after the ShareConsumer that holds it could not read it: neither a try nor a failure, since no program
+    has seen the records; the plan id is cleared."""
+    return moved(run, Event.RELEASE, plan_id=None, deadline_ms=None)
 
 
 def query_released(run: Run, config: GroupConfig, not_before_ms: int | None, disposition: Disposition) -> Run:
@@ -125,7 +133,7 @@ def data_lost(
     pending plan held, and ``uncounted``. The group's is left out if the group has no query to report it to."""
     by_plan: dict[int | None, list[LeftOutRange]] = {}
     for key, (first, last, run) in segments:
-        plan = group.plans.get(run.plan_id) if run.plan_id is not None else None
+        plan = group.plan_of(run)
         is_pending = plan is not None and plan is group.members[plan.member_id].pending
         entry = left_out_entry(group, key, first, last, "data_loss")
         by_plan.setdefault(plan.plan_id if plan is not None and is_pending else None, []).append(entry)

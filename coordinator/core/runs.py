@@ -16,6 +16,15 @@ from coordinator.core.record_state import TERMINAL, RecordState
 from coordinator.protocol.values import Disposition
 
 
+class Progress(NamedTuple):
+    """The signals that a member's work on a record goes on: the times of the first and the last one, by the
+    coordinator's clock, and the newest hint that came with one."""
+
+    first_ms: int
+    last_ms: int
+    hint: str = ""
+
+
 class Run(NamedTuple):
     """The state of each record of a run; the run's offsets are the keys of the map.
 
@@ -30,6 +39,7 @@ class Run(NamedTuple):
     last_tried_ms: when the quarantined record was last delivered alone; None if it was not.
     trials_lost: trials that ended in a lost lock and were not judged then.
     disposition, reason: what the dead letter of an ARCHIVING record says.
+    progress: the holder's signals; only an IN_PROGRESS record has any.
     """
 
     state: RecordState
@@ -45,6 +55,7 @@ class Run(NamedTuple):
     trials_lost: int = 0
     disposition: Disposition = Disposition.NONE
     reason: str = ""
+    progress: Progress | None = None
 
     @property
     def tries(self) -> int:
@@ -111,11 +122,6 @@ class RunMap:
         for first, (last, run) in self._runs.items():
             yield Segment(first, last, run)
 
-    def starting_at(self, first: int) -> Segment | None:
-        """The run that starts exactly at ``first``; None: there is none."""
-        entry = self._runs.get(first)
-        return None if entry is None else Segment(first, *entry)
-
     def first(self) -> Segment | None:
         """The run with the lowest offsets; None: there is none."""
         for first, entry in self._runs.items():
@@ -144,6 +150,12 @@ class RunMap:
         for start in runs.irange(first + 1, last):
             end, run = runs[start]
             yield Segment(start, min(end, last), run)
+
+    def whole_from(self, offset: int) -> Iterator[Segment]:
+        """The runs that end at ``offset`` or above it, whole, in offset order."""
+        inside = self.at(offset)
+        for first in self._runs.irange(offset if inside is None else inside.first):
+            yield Segment(first, *self._runs[first])
 
     def starting_below(self, offset: int) -> list[Segment]:
         """The runs that start below ``offset``, whole."""

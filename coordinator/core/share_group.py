@@ -13,49 +13,39 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
-from coordinator.config.resolved import GroupConfig
+from coordinator.config.resolved import GroupBounds, GroupConfig
+from coordinator.core.consumer_locks import lock_deadline_ms
 from coordinator.core.group_snapshot import snapshot_of
-from coordinator.core.left_out import LeftOutRange, bounded
-from coordinator.core.members import AcquiredPlan, Member, PlanRanges, plan_from, with_ranges
+from coordinator.core.left_out import LeftOutRange
+from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanState
-from coordinator.core.record_state import RecordState
+from coordinator.core.record_state import HELD
 from coordinator.core.records import (
     ConfigsAltered,
-    DataLost,
     DeadlinesExtended,
     DeadlinesPassed,
-    EvidenceCleared,
-    EvidenceUsed,
     GroupCreated,
+    GroupDeleted,
     GroupProgressKept,
     LocksRenewed,
     LogStartMoved,
-    MemberJoined,
-    MemberProgressKept,
-    MemberSeen,
-    MembersForgotten,
+    OffsetsAltered,
+    PartitionDeleted,
     PartitionInitialized,
     PartitionsForgotten,
-    PlanAcquired,
-    PlanCompleted,
-    PlanKept,
-    PlanStaged,
-    PlanStarted,
-    RangesAdded,
     Record,
     RunsChanged,
-    SessionEnded,
-    SessionRenewed,
+    StartsAlteredBy,
     Swept,
     TopicDeleted,
     TopicRegistered,
 )
-from coordinator.core.runs import Segment
+from coordinator.core.replay_members import REPLAY_MEMBERS
+from coordinator.core.replay_plans import REPLAY_PLANS
+from coordinator.core.runs import Run, Segment
 from coordinator.core.share_partition import SharePartition
-from coordinator.core.staging import staged_with
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
 from coordinator.protocol.values import SharePartitionKey
 
@@ -66,17 +56,23 @@ MEMBERS_KEPT = 1_000
 class ShareGroup:
     """The state of one group. Plan ids are ints here; on the wire they carry the group's incarnation."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, bounds: GroupBounds | None = None) -> None:
+        """``bounds``: those that the coordinator sets to stored configs; no part of the state."""
         self.group_id = group_id
         self.incarnation = ""
         self.topic_ids = True
-        self.config = GroupConfig.parse()
+        self._bounds = bounds
+        self.config = GroupConfig.parse(None, bounds)
         self.configs: dict[str, str] = {}
         self.topics: dict[str, str] = {}
         self.topic_names: dict[str, str] = {}
         self.gone: set[str] = set()
         """Ids of deleted topics, whose records are archived but for those that a member holds."""
         self.partitions: dict[SharePartitionKey, SharePartition] = {}
+        self.deleted_partitions: dict[SharePartitionKey, PartitionDeleted] = {}
+        """Share partitions whose state an administrator deleted: what of them was handed out."""
+        self.altered_by: dict[SharePartitionKey, str] = {}
+        """Soft state: who altered the start offset of a share partition last."""
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_plan_id = 0
@@ -89,6 +85,15 @@ class ShareGroup:
         """Soft state: until then all holders have a full session timeout, after a load or a stall."""
         self.sessions: dict[str, None] = {}
         """Soft state: the ids of members whose session lives, in the order in which the sessions began."""
+        self.unheard: set[str] = set()
+        """Soft state: members that may have a session with the owner before, and were not heard of since the load."""
+        self.assignment_epoch = 0
+        self.assignment: dict[str, frozenset[SharePartitionKey]] = {}
+        """Soft state: the partitions that are assigned to each ShareConsumer."""
+        self.assignment_is_old = True
+        """Soft state: members, subscriptions or partitions have changed since the assignment."""
+        self.assigned_ms = 0
+        """Soft state: when the assignment was made; 0: none was made since the load."""
         self.forgotten_epoch = 0
         """The highest epoch of members that were forgotten: new members get higher ones."""
         self.old_topics: set[str] = set()
@@ -110,6 +115,11 @@ class ShareGroup:
     @property
     def exists(self) -> bool:
         return bool(self.incarnation)
+
+    @property
+    def group_epoch(self) -> int:
+        """KIP-932's group epoch: above the assignment's as long as the assignment is old, for all changes together."""
+        return self.assignment_epoch + (self.exists and self.assignment_is_old)
 
     def member(self, member_id: str, member_epoch: int) -> Member:
         """The member, if its session lives and this is its epoch.
@@ -135,21 +145,25 @@ class ShareGroup:
                 member_epoch=member_epoch,
             )
 
-    def plan_id(self, text: str) -> int:
-        """The plan id of a plan named on the wire; 0 for an empty text.
+    def plan_id(self, text: str) -> int | None:
+        """The plan id of a plan named on the wire; None for an empty text.
 
         Raises:
             ForeignPlan: the plan is of another incarnation of the group.
         """
         if not text:
-            return 0
+            return None
         incarnation, _, plan_id = text.rpartition(".")
         if incarnation != self.incarnation or not plan_id.isdigit():
             raise ForeignPlan(plan_id=text, group_id=self.group_id, incarnation=self.incarnation)
         return int(plan_id)
 
-    def plan_id_text(self, plan_id: int) -> str:
-        return f"{self.incarnation}.{plan_id}" if plan_id else ""
+    def plan_id_text(self, plan_id: int | None) -> str:
+        return f"{self.incarnation}.{plan_id}" if plan_id is not None else ""
+
+    def plan_of(self, run: Run) -> AcquiredPlan | None:
+        """The plan whose id the run carries; None if it carries none."""
+        return self.plans.get(run.plan_id) if run.plan_id is not None else None
 
     def carrying(self, plan: AcquiredPlan) -> Iterator[tuple[SharePartition, list[Segment]]]:
         """By partition, the segments that still carry the plan's id, in the plan's order."""
@@ -169,7 +183,7 @@ class ShareGroup:
         """(topic id, partition) of the plan that a start of ``plan_id`` touches; empty if the group has none."""
         named = self.plan_id(plan_id)
         is_superseded = member.plan_state(named) is PlanState.SUPERSEDED
-        plan = member.newest if is_superseded else self.plans.get(named)
+        plan = member.newest if is_superseded else self.plans.get(named) if named is not None else None
         return set() if plan is None else {(topic_id, index) for topic_id, index, _ in plan.ranges}
 
     def next_deadline_ms(self) -> int | None:
@@ -213,38 +227,46 @@ class ShareGroup:
 
     def loaded(self, now_ms: int) -> None:
         """Set the soft state after a load: every member that holds records has one session timeout to come back, and so
-        has every ShareConsumer's lock. Nothing of this is logged."""
+        has every ShareConsumer's lock; a lock that would last longer keeps what is left of it, as far as the log tells.
+        Nothing of this is logged."""
         deadline_ms = self.deadlines_extended_until_ms = now_ms + self.config.share_session_timeout_ms
+        self.assignment_is_old = True
         self._deadlines = []
         for plan in list(self.plans.values()):
             held = [
                 (partition, segment)
                 for partition, segments in self.carrying(plan)
                 for segment in segments
-                if segment.run.state == RecordState.ACQUIRED
+                if segment.run.state in HELD
             ]
             if held:
                 self.members[plan.member_id].session_deadline_ms = deadline_ms
                 self.sessions[plan.member_id] = None
             if not plan.query:
                 for partition, (first, last, run) in held:
-                    partition.apply([(first, last, run._replace(deadline_ms=deadline_ms))])
-                self._watch(plan.plan_id, deadline_ms)
+                    left_ms = max(deadline_ms, lock_deadline_ms(plan, run, self.config))
+                    partition.apply([(first, last, run._replace(deadline_ms=left_ms))])
+                    self._watch(plan.plan_id, left_ms)
+        self.unheard = self.members.keys() - self.sessions.keys()
+        self.altered_by = {
+            key: "" for known in (self.partitions, self.deleted_partitions) for key in known if known[key].altered_after
+        }
 
     def snapshot(self) -> Iterator[Record]:
         """Log records that rebuild this group from an empty one."""
         return snapshot_of(self)
 
-    # --- one method a record
+    # --- one method a record; those of members and plans are in modules of their own
 
     def _group_created(self, record: GroupCreated) -> None:
         self.incarnation, self.topic_ids = record.incarnation, record.topic_ids
 
     def _configs_altered(self, record: ConfigsAltered) -> None:
         self.configs = dict(record.configs)
-        self.config = GroupConfig.parse(self.configs)
+        self.config = GroupConfig.parse(self.configs, self._bounds)
 
     def _topic_registered(self, record: TopicRegistered) -> None:
+        self.assignment_is_old = True
         before = self.topics.get(record.topic, record.topic_id)
         if before != record.topic_id:
             self.old_topics.add(before)
@@ -254,6 +276,7 @@ class ShareGroup:
         self.gone.discard(record.topic_id)
 
     def _topic_deleted(self, record: TopicDeleted) -> None:
+        self.assignment_is_old = True
         self.gone.add(record.topic_id)
 
     def _partition_initialized(self, record: PartitionInitialized) -> None:
@@ -264,39 +287,53 @@ class ShareGroup:
             partition.archived[disposition] = count
         if record.end_offset is not None:
             partition.end_offset = record.end_offset
+        partition.highest_count, partition.altered_after = record.highest_count, record.altered_after
         self.partitions[key] = partition
+        self.assignment_is_old = True
+        if (before := self.deleted_partitions.pop(key, None)) is not None:
+            partition.highest_count, partition.altered_after = before.highest_count, before.altered_after
+            partition.redeliver(before.end_offset)
 
-    def _member_joined(self, record: MemberJoined) -> None:
-        member = self.members.get(record.member_id)
-        if member is None:
-            member = self.members[record.member_id] = Member(record.member_id, 0, "", record.query)
-        for name in record.__struct_fields__:
-            setattr(member, name, getattr(record, name))
+    def _offsets_altered(self, record: OffsetsAltered) -> None:
+        """Replay makes the runs: a plan's ranges and a window's runs may be very many, and none of them is kept."""
+        self.assignment_is_old = True
+        for index, start_offset in record.starts:
+            key = SharePartitionKey(record.topic_id, index)
+            before = self.partitions.pop(key)
+            if start_offset is None:
+                self.deleted_partitions[key] = PartitionDeleted(
+                    topic_id=key.topic_id,
+                    partition=index,
+                    end_offset=before.end_offset,
+                    highest_count=before.highest_count,
+                    altered_after=record.altered_after,
+                )
+            else:
+                self.partitions[key] = before.altered(start_offset, record.altered_after)
+            for plan_id in before.runs.carried:
+                self._drop_holder(plan_id, key)
+            for plan in self.plans.values():
+                plan.staged.pop(key, None)
 
-    def _session_renewed(self, record: SessionRenewed) -> None:
-        self.members[record.member_id].session_deadline_ms = record.deadline_ms
-        self.sessions[record.member_id] = None
+    def _starts_altered_by(self, record: StartsAlteredBy) -> None:
+        self.altered_by |= {SharePartitionKey(record.topic_id, index): record.by for index in record.partitions}
 
-    def _session_ended(self, record: SessionEnded) -> None:
-        self.members[record.member_id].session_deadline_ms = None
-        self.sessions.pop(record.member_id, None)
+    def _partition_deleted(self, record: PartitionDeleted) -> None:
+        self.deleted_partitions[SharePartitionKey(record.topic_id, record.partition)] = record
 
-    def _member_seen(self, record: MemberSeen) -> None:
-        self.members[record.member_id].seen_ms = record.seen_ms
-
-    def _members_forgotten(self, record: MembersForgotten) -> None:
-        for member_id in record.member_ids:
-            del self.members[member_id]
-        self.forgotten_epoch = record.forgotten_epoch
-        if record.unreported_losses is not None:
-            self.unreported_losses = record.unreported_losses
+    def _group_deleted(self, record: GroupDeleted) -> None:
+        self.__init__(self.group_id, self._bounds)  # type: ignore[misc]  # as a group that never was
 
     def _partitions_forgotten(self, record: PartitionsForgotten) -> None:
+        self.assignment_is_old = True
         for index in record.partitions:
             del self.partitions[SharePartitionKey(record.topic_id, index)]
         if not any(key.topic_id == record.topic_id for key in self.partitions):
             self.old_topics.discard(record.topic_id)
             self.gone.discard(record.topic_id)
+            self.deleted_partitions = {
+                key: deleted for key, deleted in self.deleted_partitions.items() if key.topic_id != record.topic_id
+            }
             del self.topic_names[record.topic_id]
 
     def _swept(self, record: Swept) -> None:
@@ -325,175 +362,48 @@ class ShareGroup:
 
     def _drop_plans_nobody_carries(self, partition: SharePartition) -> None:
         for plan_id in partition.runs.changed_plan_ids:
-            holders = self._holders.setdefault(plan_id, set())
             if plan_id in partition.runs.carried:
-                holders.add(partition.key)
-                continue
-            holders.discard(partition.key)
-            if not holders:
-                del self._holders[plan_id]
-                self.plans.pop(plan_id, None)
+                self._holders.setdefault(plan_id, set()).add(partition.key)
+            else:
+                self._drop_holder(plan_id, partition.key)
         partition.runs.changed_plan_ids.clear()
 
-    def _plan_acquired(self, record: PlanAcquired) -> None:
-        member = self.members[record.member_id]
-        plan = plan_from(record, member)
-        plan.explicit, plan.superseded_plans = record.explicit, record.superseded_plans
-        plan.unreported_losses = record.unreported_losses
-        if record.ranges:
-            self.plans[record.plan_id] = plan
-        self.last_plan_id = record.plan_id
-        member.seen_ms = max(member.seen_ms, record.acquired_ms)
-        if member.query:
-            self._drop_reported_losses(record.reported_topic_ids)
-            member.newest = plan
-
-    def _drop_reported_losses(self, topic_ids: tuple[str, ...]) -> None:
-        self.unreported_losses = tuple(lost for lost in self.unreported_losses if lost.topic_id not in topic_ids)
-
-    def _ranges_added(self, record: RangesAdded) -> None:
-        newest = self.members[record.member_id].newest
-        plan = newest if newest is not None and newest.plan_id == record.plan_id else self.plans[record.plan_id]
-        plan.ranges = with_ranges(plan.ranges, record.ranges)
-
-    def _plan_started(self, record: PlanStarted) -> None:
-        self._drop_reported_losses(record.reported_topic_ids)
-        member = self.members[record.member_id]
-        plan = member.newest
-        assert plan is not None
-        if record.replaced_plan_id is not None:
-            plan = member.newest = replace(
-                plan, plan_id=record.plan_id, trial=False, superseded_plans=(), explicit_attempts=(), staged={}
-            )
-        plan.member_epoch, plan.started, plan.reclaims = record.member_epoch, record.started, record.reclaims
-        plan.counts_as_evidence = record.started
-        plan.explicit, plan.replaces = record.explicit, record.replaces
-        plan.data_loss, plan.left_out = record.data_loss, record.left_out
-        plan.unreported_losses = record.unreported_losses
-        plan.ranges = self._still_held(plan)
-
-    def _still_held(self, plan: AcquiredPlan) -> PlanRanges:
-        """The plan's ranges that still carry its plan id. Replay computes them from the runs, which are logged: a plan
-        may have 10,000 ranges, and a record that repeated them would be larger than all the others of a start."""
-        held = []
-        for partition, segments in self.carrying(plan):
-            ranges: list[tuple[int, int]] = []
-            for first, last, _ in segments:
-                if ranges and ranges[-1][1] == first - 1:
-                    first = ranges.pop()[0]
-                ranges.append((first, last))
-            held.append((partition.key.topic_id, partition.key.partition, tuple(ranges)))
-        return tuple(held)
-
-    def _plan_staged(self, record: PlanStaged) -> None:
-        """Replay merges the outcomes with those staged before: the record holds a sink's own outcomes only, since all
-        that is staged of a plan may be larger by far than what one commit adds."""
-        member = self.members[record.member_id]
-        member.decides = True
-        if record.query_id is not None:
-            member.query_id = record.query_id
-        if record.reject_window is not None:
-            self.decided, self.rejected = record.reject_window
-        plan = self.plans.get(record.plan_id)
-        if plan is None:
-            return
-        if record.explicit is not None:
-            plan.explicit = record.explicit
-        if record.replaces is not None:
-            plan.replaces = record.replaces
-        if record.explicit_attempts is not None:
-            plan.explicit_attempts = record.explicit_attempts
-        for topic_id, index, runs in record.partitions:
-            key = SharePartitionKey(topic_id, index)
-            plan.staged[key] = staged_with(plan.staged.get(key, []), list(runs))
-
-    def _plan_completed(self, record: PlanCompleted) -> None:
-        member = self.members[record.member_id]
-        member.completed, member.evidence = record.plan_id, record.evidence
-        assert member.newest is not None
-        # Only the plan id of a completed plan is needed.
-        member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()
-        member.newest.data_loss, member.newest.superseded_plans = (), ()
-
-    def _evidence_cleared(self, record: EvidenceCleared) -> None:
-        for member in self.members.values():
-            member.evidence = False
-            if member.newest is not None:
-                member.newest.counts_as_evidence = False
-
-    def _evidence_used(self, record: EvidenceUsed) -> None:
-        self.members[record.member_id].evidence = False
+    def _drop_holder(self, plan_id: int, key: SharePartitionKey) -> None:
+        holders = self._holders.get(plan_id, set())
+        holders.discard(key)
+        if not holders:
+            self._holders.pop(plan_id, None)
+            self.plans.pop(plan_id, None)
 
     def _log_start_moved(self, record: LogStartMoved) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
         partition.move_log_start(record.log_start)
         self._drop_plans_nobody_carries(partition)
 
-    def _data_lost(self, record: DataLost) -> None:
-        if record.plan_id is None or record.member_id is None:
-            self.unreported_losses = bounded((*self.unreported_losses, *record.lost))
-            return
-        plan = self.members[record.member_id].newest
-        assert plan is not None and plan.plan_id == record.plan_id
-        plan.unreported_losses = bounded((*plan.unreported_losses, *record.lost))
-
-    def _plan_kept(self, record: PlanKept) -> None:
-        member = self.members[record.member_id]
-        plan = plan_from(record, member)
-        plan.started, plan.counts_as_evidence = record.started, record.counts_as_evidence
-        plan.data_loss, plan.unreported_losses, plan.left_out = (
-            record.data_loss,
-            record.unreported_losses,
-            record.left_out,
-        )
-        plan.superseded_plans, plan.reclaims = record.superseded_plans, record.reclaims
-        plan.explicit, plan.explicit_attempts, plan.replaces = (
-            record.explicit,
-            record.explicit_attempts,
-            record.replaces,
-        )
-        if record.carried:
-            self.plans[record.plan_id] = plan
-        if record.newest:
-            member.newest = plan
-
     def _group_progress_kept(self, record: GroupProgressKept) -> None:
+        self.assignment_epoch = record.assignment_epoch
         self.last_plan_id, self.forgotten_epoch = record.last_plan_id, record.forgotten_epoch
         self.decided, self.rejected = record.decided, record.rejected
 
-    def _member_progress_kept(self, record: MemberProgressKept) -> None:
-        member = self.members[record.member_id]
-        member.completed, member.evidence = record.completed, record.evidence
-        member.decides, member.query_id = record.decides, record.query_id
-
 
 _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
+    **REPLAY_MEMBERS,
+    **REPLAY_PLANS,
     GroupCreated: ShareGroup._group_created,
     ConfigsAltered: ShareGroup._configs_altered,
     TopicRegistered: ShareGroup._topic_registered,
     TopicDeleted: ShareGroup._topic_deleted,
     PartitionInitialized: ShareGroup._partition_initialized,
-    MemberJoined: ShareGroup._member_joined,
-    MemberSeen: ShareGroup._member_seen,
-    MembersForgotten: ShareGroup._members_forgotten,
+    OffsetsAltered: ShareGroup._offsets_altered,
+    StartsAlteredBy: ShareGroup._starts_altered_by,
+    PartitionDeleted: ShareGroup._partition_deleted,
+    GroupDeleted: ShareGroup._group_deleted,
     PartitionsForgotten: ShareGroup._partitions_forgotten,
     Swept: ShareGroup._swept,
-    SessionRenewed: ShareGroup._session_renewed,
-    SessionEnded: ShareGroup._session_ended,
     RunsChanged: ShareGroup._runs_changed,
     LocksRenewed: ShareGroup._runs_changed,
     DeadlinesPassed: ShareGroup._deadlines_passed,
     DeadlinesExtended: ShareGroup._deadlines_extended,
-    PlanAcquired: ShareGroup._plan_acquired,
-    RangesAdded: ShareGroup._ranges_added,
-    PlanStarted: ShareGroup._plan_started,
-    PlanStaged: ShareGroup._plan_staged,
-    PlanCompleted: ShareGroup._plan_completed,
-    EvidenceCleared: ShareGroup._evidence_cleared,
-    EvidenceUsed: ShareGroup._evidence_used,
     LogStartMoved: ShareGroup._log_start_moved,
-    DataLost: ShareGroup._data_lost,
-    PlanKept: ShareGroup._plan_kept,
     GroupProgressKept: ShareGroup._group_progress_kept,
-    MemberProgressKept: ShareGroup._member_progress_kept,
 }

@@ -2,7 +2,7 @@
 
 ``start_offset`` (SPSO) is the first offset not yet delivered to completion, ``end_offset`` (SPEO + 1, exclusive) the
 first that was never acquired. The start offset moves over leading terminal runs, and to the log start when that
-overtakes it; records that are still ACQUIRED below it stay until their holder is done with them, and ARCHIVING ones
+overtakes it; records that a member still holds below it stay until their holder is done with them, and ARCHIVING ones
 until their dead letter is written (KIP-932, "Share partition in-flight records"; docs/facts.md, K24 to K28).
 """
 
@@ -10,17 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, RunMap, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
-_STAYS = frozenset({RecordState.ACQUIRED, RecordState.ARCHIVING})
+_STAYS = frozenset({*HELD, RecordState.ARCHIVING})
 
 
 class SharePartition:
     """State of one (topic id, partition) in one group. Changed by replayed records only."""
 
-    __slots__ = ("archived", "end_offset", "key", "log_start", "runs", "start_offset")
+    __slots__ = (
+        "altered_after",
+        "archived",
+        "end_offset",
+        "highest_count",
+        "key",
+        "log_start",
+        "runs",
+        "start_offset",
+    )
 
     def __init__(self, key: SharePartitionKey, start_offset: int) -> None:
         self.key = key
@@ -30,6 +39,11 @@ class SharePartition:
         self.archived = [0] * len(Disposition)
         """Records that were ever ARCHIVED, by :class:`~coordinator.protocol.values.Disposition`."""
         self.runs = RunMap()
+        self.highest_count = 0
+        """The highest delivery count of any record so far, those that are done included."""
+        self.altered_after = 0
+        """The group's last plan id when an administrator altered the start offset: plans up to this one lost their
+        records to that. 0: never."""
 
     def __repr__(self) -> str:
         return (
@@ -39,7 +53,8 @@ class SharePartition:
 
     @property
     def acquired_count(self) -> int:
-        return self.runs.counts[RecordState.ACQUIRED]
+        """Records that a member holds; those IN_PROGRESS among them."""
+        return self.runs.counts[RecordState.ACQUIRED] + self.runs.counts[RecordState.IN_PROGRESS]
 
     @property
     def archived_total(self) -> int:
@@ -83,6 +98,8 @@ class SharePartition:
             first, last, run = change
             if last < first or (run.state == RecordState.AVAILABLE and first < self.start_offset):
                 raise ValueError(f"{self!r} can't hold {first}-{last} as {run.state.name}")
+            if run.delivery_count > self.highest_count:
+                self.highest_count = run.delivery_count
             if run.state == RecordState.ARCHIVED:
                 self.archived[run.disposition] += last - first + 1
             if adjacent and adjacent[-1][1] != first - 1:
@@ -93,6 +110,29 @@ class SharePartition:
         if adjacent:
             self.runs.replace(adjacent)
         self._advance()
+
+    def altered(self, start_offset: int, altered_after: int) -> SharePartition:
+        """The share partition as it begins anew at ``start_offset``, by an administrator's will. Records that may have
+        been delivered before are AVAILABLE with the highest delivery count of any of them: else a receipt of before
+        would fit a delivery of after. Records below the start that wait for their dead letters stay until then."""
+        anew = SharePartition(self.key, start_offset)
+        anew.log_start, anew.archived = self.log_start, list(self.archived)
+        anew.highest_count, anew.altered_after = self.highest_count, altered_after
+        archiving = [
+            (first, min(last, start_offset - 1), run)
+            for first, last, run in self.runs.archiving_from(0)
+            if first < start_offset
+        ]
+        anew.apply(archiving)
+        anew.end_offset = start_offset
+        anew.redeliver(self.end_offset)
+        return anew
+
+    def redeliver(self, end_offset: int) -> None:
+        """Make the records from the start offset on AVAILABLE that were handed out up to ``end_offset``."""
+        if self.start_offset < end_offset and self.highest_count:
+            again = Run(RecordState.AVAILABLE, self.highest_count)
+            self.apply([(self.start_offset, end_offset - 1, again)])
 
     def move_log_start(self, log_start: int) -> None:
         """The log begins at ``log_start`` now; nothing below it will be delivered again."""

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from coordinator.dead_letters.record_format import Header
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Silence, new_client
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
 
 STALL_S = 15.0
 """Seconds without a record after which the log can't be read."""
@@ -26,7 +26,6 @@ _POLL_S = 0.1  # a poll waits this long for all records that it wants, even if s
 
 _DEFAULTS = {
     "client.id": "sharegroup",
-    "group.id": "sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
     "log_level": "0",
     "fetch.queue.backoff.ms": "2",  # 1000 by default: a pause each time that the queue is full
     "fetch.wait.max.ms": "25",
@@ -34,8 +33,7 @@ _DEFAULTS = {
     "max.poll.interval.ms": "86400000",
 }
 _FIXED = {
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
+    **WITHOUT_A_GROUP,
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",  # an offset below the log's start is an error, and not taken for a gap
     "allow.auto.create.topics": "false",

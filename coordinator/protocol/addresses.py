@@ -7,6 +7,21 @@ import re
 
 _ENDPOINT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+)):(\d{1,5})", re.ASCII)
 
+_BROKER = re.compile(
+    r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9A-Fa-f:.%]+\]|[\w.-]+)(?::(\d{1,5}))?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def wrong_broker(text: str) -> str | None:
+    """The first address in a list of brokers that is not ``host:port``; None if all are. As librdkafka, it takes a host
+    without its port, which is then 9092, and a security protocol before the host. Empty entries are left out."""
+    for address in filter(None, map(str.strip, text.split(","))):
+        match = _BROKER.fullmatch(address)
+        if match is None or not 0 < int(match.group(1) or 9092) <= 65_535:
+            return address
+    return None if text.replace(",", "").strip() else text
+
 
 def parse_endpoint(text: str) -> tuple[str, int] | None:
     """``host:port`` or ``[ipv6]:port``, else None. Port 0 is any free one, which only a listener can have."""

@@ -18,10 +18,28 @@ class ShareGroupError(Exception):
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
         template = " ".join((type(self).__doc__ or "").split())
-        super().__init__(template.format_map(fields))
+        super().__init__(template.format_map({name: _shown(value) for name, value in fields.items()}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.fields))
+
+
+MAX_SHOWN = 500
+"""Characters of one field in the sentence, at most: a value may be as long as a person, or a program, makes it."""
+
+_END = 150
+"""Characters of the end that is shown of a longer field: a reason ends with the way out."""
+
+
+def _shown(value: Any) -> Any:
+    """The field as it is in the sentence: cut, and in one line without control characters. ``fields`` keeps it
+    whole."""
+    text = str(value)
+    if len(text) <= MAX_SHOWN and text.isprintable():
+        return value
+    if len(text) > MAX_SHOWN:
+        text = f"{text[: MAX_SHOWN - _END]}... ({len(text):,} characters) ...{text[-_END:]}"
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupError:

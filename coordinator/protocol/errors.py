@@ -6,18 +6,38 @@ its class name and fields, and is raised again as the same class on the other si
 
 from __future__ import annotations
 
+from coordinator.protocol.admin_errors import DeadLettersNotWritten as DeadLettersNotWritten
+from coordinator.protocol.admin_errors import GroupNotEmpty as GroupNotEmpty
+from coordinator.protocol.admin_errors import GroupSubscribedToTopic as GroupSubscribedToTopic
+from coordinator.protocol.admin_errors import InvalidReset as InvalidReset
+from coordinator.protocol.admin_errors import MemberNotFound as MemberNotFound
+from coordinator.protocol.admin_errors import MembersNotKnown as MembersNotKnown
+from coordinator.protocol.admin_errors import NotAllowed as NotAllowed
+from coordinator.protocol.admin_errors import NotInFlight as NotInFlight
+from coordinator.protocol.admin_errors import RecordsHeld as RecordsHeld
+from coordinator.protocol.admin_errors import UnknownSharePartition as UnknownSharePartition
+from coordinator.protocol.broker_errors import BrokerClosesConnection as BrokerClosesConnection
+from coordinator.protocol.broker_errors import BrokerHostUnknown as BrokerHostUnknown
+from coordinator.protocol.broker_errors import BrokerNotReachable as BrokerNotReachable
+from coordinator.protocol.broker_errors import BrokerRefused as BrokerRefused
+from coordinator.protocol.broker_errors import BrokerSecurityFailed as BrokerSecurityFailed
+from coordinator.protocol.broker_errors import InvalidKafkaConfig as InvalidKafkaConfig
 from coordinator.protocol.error_base import RemoteError as RemoteError
 from coordinator.protocol.error_base import ShareGroupError as ShareGroupError
 from coordinator.protocol.error_base import by_name as by_name
 from coordinator.protocol.error_base import error_from_wire as error_from_wire
+from coordinator.protocol.plan_errors import DataLoss as DataLoss
+from coordinator.protocol.plan_errors import ForeignPlan as ForeignPlan
+from coordinator.protocol.plan_errors import PlanDiffersFromLog as PlanDiffersFromLog
+from coordinator.protocol.plan_errors import StalePlan as StalePlan
+from coordinator.protocol.record_errors import HeldByQuery as HeldByQuery
+from coordinator.protocol.record_errors import InvalidRecordState as InvalidRecordState
+from coordinator.protocol.record_errors import LockExtensionOver as LockExtensionOver
+from coordinator.protocol.record_errors import OlderDelivery as OlderDelivery
+from coordinator.protocol.record_errors import RecordNotHeld as RecordNotHeld
+from coordinator.protocol.record_errors import RenewalDisabled as RenewalDisabled
 
-# --- the state machine
-
-
-class InvalidRecordState(ShareGroupError):
-    """{what}: the record state is invalid. The acknowledgement of delivery could not be completed."""
-
-    kafka_error = "INVALID_RECORD_STATE"
+# --- requests
 
 
 class InvalidRequest(ShareGroupError):
@@ -57,25 +77,6 @@ class GroupIdNotFound(ShareGroupError):
     checkpointLocation."""
 
     kafka_error = "GROUP_ID_NOT_FOUND"
-
-
-# --- plans
-
-
-class StalePlan(ShareGroupError):
-    """Plan {plan_id} of member {member_id} is refused: {reason}. The checkpoint was rolled back or copied from an older
-    state of this query; its records were delivered and completed since, or belong to a newer batch. Start the query
-    with a new checkpointLocation: records not yet acknowledged stay with the group."""
-
-    kafka_error = "INVALID_RECORD_STATE"
-
-
-class ForeignPlan(ShareGroupError):
-    """Plan {plan_id} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
-    its state store, was deleted and created anew, or the checkpoint belongs to another group. Start the query with a
-    new checkpointLocation."""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 # --- sinks
@@ -126,14 +127,6 @@ class NothingDecided(ShareGroupError):
     query again."""
 
     kafka_error = "INVALID_REQUEST"
-
-
-class DataLoss(ShareGroupError):
-    """Share group {group_id} lost {count} record(s) before they were read: {ranges}. They were removed from the log
-    (retention, delete-records, or the topic was deleted) and are now archived. Restart the query to go on without them,
-    or set failOnDataLoss=false to never fail for this."""
-
-    kafka_error = "OFFSET_OUT_OF_RANGE"
 
 
 # --- dead letters
@@ -218,7 +211,7 @@ class CoordinatorVersionMismatch(ShareGroupError):
 
 
 class UnsafeDirectory(ShareGroupError):
-    """{path} is not safe for files that hold secrets: {reason}. Name another directory in {variable}."""
+    """{path} can't hold files with secrets: {reason}. Name another directory in {variable}."""
 
 
 # --- standalone coordinators
@@ -269,7 +262,8 @@ class MaxGroupsReached(ShareGroupError):
 
 class TokenMissing(ShareGroupError):
     """A token is needed, and there is none: name a file that holds it in share.coordinator.token.file, or set
-    SHAREGROUP_COORDINATOR_TOKEN. The coordinator and all its clients have the same one."""
+    SHAREGROUP_COORDINATOR_TOKEN. The coordinator and all its clients have the same one;
+    sharegroup coordinator --make-token FILE makes one."""
 
     kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
 
@@ -310,6 +304,11 @@ class TlsRequired(ShareGroupError):
 
 class ListenerNotAvailable(ShareGroupError):
     """Could not listen at {listener}: {reason}. Let share.coordinator.listener name another address or port."""
+
+
+class MetricsNotAvailable(ShareGroupError):
+    """The metrics can't be shown on port {port} of 127.0.0.1 (share.coordinator.metrics.port): {reason}. Name another
+    port, or 0 for no metrics."""
 
 
 # --- the state store
@@ -391,31 +390,18 @@ class StateRecordUnreadable(ShareGroupError):
 # --- the Kafka cluster
 
 
-class BrokerNotReachable(ShareGroupError):
-    """No Kafka broker of {addresses} could be reached within {timeout_ms} ms ({reason}). Check
-    kafka.bootstrap.servers, the network and the security settings."""
+class TopicNotAuthorized(ShareGroupError):
+    """The Kafka principal may not see topic {topic}, or the topic does not exist: a broker says that to no principal
+    without rights. It needs these ACLs on Topic {topic}: Describe and Read."""
 
-    kafka_error = "NETWORK_EXCEPTION"
-    retriable = True
-
-
-class BrokerSecurityFailed(BrokerNotReachable):
-    """The Kafka brokers of {addresses} were reached, and the connection was refused: {reason}. Waiting does not mend
-    this: check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password is still the right one."""
-
-    kafka_error = "SASL_AUTHENTICATION_FAILED"
-    retriable = False
+    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
 
-class BrokerRefused(ShareGroupError):
-    """The Kafka cluster at {addresses} refused to {what}: {reason}"""
+class InvalidGroupId(ShareGroupError):
+    """The share group id {group_id} can't be used: {reason}. A group id has at most 249 characters, as a topic's
+    name (it is in each log line, error and state record of the group), and all of them can be printed."""
 
-
-class InvalidKafkaConfig(ShareGroupError):
-    """Kafka client configuration {key} is not accepted by librdkafka, which this project reads Kafka with: its name or
-    its value is wrong. Java's client and librdkafka differ in some names (ssl.ca.location, not ssl.truststore.*)."""
-
-    kafka_error = "INVALID_CONFIG"
+    kafka_error = "INVALID_GROUP_ID"
 
 
 class UnknownTopic(ShareGroupError):
@@ -463,7 +449,7 @@ class InvalidStartingOffsets(ShareGroupError):
 
 
 class UnknownConfig(ShareGroupError):
-    """{key} is not a {scope} key; the nearest known one is {nearest}."""
+    """{key} is not a {scope} key; {hint}."""
 
     kafka_error = "INVALID_CONFIG"
 
@@ -476,13 +462,6 @@ class ConfigTypeMismatch(ShareGroupError):
 
 class ConfigOutOfBounds(ShareGroupError):
     """{key}={value} is out of bounds: it must be {bounds}."""
-
-    kafka_error = "INVALID_CONFIG"
-
-
-class ConfigNotAvailable(ShareGroupError):
-    """{key}={value} can't be set yet: it belongs to {room}, which this version has not built. Remove it; what holds now
-    is {default}."""
 
     kafka_error = "INVALID_CONFIG"
 

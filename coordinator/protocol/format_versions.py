@@ -8,17 +8,17 @@ one. docs/adr/0023-format-versions.md has the reasons.
 
 from __future__ import annotations
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Of requests and replies, of Health and of the endpoint file. Both sides check it: the client asks for Health, and
 each request carries the client's number in the header ``PROTOCOL_HEADER``."""
 
 PROTOCOL_HEADER = "sharegroup-protocol"
 """The gRPC header of each request, with the client's protocol version as decimal text."""
 
-SQLITE_SCHEMA = 2
+SQLITE_SCHEMA = 3
 """Of an SQLite state file: its table, and the records in it. It is the file's ``user_version``."""
 
-STATE_RECORDS = 1
+STATE_RECORDS = 2
 """Of our own records in the state topic: the first two bytes of each value, as in Kafka's records."""
 
 SPARK_OFFSET = 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,6 +15,16 @@ from coordinator.protocol.errors import InvalidKafkaConfig
 
 UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """The codes for a topic or a partition that is not there, or not known yet: the broker's and librdkafka's own."""
+NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
+"""Errors of one broker that does not answer. librdkafka sends some requests to the broker that the last listing named
+as the controller (in KRaft it may be any broker) and waits for it even if it is gone, also with requests that wait in
+its own queue; the next listing names another."""
+
+WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
+    {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false"}
+)
+"""librdkafka's configuration of a consumer that reads partitions which it is assigned by hand. librdkafka assigns none
+without a group id; the consumer never joins that group and commits nothing to it."""
 LONGEST_POLL_S = 2.0
 _REFUSED = frozenset(
     {
@@ -63,7 +74,30 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
     try:
         return client(dict(config), **beside)
     except KafkaException as error:
-        raise InvalidKafkaConfig(key=_refused_key(config, error.args[0].str())) from None
+        text = error.args[0].str()
+        raise InvalidKafkaConfig(key=_refused_key(config, text), reason=_reason(config, text)) from None
+
+
+_CREATING = re.compile(r"^Failed to create [\w ]+: ")
+_PROPERTY = re.compile(r"\b(?:sasl|ssl|fetch|message|receive|max|session|socket)(?:\.[a-z0-9]+)+\b")
+_MECHANISM = "SASL mechanism"
+_MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI if librdkafka was built with it"
+_SHOWN = frozenset(
+    {"sasl.mechanism", "sasl.mechanisms", "ssl.ca.location", "ssl.key.location", "auto.offset.reset", "client.id"}
+)
+"""Keys whose values may be in an error's text; others may be secrets."""
+
+
+def _reason(config: Mapping[str, Any], text: str) -> str:
+    """librdkafka's text about a configuration, without values that may be secrets."""
+    text = " ".join(_CREATING.sub("", text).replace("`", "").split()).rstrip(".")
+    hidden = [value for key, value in config.items() if isinstance(value, str) and key not in _SHOWN]
+    for value in sorted((value for value in hidden if len(value) > 3), key=len, reverse=True):
+        text = text.replace(value, "***")
+    if _MECHANISM not in text:
+        return text
+    is_set = "sasl.mechanism" in config or "sasl.mechanisms" in config
+    return f"{text}; it is {_MECHANISMS}" if is_set else f"it is not set; set it to {_MECHANISMS}"
 
 
 def _refused_key(config: Mapping[str, Any], text: str) -> str:
@@ -71,6 +105,10 @@ def _refused_key(config: Mapping[str, Any], text: str) -> str:
     that it refuses alone."""
     if named := re.search(r'configuration property:? "([\w.]+)"', text):
         return named.group(1)
+    if _MECHANISM in text:
+        return "sasl.mechanism"
+    if unset := [key for key in _PROPERTY.findall(text) if "must be set" in text and key not in config]:
+        return str(unset[0])
     words = {word.strip(".") for word in re.findall(r"[\w.]+", text)}
     for key in config:
         if key in words:

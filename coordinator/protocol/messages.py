@@ -11,7 +11,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.protocol.values import AcquiredRange, OutcomeRun
+from coordinator.protocol.values import AcquiredRange, AlteredStart, OutcomeRun
 
 Reply = TypeVar("Reply")
 
@@ -64,7 +64,8 @@ class LeftOut(Message, frozen=True, tag=False):
     counts the offsets of all partitions beyond the number that is named.
 
     reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
-    returned them), ``quarantined``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``;
+    returned them), ``quarantined``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``,
+    ``altered`` (an administrator altered the group's offsets);
     ``end_unknown`` (data was lost from ``first`` on, and the amount is unknown: the count is 0); ``several`` where one
     entry sums up several reasons.
     """
@@ -125,6 +126,24 @@ class PartitionAcks(Message, frozen=True, tag=False):
     batches: tuple[AckBatch, ...]
 
 
+class ProgressBatch(Message, frozen=True, tag=False):
+    """Offsets ``first..last``, delivered at ``delivery_count`` (the receipt), are being worked on. ``hint``: what the
+    program says of it, at most MOST_HINT_BYTES of UTF-8; None: the hint of the signal before stays."""
+
+    first: int
+    last: int
+    delivery_count: int
+    hint: str | None = None
+
+
+class PartitionProgress(Message, frozen=True, tag=False):
+    """The signals of one share partition; a request names each offset at most once."""
+
+    topic_id: str
+    partition: int
+    batches: tuple[ProgressBatch, ...]
+
+
 class PartitionOutcomes(Message, frozen=True, tag=False):
     """A sink's outcomes for the records of one partition; ``runs`` are ascending and disjoint."""
 
@@ -138,17 +157,17 @@ class PartitionOutcomes(Message, frozen=True, tag=False):
 
 class SinkOpened(Message, frozen=True):
     """The values that a sink works with. ``topic_ids`` of the group's topics, by name; ``ends`` by name and partition:
-    the first offset that was never acquired. ``acknowledgement_mode`` decides about records that no row mentions. An
-    empty ``dead_letter_topic``: no dead letters are wanted; ``dead_letter_partitions``: that topic's number of
-    partitions; ``copy_record``: a dead letter contains the record."""
+    the first offset that was never acquired. An empty ``dead_letter_topic``: no dead letters are wanted;
+    ``dead_letter_partitions``: that topic's number of partitions; ``copy_record``: a dead letter contains the record.
+    ``replaced``: the group configs that the sink's own changed, with the earlier values."""
 
     incarnation: str = ""
     topic_ids: dict[str, str] = {}
     ends: dict[str, dict[str, int]] = {}
-    acknowledgement_mode: str = "implicit"
     dead_letter_topic: str = ""
     dead_letter_partitions: int = 0
     copy_record: bool = True
+    replaced: dict[str, str] = {}
 
 
 class OutcomesStaged(Message, frozen=True):
@@ -167,13 +186,22 @@ class Done(Message, frozen=True):
 
 
 class Joined(Message, frozen=True):
-    """The session has begun; heartbeat at least every ``heartbeat_interval_ms``."""
+    """The session has begun; heartbeat at least every ``heartbeat_interval_ms``. ``configs``: the group's configs that
+    are set now, as texts.
+
+    In the answer to a join only: ``created``: the join created the group; ``begun``: the partitions that got their
+    start offset; ``replaced``: the configs that the join changed in an existing group, with the earlier values.
+    """
 
     member_epoch: int
     incarnation: str
     session_timeout_ms: int
     heartbeat_interval_ms: int
     isolation_level: str = "read_uncommitted"
+    configs: dict[str, str] = {}
+    created: bool = False
+    begun: int = 0
+    replaced: dict[str, str] = {}
 
 
 class PlanReply(Message, frozen=True):
@@ -182,9 +210,11 @@ class PlanReply(Message, frozen=True):
     ``data_loss``: offsets of the plan that the log no longer holds and that this request archived; a repeated request
     of the same member epoch gets them again. A reader with failOnDataLoss fails for them once. ``isolation_level``: the
     group's level at a StartPlan, which may have changed since the member joined. ``given_up``: records that this
-    request gave up at the delivery limit; a repeated request does not get them again, and the coordinator logs them as
-    well. ``undecided_left``: the plan to complete is not completed yet, since so many of the offsets that no sink
-    decided must still be looked for in the log; the member asks again.
+    request gave up at the delivery limit, which the coordinator logs as well. ``outcomes``: how many records of the
+    completed plan were accepted, released and rejected, by these words. A repeated request gets neither again.
+    ``undecided_left``: the plan to complete is not completed yet, since so many of the offsets that no sink decided
+    must still be looked for in the log; the member asks again. ``altered``: the first of ``altered_total`` share
+    partitions whose start offsets an administrator altered since the named plan was acquired.
     """
 
     plan: Plan = Plan()
@@ -192,7 +222,10 @@ class PlanReply(Message, frozen=True):
     data_loss: tuple[LeftOut, ...] = ()
     isolation_level: str = ""
     given_up: tuple[GivenUp, ...] = ()
+    outcomes: dict[str, int] = {}
     undecided_left: int = 0
+    altered: tuple[AlteredStart, ...] = ()
+    altered_total: int = 0
 
 
 class OffsetsReply(Message, frozen=True):
@@ -202,16 +235,28 @@ class OffsetsReply(Message, frozen=True):
 
 
 class AcquiredReply(Message, frozen=True):
-    """The records that a ShareConsumer acquired, under one plan id; empty: none was available."""
+    """The records that a ShareConsumer acquired, under one plan id; empty: none was available. ``lock_timeout_ms``: how
+    long their locks last from now on. ``errors``: those of the request's acknowledgements, by partition, as in
+    AcknowledgeReply. ``isolation_level``: the group's level now, at which the records are read."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
+    lock_timeout_ms: int = 0
+    errors: dict[str, str] = {}
+    isolation_level: str = ""
 
 
 class AcknowledgeReply(Message, frozen=True):
     """The errors by partition; all acknowledgements of a partition that is not named were applied."""
 
     errors: dict[str, str] = {}
+
+
+class ProgressReply(Message, frozen=True):
+    """The errors by partition, each with Kafka's name of the error, and the named error as text; all signals of a
+    partition that is not named were taken."""
+
+    errors: dict[str, tuple[str, str]] = {}
 
 
 class PartitionDescription(Message, frozen=True, tag=False):
@@ -233,27 +278,46 @@ class PartitionDescription(Message, frozen=True, tag=False):
     runs: tuple[dict[str, int | str | bool | None], ...] = ()
 
 
+class TopicPartitions(Message, frozen=True, tag=False):
+    """Partitions of one topic, ascending."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
 class MemberDescription(Message, frozen=True, tag=False):
-    """The description of a member; ``active``: it has a session."""
+    """The description of a member; ``active``: it has a session. ``topics`` or ``topic_pattern``: its subscription.
+    ``assignment``: some of the ``assigned_total`` partitions that it acquires from; a query's are all that are in its
+    subscription."""
 
     member_id: str
     member_epoch: int
     active: bool
     newest_plan: str = ""
     topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    assigned_total: int = 0
+    assignment: tuple[TopicPartitions, ...] = ()
 
 
 class GroupDescription(Message, frozen=True):
-    """The description of a group; state is EMPTY, STABLE or DEAD (KIP-932). ``members``: some of ``members_total``,
-    those with a session first."""
+    """The description of a group; state is EMPTY, STABLE or DEAD (KIP-932), or UNKNOWN where no coordinator could be
+    asked. ``members``: some of ``members_total``, those with a session first. ``group_epoch`` is above
+    ``assignment_epoch`` while the assignment of partitions to ShareConsumers is older than their last change.
+    ``read_from``: empty, or the store in words where no coordinator runs and it was read."""
 
     group_id: str
     state: str
     incarnation: str
+    group_epoch: int = 0
+    assignment_epoch: int = 0
     partitions: tuple[PartitionDescription, ...] = ()
     members: tuple[MemberDescription, ...] = ()
     members_total: int = 0
     configs: dict[str, str] = {}
+    read_from: str = ""
 
 
 # --- requests of members, over RPC
@@ -312,11 +376,20 @@ class NextPlan(MemberRequest[PlanReply], frozen=True):
 class StartPlan(MemberRequest[PlanReply], frozen=True):
     """``partitions(end)``: start the plan's delivery, or, in a later process, reclaim the plan (delivery count + 1).
     Idempotent for one member epoch and plan. ``acknowledgement_mode``: the query's own mode for records of the batch
-    that no sink decides; empty: the group's share.acknowledgement.mode."""
+    that no sink decides; empty: the group's share.acknowledgement.mode.
+
+    ``logged``: the plan as Spark's log holds it; None: the member has no log. ``acquired_here``: this process acquired
+    the plan and logged the answer, so each logged offset is in the group's plan or left out for a reason.
+
+    Raises:
+        PlanDiffersFromLog: the group's plan is not the logged one; nothing was changed.
+    """
 
     plan_id: str
     fail_on_data_loss: bool = True
     acknowledgement_mode: str = ""
+    logged: tuple[PartitionPlan, ...] | None = None
+    acquired_here: bool = False
 
 
 class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
@@ -331,15 +404,34 @@ class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
 
 
 class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
-    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes."""
+    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes.
+
+    ``wait_ms``: how long to wait for records when there are none. ``after``: the plan id of the last records that the
+    consumer got; if it acquired more since then, that answer was lost, and it gets these records again, under the same
+    lock. Empty: it got none yet; None: it does not say. ``acquire_mode``: the consumer's own; empty: the group's
+    share.acquire.mode. ``acknowledgements`` are applied before, as by Acknowledge; with them the answer does not wait.
+    """
 
     max_records: int
+    wait_ms: int = 0
+    after: str | None = None
+    acquire_mode: str = ""
+    acknowledgements: tuple[PartitionAcks, ...] = ()
 
 
 class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):
-    """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing."""
+    """Acknowledge delivered records (ShareAcknowledge): per partition all or nothing. ``unread``: the member could not
+    read what it releases here, so no try is counted, and the records do not wait."""
 
     partitions: tuple[PartitionAcks, ...]
+    unread: bool = False
+
+
+class MarkInProgress(MemberRequest[ProgressReply], frozen=True):
+    """A ShareConsumer works on these records (KAFKA-20458): per partition all or nothing. A signal extends the lock of
+    a record that the member holds, up to group.share.in.progress.max.lock.extension.ms after its acquisition."""
+
+    partitions: tuple[PartitionProgress, ...]
 
 
 class AcknowledgeRows(MemberRequest[AcknowledgeReply], frozen=True):
@@ -387,6 +479,7 @@ AnyRequest: TypeAlias = (
     | DescribeGroup
     | AcquireRecords
     | Acknowledge
+    | MarkInProgress
     | AcknowledgeRows
     | OpenSink
     | StageOutcomes
@@ -398,6 +491,7 @@ AnyReply: TypeAlias = (
     | OffsetsReply
     | AcquiredReply
     | AcknowledgeReply
+    | ProgressReply
     | GroupDescription
     | SinkOpened
     | OutcomesStaged

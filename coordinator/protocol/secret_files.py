@@ -8,39 +8,66 @@ owner nor the group: Kubernetes gives a pod its secrets by group.
 from __future__ import annotations
 
 import os
-import re
+import secrets
+import ssl
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from coordinator.protocol.errors import InvalidToken, TokenMissing, UnsafeDirectory, UnsafeFile, UnusableFile
+from coordinator.protocol.rights import Right, Tokens
 
 TOKEN_VARIABLE = "SHAREGROUP_COORDINATOR_TOKEN"  # noqa: S105 - names, no secrets
 TOKEN_KEY = "share.coordinator.token.file"  # noqa: S105
 RUNTIME_VARIABLE = "SHAREGROUP_RUNTIME_DIR"
-SHORTEST_TOKEN = 16
-_TOKEN = re.compile(r"[\x21-\x7e]+")
+TOKEN_BYTES = 32
+"""Random bytes of a token that make_token makes."""
 
 
-def read_token(path: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The token in the file, or, without a path, in the environment.
+def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple[Right, ...] = (Right.MEMBER,)) -> str:
+    """The token in the file, or, without a path, in the environment. Of several tokens, the first one with the first of
+    these rights that a token has.
 
     Raises:
         TokenMissing: there is none.
-        InvalidToken: it is too short, or not one word of visible ASCII characters.
+        InvalidToken: it is too short, or not one word of visible ASCII characters; or no token has the rights.
         UnsafeFile, UnusableFile: as of :func:`read_secret`.
     """
+    tokens = read_tokens(path, environ)
+    for right in rights:
+        if (token := tokens.token_with(right)) is not None:
+            return token
+    named = " or ".join(right.value for right in rights)
+    raise InvalidToken(source=path or TOKEN_VARIABLE, reason=f"none of its tokens has the right {named}.")
+
+
+def read_tokens(path: str, environ: Mapping[str, str] = os.environ) -> Tokens:
+    """All tokens of the file, or, without a path, of the environment; it raises as :func:`read_token`."""
     if path:
         text, source = read_secret(TOKEN_KEY, path).decode("utf-8", "replace").strip(), path
     else:
         text, source = environ.get(TOKEN_VARIABLE, "").strip(), TOKEN_VARIABLE
     if not text and not path:
         raise TokenMissing()
-    if not _TOKEN.fullmatch(text):
-        raise InvalidToken(source=source, reason="it must be one word of visible ASCII characters.")
-    if len(text) < SHORTEST_TOKEN:
-        raise InvalidToken(source=source, reason=f"it has less than {SHORTEST_TOKEN} characters, and can be guessed.")
-    return text
+    return Tokens.parse(text, source)
+
+
+def make_token(key: str, path: str) -> None:
+    """Write a new token to a new file that only its user can read. ``key``: the option that names the file, for errors.
+
+    Raises:
+        UnusableFile: the file exists, or can't be created.
+    """
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UnusableFile(key=key, path=path, reason="it exists, and is not overwritten: name another file") from None
+    except OSError as error:
+        raise UnusableFile(key=key, path=path, reason=error.strerror or type(error).__name__) from None
+    except ValueError:
+        raise UnusableFile(key=key, path=path, reason="a path has no NUL character") from None
+    with os.fdopen(number, "w", encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
 
 
 def read_secret(key: str, path: str) -> bytes:
@@ -67,6 +94,22 @@ def read_file(key: str, path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnusableFile(key=key, path=path, reason=error.strerror or type(error).__name__) from None
+    except ValueError:
+        raise UnusableFile(key=key, path=path, reason="a path has no NUL character") from None
+
+
+def read_certificates(key: str, path: str) -> bytes:
+    """The certificates, in PEM, of the file that the configuration key names.
+
+    Raises:
+        UnusableFile: the file can't be read, or holds no certificate.
+    """
+    content = read_file(key, path)
+    try:
+        ssl.create_default_context(cadata=content.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise UnusableFile(key=key, path=path, reason="it holds no certificate in PEM") from None
+    return content
 
 
 def own_dir(path: Path, *, named: bool) -> Path:

@@ -12,6 +12,9 @@ GROUP_OF_COLUMN = "sharegroup.group.id"
 """The metadata key of the source's receipt columns that names their share group. Spark passes metadata on with the
 column, as long as the column is unchanged."""
 
+MOST_HINT_BYTES = 256
+"""Bytes of UTF-8 that the hint of a record in progress has at most (KAFKA-20458)."""
+
 
 class SharePartitionKey(NamedTuple):
     """A partition of one incarnation of a topic."""
@@ -49,6 +52,16 @@ class AcquiredRange(NamedTuple):
     first: int
     last: int
     delivery_count: int
+
+
+class AlteredStart(NamedTuple):
+    """An administrator altered a share partition's start offset; ``start_offset``: as it is now, None: its state was
+    deleted. ``by``: who did it; empty if the coordinator was started since."""
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    by: str
 
 
 class AcknowledgeType(IntEnum):

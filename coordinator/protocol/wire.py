@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
+from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
 from coordinator.protocol.messages import AnyReply, AnyRequest, Done, Message, Request
 
@@ -60,7 +61,8 @@ class Failed(Message, frozen=True):
 
 class Endpoint(Message, frozen=True, tag=False):
     """Where a coordinator that was started on demand is found: the content of its endpoint file (mode 0600).
-    ``protocol`` 0: the file does not say it."""
+    ``protocol`` 0: the file does not say it. ``configs``: those of the query that started it; no secret is among
+    them."""
 
     host: str
     port: int
@@ -68,6 +70,7 @@ class Endpoint(Message, frozen=True, tag=False):
     pid: int
     protocol: int = 0
     version: str = ""
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.host}:{self.port} pid={self.pid}>"
@@ -97,9 +100,10 @@ class Started(Message, frozen=True):
 _TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
 
 _requests: dict[str, type[Request[Any]]] = {
-    request.__name__: request for request in (*get_args(AnyRequest), Health, StepDown, FindCoordinator)
+    request.__name__: request
+    for request in (*get_args(AnyRequest), *get_args(AnyAdminRequest), Health, StepDown, FindCoordinator)
 }
-_Answer: TypeAlias = AnyReply | Healthy | CoordinatorFound | Failed | Started
+_Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | CoordinatorFound | Failed | Started
 _answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 
 

@@ -29,23 +29,28 @@ def _say(line: bytes) -> None:
 
 def main() -> int:
     """Serve until idle. Returns the exit status: 1 if the coordinator could not serve."""
-    serving = False
     try:
         settings = msgspec.json.decode(sys.stdin.buffer.read(), type=LaunchSettings)
-        log_to(settings.log_path)
+    except msgspec.DecodeError as error:
+        return _fail(InvalidRequest(what=f"The launch settings can't be understood: {error}"), serving=False)
+    with log_to(settings.log_path):
+        return _serve(settings)
+
+
+def _serve(settings: LaunchSettings) -> int:
+    serving = False
+    try:
         for _ in run(settings):
             serving = True
             _say(encode(Started()))
     except ShareGroupError as error:
-        return _fail(error, serving)
-    except msgspec.DecodeError as error:
-        return _fail(InvalidRequest(what=f"The launch settings can't be understood: {error}"), serving)
+        return _fail(error, serving=serving)
     except Exception as error:  # noqa: BLE001 - the process that started this one waits for any error
-        return _fail(InternalError(what="its start", reason=repr(error)), serving)
+        return _fail(InternalError(what="its start", reason=repr(error)), serving=serving)
     return 0
 
 
-def _fail(error: ShareGroupError, serving: bool) -> int:
+def _fail(error: ShareGroupError, *, serving: bool) -> int:
     logging.getLogger(__name__).error("failed: %s", error, exc_info=True)
     if not serving:
         _say(encode_error(error))

@@ -6,19 +6,18 @@ keeps no state of a group: a handler's view of a group may be old, and the trans
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
 from coordinator.config.resolved import ServerConfig
-from coordinator.core.commands import ArchiveDeletedTopics, DescribeWithLag, PartitionStart, StageRuns
-from coordinator.core.left_out import count, in_reply
+from coordinator.core.commands import DescribeWithLag, StageRuns
+from coordinator.core.commands.view_group import GroupView, ViewGroup
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -26,6 +25,7 @@ from coordinator.protocol.errors import (
     InvalidRequest,
     TopicIdsMissing,
 )
+from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.messages import (
     Acknowledge,
     AcquiredReply,
@@ -39,6 +39,8 @@ from coordinator.protocol.messages import (
     JoinGroup,
     LatestOffsets,
     LeaveGroup,
+    MarkInProgress,
+    MemberRequest,
     Message,
     NextPlan,
     OffsetsReply,
@@ -49,33 +51,26 @@ from coordinator.protocol.messages import (
     Request,
     StartPlan,
 )
-from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
-from coordinator.service.brokers.log_gaps import LogGaps, LogRange, count_offsets
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids, starting_offsets
-from coordinator.service.brokers.undecided_gaps import Asked, UndecidedLooks
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.lost_logs import LostLogs
+from coordinator.service.plan_gaps import PlanGaps
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.group_limits import GroupLimits
-from coordinator.service.runtime.runtime import one
-from coordinator.service.runtime.transactions import Facts, View
+from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import open_sink
 
 LONGEST_WAIT_MS = 60_000
-"""The longest time that NextPlan waits for records."""
+"""The longest time that NextPlan and AcquireRecords wait for records."""
 LOOK_AGAIN_S = 1.0
-"""Seconds after which a waiting NextPlan looks again without news."""
-MOST_SHRUNK = 10_000
-"""Shrunk logs that are remembered, so that each is logged once."""
+"""Seconds after which a request that waits for records looks again without news."""
 ASKS_AT_ONCE = 8
 """Threads that ask for log starts beside the handlers' own."""
-MOST_ASKED = 10_000
-"""Missing topics whose next question is remembered."""
-MOST_NAMED = 20
-"""Ranges that the log line of a deleted topic names."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,10 +83,8 @@ class CoordinatorService:
         self._limits = limits or GroupLimits(ServerConfig.parse())
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
-        self._gaps = LogGaps(watch.cluster)
-        self._undecided = UndecidedLooks(watch.cluster)
-        self._shrunk: set[tuple[str, TopicAndPartition, int]] = set()
-        self._asked_gone: dict[tuple[str, str], float] = {}
+        self._plan_gaps = PlanGaps(watch.cluster)
+        self._lost_logs = LostLogs(event_loop, watch)
         self._news = threading.Condition()
         self._news_count = 0
         self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
@@ -100,6 +93,7 @@ class CoordinatorService:
             LeaveGroup: self._single_command,
             AcquireRecords: self._acquire_records,
             Acknowledge: self._single_command,
+            MarkInProgress: self._single_command,
             NextPlan: self._next_plan,
             StartPlan: self._start_plan,
             LatestOffsets: self._latest_offsets,
@@ -137,6 +131,8 @@ class CoordinatorService:
         Subscription.of(request).check_names()
         new = request.member_epoch is None
         view = self._event_loop.call(request.group_id, transactions.look_before_join(request), peek=new)
+        if not view.exists:
+            check_group_id(request.group_id)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
         if new:
             self._check_dead_letters(request, view)
@@ -153,18 +149,18 @@ class CoordinatorService:
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
 
-    def _check_dead_letters(self, request: JoinGroup, view: View) -> None:
+    def _check_dead_letters(self, request: JoinGroup, view: JoinView) -> None:
         """Check the dead letter topic at the join, and not when the first dead letter can't be written.
 
         Raises:
             ShareGroupError: the topic is missing, can't be written, or is one of the group's own.
         """
-        name = view.config.errors_deadletterqueue_topic_name if view.config is not None else ""
-        if view.config is not None and name:
+        name = view.config.errors_deadletterqueue_topic_name
+        if name:
             is_own = name in view.known.topics or Subscription.of(request).has(name)
             check_dead_letter_topic(self._watch.cluster, view.config, {name} if is_own else ())
 
-    def _starts(self, request: JoinGroup, view: View, *, topic_ids: bool) -> dict[TopicIdPartition, Start]:
+    def _starts(self, request: JoinGroup, view: JoinView, *, topic_ids: bool) -> dict[TopicIdPartition, Start]:
         """The start offsets of subscribed partitions that the group does not have yet.
 
         Raises:
@@ -172,7 +168,7 @@ class CoordinatorService:
         """
         subscription = Subscription.of(request)
         topics = self._watch.topics(subscription, fresh=True)
-        if request.member_epoch is None:
+        if request.member_epoch is None and request.query:  # a ShareConsumer waits for its topic
             subscription.check(topics, self._watch.cluster)
         partitions = subscription.partitions(topics.values(), request.group_id, topic_ids=topic_ids)
         new = [p for p in partitions if (p.topic_id, p.partition) not in view.fetch_from or p.topic_id in view.gone]
@@ -192,15 +188,14 @@ class CoordinatorService:
         return {p: Start(earliest[p.topic_partition], policy.get(p.topic_partition)) for p in new}
 
     def _by_policy(
-        self, request: JoinGroup, view: View, topic_partitions: list[TopicAndPartition]
+        self, request: JoinGroup, view: JoinView, topic_partitions: list[TopicAndPartition]
     ) -> dict[TopicAndPartition, int]:
-        assert view.config is not None
         return starting_offsets(
             self._watch.cluster,
             request.starting_offsets or view.config.share_auto_offset_reset,
             topic_partitions,
             self._event_loop.clock.now_ms(),
-            read_committed=view.read_committed,
+            read_committed=view.config.share_isolation_level == "read_committed",
         )
 
     # --- sinks
@@ -224,13 +219,14 @@ class CoordinatorService:
     def _next_plan(self, request: NextPlan) -> PlanReply:
         deadline = time.monotonic() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
         given_up: tuple[GivenUp, ...] = ()
+        outcomes: dict[str, int] = {}
         while True:
             news = self._news_count
-            view = self._look(request)
+            view = self._view(request)
             partitions = self._partitions(view)
-            self._look_for_deleted(view, partitions)
+            self._lost_logs.look_for_deleted(view, partitions)
             facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
-            facts = self._with_gaps(request, view, facts)
+            facts = self._plan_gaps.add_to(facts, request, view)
             if facts.undecided_left:
                 _log.info(
                     "reading offsets that no sink decided: group=%s member=%s plan=%s left=%d",
@@ -241,9 +237,10 @@ class CoordinatorService:
                 )
                 return PlanReply(undecided_left=facts.undecided_left)
             reply = self._event_loop.call(request.group_id, transactions.next_plan(request, facts))
-            self._undecided.forget(_asked(request))
+            self._plan_gaps.forget(request)
             given_up += reply.given_up
-            reply = msgspec.structs.replace(reply, given_up=given_up)
+            outcomes = reply.outcomes or outcomes
+            reply = msgspec.structs.replace(reply, given_up=given_up, outcomes=outcomes)
             left_s = deadline - time.monotonic()
             if reply.plan.plan_id or request.until is not None or left_s <= 0:
                 return reply
@@ -256,100 +253,54 @@ class CoordinatorService:
             return self._news.wait_for(lambda: self._news_count != seen, timeout_s)
 
     def _facts(
-        self, request: NextPlan | AcquireRecords, view: View, partitions: list[TopicIdPartition], *, may_wait: bool
+        self, request: NextPlan | AcquireRecords, view: GroupView, partitions: list[TopicIdPartition], *, may_wait: bool
     ) -> Facts:
         """The facts of the partitions. The cached ends suffice if they fill the request, or if they are fresh and the
         caller can wait for the next ones; else the brokers are asked."""
-        topic_partitions = [p.topic_partition for p in partitions]
+        topic_partitions, read_committed = [p.topic_partition for p in partitions], view.read_committed
         log_starts = self._watch.log_starts(topic_partitions)
-        ends = self._watch.ends(topic_partitions, read_committed=view.read_committed)
+        ends = self._watch.ends(topic_partitions, read_committed=read_committed)
         known = Facts(partitions=partitions, log_starts=log_starts, ends=ends)
-        if request.max_records is not None and _backlog(view, known) >= request.max_records:
+        if request.max_records is not None and transactions.backlog(view, known) >= request.max_records:
             return known
-        if may_wait and self._watch.are_new(topic_partitions, read_committed=view.read_committed):
+        if may_wait and self._watch.are_new(topic_partitions, read_committed=read_committed):
             return known
-        ends = self._watch.ask_ends(topic_partitions, read_committed=view.read_committed)
-        self._report_shrunk(view, partitions, ends)
+        ends = self._watch.ask_ends(topic_partitions, read_committed=read_committed)
+        self._lost_logs.report_shrunk(view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
 
     def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
-        view = self._look(request)
-        partitions = self._partitions(view)
-        self._look_for_deleted(view, partitions)
-        facts = self._facts(request, view, partitions, may_wait=False)
-        return self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
-
-    def _with_gaps(self, request: NextPlan, view: View, facts: Facts) -> Facts:
-        """The facts, with what the log says of the offsets that the answer depends on.
-
-        While records are quarantined: which quarantined offsets are gaps, and whether the plan to complete had a record
-        at all. In explicit mode: which offsets that no sink decided are gaps, since the completion releases the others;
-        ``undecided_left`` says that not all of these offsets are read yet.
-        """
-        if request.start and view.undecided and not self._gives_back(view):
-            # A guess is not allowed: each released record counts a try.
-            look = self._undecided.go_on(_asked(request), view.undecided, read_committed=view.read_committed)
-            if not look.is_done:
-                return dataclasses.replace(facts, undecided_left=look.total - look.read)
-            gaps = self._of_its_topics(view, tuple(look.gaps), view.undecided)
-            processed = view.decides or count_offsets(gaps) < look.total
-            facts = dataclasses.replace(facts, undecided_gaps=gaps, processed=processed)
-        if not view.quarantined:
-            return facts
-        gaps = self._gaps.among(view.quarantined, read_committed=view.read_committed)
-        gaps = self._of_its_topics(view, gaps, view.quarantined)
-        is_unproven = request.start and view.unproven and view.decides
-        processed = not is_unproven or self._gaps.holds_any(view.unproven, read_committed=view.read_committed)
-        return dataclasses.replace(facts, gaps=gaps, processed=facts.processed and processed)
-
-    def _of_its_topics(
-        self, view: View, gaps: tuple[OffsetRange, ...], ranges: tuple[LogRange, ...]
-    ) -> tuple[OffsetRange, ...]:
-        """The gaps without those of deleted topics: the log that was read may be that of a new topic of the same name.
-        ``ranges``: what was read."""
-        if not gaps:
-            return ()
-        topics = {log_range.offsets.topic_id: log_range.topic for log_range in ranges}
-        gone = deleted_topic_ids(self._watch.cluster, topics, view.group_id, topic_ids=view.topic_ids)
-        return tuple(gap for gap in gaps if gap.topic_id not in gone)
-
-    def _gives_back(self, view: View) -> bool:
-        """Whether the completion gives the whole plan back, gaps too: no sink of the member has ever decided a record,
-        and the plan holds one. One record in the first ranges is enough to know, however large the batch is."""
-        return not view.decides and self._gaps.surely_holds_any(view.undecided, read_committed=view.read_committed)
-
-    def _report_shrunk(
-        self, view: View, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
-    ) -> None:
-        """Log an error, once, for each log that ends below what the group acquired of it: the log has lost records, and
-        will give their offsets to others. The group goes on where it was."""
-        for p in partitions:
-            reached = view.fetch_from.get((p.topic_id, p.partition), 0)
-            end = ends.get(p.topic_partition, reached)
-            if end < reached and (view.group_id, p.topic_partition, reached) not in self._shrunk:
-                if len(self._shrunk) >= MOST_SHRUNK:
-                    self._shrunk.clear()
-                self._shrunk.add((view.group_id, p.topic_partition, reached))
-                _log.error(
-                    "log shrunk: group=%s %s-%d ends at %d now, and the group has acquired it up to %d (an unclean "
-                    "leader election, or a topic made anew on a cluster without topic ids). Records that come at these "
-                    "offsets are not delivered: to have them, use a new group id.",
-                    view.group_id,
-                    p.topic,
-                    p.partition,
-                    end,
-                    reached,
-                )
+        deadline = time.monotonic() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
+        while True:
+            news = self._news_count
+            view = self._view(request)
+            try:
+                subscribed = self._partitions(view)
+                self._lost_logs.look_for_deleted(view, subscribed)
+                partitions = transactions.to_acquire_from(view, subscribed)
+                facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
+            except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable):
+                if not request.acknowledgements:
+                    raise
+                # Outcomes must not wait, and lose their locks, until the brokers are back.
+                return self._event_loop.call(request.group_id, transactions.acknowledge_only(request))
+            reply = self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
+            left_s = deadline - time.monotonic()
+            if reply.plan_id or request.acknowledgements or left_s <= 0:
+                return reply
+            with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
+                if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
+                    return reply
 
     def _start_plan(self, request: StartPlan) -> PlanReply:
-        view = self._event_loop.call(request.group_id, transactions.look(request, request.plan_id))
-        assert view.subscription is not None
+        view = self._view(request, request.plan_id)
+        subscription = Subscription.of(view.subscribed)
         # Both questions run at once: a batch waits for one round trip instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in view.plan])
         names = {topic_id: topic for topic, topic_id, _ in view.plan}
         gone = deleted_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
-        self._archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
-        unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not view.subscription.has(topic))
+        self._lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
+        unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not subscription.has(topic))
         kept = [TopicIdPartition(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=asked.result(), ends={})
         start = transactions.start_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
@@ -358,62 +309,10 @@ class CoordinatorService:
             _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
         return reply
 
-    # --- deleted topics
-
-    def _look_for_deleted(self, view: View, partitions: list[TopicIdPartition]) -> None:
-        """Look again for subscribed topics that were not found, or only under another id, and archive what the group
-        still had of those that are deleted."""
-        assert view.subscription is not None
-        found = {p.topic_id for p in partitions}
-        topics = {
-            topic_id: topic
-            for topic_id, topic in view.topics.items()
-            if topic_id not in found and view.subscription.has(topic) and self._may_ask_again(view.group_id, topic_id)
-        }
-        if not topics or not view.topic_ids:  # without ids a topic that was made anew is the same topic
-            return
-        try:
-            gone = deleted_topic_ids(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
-        except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
-            _log.warning("the brokers do not say whether topics are deleted: group=%s %s", view.group_id, error)
-            return
-        self._archive_deleted(view, {topic_id: topics[topic_id] for topic_id in gone})
-
-    def _may_ask_again(self, group_id: str, topic_id: str) -> bool:
-        now_s = time.monotonic()
-        if now_s < self._asked_gone.get((group_id, topic_id), now_s):
-            return False
-        if len(self._asked_gone) >= MOST_ASKED:
-            self._asked_gone.clear()
-        self._asked_gone[group_id, topic_id] = now_s + self._watch.metadata_refresh_s
-        return True
-
-    def _archive_deleted(self, view: View, gone: Mapping[str, str]) -> None:
-        """Archive what the group had of these topics (names by id), and log what it lost."""
-        if not gone or not view.topic_ids:
-            return
-        ends = tuple(
-            PartitionStart(topic_id=topic_id, partition=partition, start_offset=end)
-            for topic_id, topic in gone.items()
-            for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
-        )
-        archive = ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends)
-        left_out = in_reply(self._event_loop.call(view.group_id, one(archive)).lost)
-        for topic_id, topic in gone.items():
-            of_topic = [entry for entry in left_out if entry.topic_id == topic_id]
-            _log.warning(
-                "topic deleted: group=%s topic=%s id=%s lost=%d%s",
-                view.group_id,
-                topic,
-                topic_id,
-                count(of_topic),
-                f" ({', '.join(map(str, of_topic[:MOST_NAMED]))})" if of_topic else "",
-            )
-
     # --- offsets and descriptions
 
     def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
-        view = self._look(request)
+        view = self._view(request)
         partitions = self._partitions(view)
         found = self._watch.ask_ends([p.topic_partition for p in partitions], read_committed=view.read_committed)
         ends: dict[str, dict[str, int]] = {}
@@ -440,27 +339,17 @@ class CoordinatorService:
 
     # --- inside
 
-    def _look(self, request: NextPlan | AcquireRecords | LatestOffsets) -> View:
-        return self._event_loop.call(request.group_id, transactions.look(request))
-
-    def _partitions(self, view: View) -> list[TopicIdPartition]:
-        assert view.subscription is not None
-        topics = self._watch.topics(view.subscription)
-        return view.subscription.partitions(topics.values(), view.group_id, topic_ids=view.topic_ids)
-
-
-def _asked(request: NextPlan) -> Asked:
-    return request.group_id, request.member_id, request.start
-
-
-def _backlog(view: View, facts: Facts) -> int:
-    """The number of records that were never acquired, as far as the ends are known."""
-    return sum(
-        max(
-            0,
-            facts.ends.get(p.topic_partition, 0)
-            - view.fetch_from.get((p.topic_id, p.partition), facts.log_starts[p.topic_partition]),
+    def _view(self, request: MemberRequest[Any], plan_id: str = "") -> GroupView:
+        return self._single_command(
+            ViewGroup(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+                plan_id=plan_id,
+            )
         )
-        for p in facts.partitions
-        if p.topic_partition in facts.log_starts
-    )
+
+    def _partitions(self, view: GroupView) -> list[TopicIdPartition]:
+        subscription = Subscription.of(view.subscribed)
+        topics = self._watch.topics(subscription)
+        return subscription.partitions(topics.values(), view.group_id, topic_ids=view.topic_ids)

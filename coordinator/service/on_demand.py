@@ -18,60 +18,114 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from coordinator.config.resolved import CoordinatorConfig, ServerConfig
-from coordinator.protocol.errors import CoordinatorNotAvailable, UnsafeDirectory
+import msgspec
+
+from coordinator.config.resolved import CoordinatorConfig, GroupBounds, ServerConfig
+from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable, UnsafeDirectory
 from coordinator.protocol.format_versions import PROTOCOL
+from coordinator.protocol.log_lines import TextLines
 from coordinator.protocol.messages import Message, Request
+from coordinator.protocol.package_version import package_version
+from coordinator.protocol.rights import Tokens
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.protocol.wire import Endpoint, LaunchSettings, encode
+from coordinator.service.admin import AdminService
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
-from coordinator.service.open_state import KafkaState, OnChange, SqliteState
+from coordinator.service.open_state import KafkaState, Measured, OnChange, SqliteState
 from coordinator.service.process.clock import now_s
+from coordinator.service.process.log_format import PrivateRotatingFile
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.process.stderr_capture import StderrCapture
 from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.server.audit import audit_to
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.server.listener import LOOPBACK, Listener
 
+if TYPE_CHECKING:
+    from coordinator.service.metrics.endpoint import Metrics
+
 LONGEST_LOOK_S = 1.0
+LOG_BYTES = 10 << 20
+"""Bytes of a log file, at which the next one begins."""
+LOG_FILES = 2
+"""Older log files that are kept, as PATH.1 and PATH.2."""
 
 _log = logging.getLogger(__name__)
 
 
-def package_version() -> str:
-    """The version of the installed package; empty in a bare checkout."""
-    try:
-        return metadata.version("sharegroup")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def log_to(path: str) -> None:
-    """Write the log to a file that only the user can read, one line an event."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    os.chmod(path, 0o600)
-    handler.setFormatter(logging.Formatter(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s"))
+@contextlib.contextmanager
+def log_to(path: str) -> Iterator[None]:
+    """A context in which the log is written to the file, one line an event, and with it what C libraries write to
+    standard error, so that the file's size is bounded."""
     root = logging.getLogger()
+    handler = PrivateRotatingFile(path, LOG_BYTES, LOG_FILES, TextLines())
     root.addHandler(handler)
     root.setLevel(logging.INFO)
+    with contextlib.closing(StderrCapture(RateLimitedLog(_log))):
+        yield
 
 
 def open_state(
-    settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster, on_change: OnChange, advertised: str
+    settings: LaunchSettings,
+    config: CoordinatorConfig,
+    cluster: KafkaCluster,
+    on_change: OnChange,
+    advertised: str,
+    measured: Measured | None = None,
+    bounds: GroupBounds | None = None,
 ) -> SqliteState | KafkaState:
     """The groups' state as ``share.state.store`` says, owned by this process. ``advertised``: the host:port of one of a
     fleet, empty for a coordinator on demand. Raises the named errors of the stores."""
     kind, _, path = settings.state_store.partition(":")
     if kind == "sqlite":
-        return SqliteState(path, config, on_change)
+        return SqliteState(path, config, on_change, measured, bounds)
     place = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
-    return KafkaState(cluster, settings.kafka_config, config, on_change, installation_id=place, advertised=advertised)
+    return KafkaState(
+        cluster,
+        settings.kafka_config,
+        config,
+        on_change,
+        installation_id=place,
+        advertised=advertised,
+        measured=measured,
+        bounds=bounds,
+    )
+
+
+def _metrics_of(config: CoordinatorConfig, *, is_optional: bool) -> Metrics | None:
+    """The metrics, which listen already; None: share.coordinator.metrics.port is 0, or they can't be shown and are
+    optional, since other coordinators on demand of this host may have the same port.
+
+    Raises:
+        MetricsNotAvailable: they can't be shown.
+    """
+    port = config.share_coordinator_metrics_port
+    if not port:
+        return None
+    try:
+        try:
+            from coordinator.service.metrics.endpoint import Metrics
+        except ImportError as error:
+            missing = "prometheus-client is missing; pip install 'sharegroup[metrics]' brings it"
+            raise MetricsNotAvailable(port=port, reason=missing) from error
+        return Metrics(LOOPBACK, port)
+    except MetricsNotAvailable as error:
+        if not is_optional:
+            raise
+        _log.warning("%s", error)
+        return None
+
+
+def _audit_file(settings: LaunchSettings) -> str:
+    """The audit log beside the log of a coordinator on demand; empty for a standalone one, whose log is elsewhere."""
+    log = Path(settings.log_path)
+    return str(log.with_name(f"audit-{log.name.removeprefix('coordinator-')}")) if settings.log_path else ""
 
 
 def installation_id(runtime_dir: Path) -> str:
@@ -94,13 +148,16 @@ class Coordinator:
     def __init__(
         self,
         settings: LaunchSettings,
-        token: str,
+        tokens: str | Tokens,
         *,
         in_fleet: bool = False,
         listener: Listener | None = None,
         limits: ServerConfig | None = None,
         rate_limited: RateLimitedLog | None = None,
+        greet: Callable[[str], None] = lambda peer: None,
+        step_down: Callable[[str], None] | None = None,
     ) -> None:
+        """``greet`` and ``step_down``: see :class:`FlightServer`."""
         spare_the_collector()
         limits = limits or ServerConfig.parse()
         self.config = CoordinatorConfig.parse(settings.configs)
@@ -114,73 +171,101 @@ class Coordinator:
             on_ends=lambda: self.service.tell_news(),
         )
         self._limits = limits
+        self._is_ready = False
+        self._end_audit: Callable[[], None] = lambda: None
+        self._find: Callable[[str], str] = lambda group_id: ""
         # The server starts first, since the fleet needs its address; requests that come before the service are refused.
         self.server = FlightServer(
             self._handle,
-            token,
+            tokens,
             version=package_version(),
             listener=listener or Listener(),
             limits=limits,
             rate_limited=rate_limited,
+            is_ready=lambda: self._is_ready,
+            find=lambda group_id: self._find(group_id),
+            greet=greet,
+            step_down=step_down,
         )
-        self.server.ready = False
         try:
             self._serve(settings, cluster, in_fleet=in_fleet)
         except BaseException:
             self.server.shutdown()
             self.watch.close()
+            self._end_audit()
             raise
-        self.server.ready = True
+        self._is_ready = True
 
     def close(self) -> None:
         """Finish the running requests, then release the state to its next owner."""
-        self.server.ready = False
+        self._is_ready = False
         self.server.shutdown()
         self.dispatcher.close()
+        if self._metrics is not None:
+            self._metrics.close()
         self.state.close()
         self.watch.close()
+        self._end_audit()
 
     def _serve(self, settings: LaunchSettings, cluster: KafkaCluster, *, in_fleet: bool) -> None:
         advertised = self.server.address if in_fleet else ""
+        self.audit_file = self.config.share_coordinator_audit_file or _audit_file(settings)
+        self._end_audit = audit_to(self.audit_file)
         self.dispatcher = DeadLetterDispatcher(cluster, settings.kafka_config)
-        self.state = open_state(settings, self.config, cluster, self._tell, advertised)
+        self._metrics = metrics = _metrics_of(self.config, is_optional=not in_fleet)
+        measured = None if metrics is None else Measured(metrics.measured, metrics.counters.add)
+        bounds = self._limits.group_bounds
+        self.state = open_state(settings, self.config, cluster, self._tell, advertised, measured, bounds)
         self.event_loop = self.state.event_loop
         self.dispatcher.open(self.event_loop)
-        group_limits = GroupLimits(self._limits, lambda: self.event_loop.group_count)
+        self._group_limits = group_limits = GroupLimits(self._limits, lambda: self.event_loop.group_count)
         if isinstance(self.state, KafkaState) and in_fleet:
-            self.server.find = self.state.find
+            self._find = self.state.find
         self.service = CoordinatorService(self.event_loop, self.watch, group_limits)
+        self.admin = AdminService(self.event_loop, cluster, self.state)
+        self._handle_request: Callable[[Request[Any]], Message] = self._answer
+        if metrics is not None:
+            self._handle_request = metrics.counted(self._answer)
+            metrics.measure(self.event_loop, self.watch.known_ends)
 
     def _tell(self, groups: set[str]) -> None:
         self.dispatcher.tell(groups)
-        if self.server.ready:  # before, nobody waits for news
+        if self._is_ready:  # before, nobody waits for news
             self.service.tell_news(groups)
 
     def _handle(self, request: Request[Any]) -> Message:
-        if not self.server.ready:
+        if not self._is_ready:
             raise CoordinatorNotAvailable(group_id=getattr(request, "group_id", ""), reason="it is not ready")
-        return self.service.handle(request)
+        return self._handle_request(request)
+
+    def _answer(self, request: Request[Any]) -> Message:
+        self._group_limits.check_configs(request)
+        return self.admin.handle(request) if self.admin.handles(request) else self.service.handle(request)
 
     def wait_until_idle(self, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
         """Block until the coordinator may leave, and return the reason: it was told to; or no request came for the idle
-        timeout, no group holds anything, and no dead letter waits that can still be written; or no request came and no
-        broker answered for the idle timeout and the outage timeout together: then the coordinator can do nothing for
-        its groups, and the store has all its state."""
+        timeout, no group holds anything, and no dead letter waits that can still be written; or, for the idle timeout
+        and the outage timeout together, no request came, and no broker answered, or the only groups left could not be
+        loaded: then the coordinator can do nothing for its groups, and the store has all its state."""
         timeout_s = self.config.share_coordinator_idle_timeout_ms / 1000
         forsaken_s = timeout_s + self.config.share_broker_outage_timeout_ms / 1000
-        rested_s, look_s = 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
+        rested_s, unloaded_s, look_s = 0.0, 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
         looked_s = now_s()
         while not told.wait(look_s):
             on_look()
-            rests = self.event_loop.may_rest() and self.dispatcher.may_rest()
+            may_rest = self.event_loop.may_rest()
+            rests = may_rest and self.dispatcher.may_rest()
             late_s, looked_s = now_s() - looked_s - look_s, now_s()
             if late_s > LONGEST_LOOK_S:  # the process was stopped: requests of that time are not received yet
-                rested_s = 0.0
+                rested_s = unloaded_s = 0.0
             rested_s = rested_s + look_s if rests else 0.0
+            unloaded_s = unloaded_s + look_s if not may_rest and self.event_loop.may_rest(loaded=True) else 0.0
             if min(rested_s, self.server.idle_s) >= timeout_s:
                 return "idle"
             if min(self.server.idle_s, self.cluster.away_s) >= forsaken_s:
                 return f"nobody has called, and no broker answered, for {forsaken_s:.0f} s"
+            if min(self.server.idle_s, unloaded_s) >= forsaken_s:
+                return f"nobody has called, and its groups could not be loaded, for {forsaken_s:.0f} s"
         return "told to"
 
 
@@ -189,12 +274,10 @@ def spare_the_collector() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def told_by_signal() -> threading.Event:
-    """An event that SIGTERM and SIGINT set from now on."""
-    told = threading.Event()
+def set_by_signal(told: threading.Event) -> None:
+    """SIGTERM and SIGINT set the event from now on."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
-    return told
 
 
 def run(settings: LaunchSettings) -> Iterator[Endpoint]:
@@ -203,14 +286,19 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
     Raises:
         ShareGroupError: a named error of the store or of Kafka.
     """
-    coordinator = Coordinator(settings, token := secrets.token_urlsafe(32))
-    told = told_by_signal()
+    told = threading.Event()
 
     def step_down(reason: str) -> None:
         _log.warning("this coordinator is asked to leave: %s", reason)
         told.set()
 
-    coordinator.server.step_down = step_down
+    def look() -> None:
+        if (successor := keep_endpoint(settings, endpoint)) is not None:
+            _log.warning("process %d has taken this coordinator's place: clients found this one silent", successor.pid)
+            told.set()
+
+    coordinator = Coordinator(settings, token := secrets.token_urlsafe(32), step_down=step_down)
+    set_by_signal(told)  # from here on: a signal before ends a process that does not serve yet
     endpoint = Endpoint(
         host=LOOPBACK,
         port=coordinator.server.port,
@@ -218,12 +306,14 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
         pid=os.getpid(),
         protocol=PROTOCOL,
         version=package_version(),
+        configs=settings.configs,
     )
     try:
         write_endpoint(Path(settings.endpoint_path), endpoint)
-        _log.info("serving: %r store=%s brokers=%s", endpoint, settings.state_store, settings.bootstrap_servers)
+        where = (settings.state_store, settings.bootstrap_servers, coordinator.audit_file or "this log")
+        _log.info("serving: %r store=%s brokers=%s audit=%s", endpoint, *where)
         yield endpoint
-        _log.info("leaving: %s", coordinator.wait_until_idle(told, lambda: keep_endpoint(settings, endpoint)))
+        _log.info("leaving: %s", coordinator.wait_until_idle(told, look))
     finally:
         remove_endpoint(Path(settings.endpoint_path), endpoint)
         coordinator.close()
@@ -238,16 +328,23 @@ def write_endpoint(path: Path, endpoint: Endpoint) -> None:
     os.replace(temporary, path)
 
 
-def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> None:
+def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | None:
     """Write the endpoint file again if it is missing: a cleaner deleted it, or its directory went with the user's last
     login session. Without it no client finds this coordinator, or can start another one, since this one owns the
-    store."""
+    store.
+
+    Returns the other coordinator that the file names, if it does: it was started while this one stood still. Both would
+    take groups from each other, and end sessions of live queries, if this one stayed.
+    """
     path = Path(settings.endpoint_path)
-    with contextlib.suppress(OSError, UnsafeDirectory):
-        if not path.exists():
-            own_dir(path.parent, named=RUNTIME_VARIABLE in os.environ)
-            write_endpoint(path, endpoint)
-            _log.warning("the endpoint file was missing, and is written again: %s", path)
+    with contextlib.suppress(OSError, UnsafeDirectory, msgspec.DecodeError):
+        if path.exists():
+            found = msgspec.json.decode(path.read_bytes(), type=Endpoint)
+            return None if found.token == endpoint.token else found
+        own_dir(path.parent, named=RUNTIME_VARIABLE in os.environ)
+        write_endpoint(path, endpoint)
+        _log.warning("the endpoint file was missing, and is written again: %s", path)
+    return None
 
 
 def remove_endpoint(path: Path, endpoint: Endpoint) -> None:

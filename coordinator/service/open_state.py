@@ -3,22 +3,27 @@ names."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from coordinator.config.resolved import CoordinatorConfig
+from coordinator.config.resolved import CoordinatorConfig, GroupBounds
+from coordinator.core.group_counts import Count
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime, RuntimeApi
-from coordinator.service.runtime.runtime import CoordinatorRuntime, TransactionSteps
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import TransactionSteps
+from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant, Ownership
@@ -35,6 +40,14 @@ _log = logging.getLogger(__name__)
 
 OnChange = Callable[[set[str]], None]
 
+
+class Measured(NamedTuple):
+    """The measured parts of a runtime: a store whose writes are measured, and where the counts of decisions go."""
+
+    store: Callable[[Store], Store]
+    on_count: Callable[[str, Count], None]
+
+
 TAKE_OVER_S = 5.0
 """Seconds to wait for a previous owner of the file that is just leaving."""
 
@@ -46,14 +59,26 @@ class SqliteState:
         StateStoreInUse: another process owns the file. :class:`SqliteStore` names the other errors.
     """
 
-    def __init__(self, path: str, config: CoordinatorConfig, on_change: OnChange) -> None:
+    def __init__(
+        self,
+        path: str,
+        config: CoordinatorConfig,
+        on_change: OnChange,
+        measured: Measured | None = None,
+        bounds: GroupBounds | None = None,
+    ) -> None:
         store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
         try:
             clock = Clock()
-            self.event_loop: RuntimeApi = EventLoop(_runtime(store, config, on_change, clock), clock)
+            self.event_loop: RuntimeApi = EventLoop(_runtime(store, config, on_change, clock, measured, bounds), clock)
         except BaseException:
             store.close()
             raise
+        self._store = store
+
+    def stored_groups(self) -> list[GroupListing]:
+        """The groups of the file, which no other process serves."""
+        return [GroupListing(group_id=group_id, state="EMPTY") for group_id in self._store.group_ids()]
 
     def close(self) -> None:
         self.event_loop.close()
@@ -77,7 +102,10 @@ class KafkaState:
         *,
         installation_id: str,
         advertised: str = "",
+        measured: Measured | None = None,
+        bounds: GroupBounds | None = None,
     ) -> None:
+        self._measured, self._bounds = measured, bounds
         self._wanted = StateTopic(
             cluster=cluster,
             bootstrap_servers=cluster.addresses,
@@ -115,6 +143,26 @@ class KafkaState:
             return ""
         return self._fleet.find(state_partition_of(group_id, self._topic.partitions))
 
+    def stored_groups(self) -> list[GroupListing]:
+        """The groups of the state topic. The state of a group that another process serves is not known here; in a fleet
+        the listing names the process that knows."""
+        topic = self._topic
+        return [
+            self._listing(group_id, owner, topic.partitions)
+            for group_id, owner in groups_in(topic, list(range(topic.partitions))).items()
+        ]
+
+    def _listing(self, group_id: str, owner: Owner | None, partitions: int) -> GroupListing:
+        endpoint = ""
+        if self._fleet is not None:
+            with contextlib.suppress(ShareGroupError):  # nobody serves the partition now
+                endpoint = self._fleet.find(state_partition_of(group_id, partitions))
+        me = self._ownership.me
+        is_mine = endpoint == me.endpoint and (owner is None or owner.installation_id == me.installation_id)
+        return GroupListing(
+            group_id=group_id, state="EMPTY" if is_mine else "UNKNOWN", coordinator="" if is_mine else endpoint
+        )
+
     def close(self) -> None:
         """Close all parts, so that other coordinators can take the groups over."""
         self._guard.close(self._topic.timeout_s)
@@ -135,7 +183,8 @@ class KafkaState:
             on_missing=lambda: self._guard.look_soon(),
         )
         self._stores[partition] = store
-        return _runtime(store, self._config, self._on_change, self._event_loops.clock)
+        clock = self._event_loops.clock
+        return _runtime(store, self._config, self._on_change, clock, self._measured, self._bounds)
 
     def _look_at_topic(self) -> None:
         """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""
@@ -178,7 +227,7 @@ class KafkaState:
             advertised=advertised,
             session_timeout_ms=self._config.share_coordinator_session_timeout_ms,
             on_lost=self._lost,
-            on_gained=_gained,
+            on_gained=lambda partitions: None,
         )
 
     def _lost(self, partitions: frozenset[int]) -> None:
@@ -187,19 +236,24 @@ class KafkaState:
         self._event_loops.end(partitions)
 
 
-def _runtime(store: Store, config: CoordinatorConfig, on_change: OnChange, clock: Clock) -> CoordinatorRuntime:
+def _runtime(
+    store: Store,
+    config: CoordinatorConfig,
+    on_change: OnChange,
+    clock: Clock,
+    measured: Measured | None,
+    bounds: GroupBounds | None,
+) -> CoordinatorRuntime:
     return CoordinatorRuntime(
-        store,
+        store if measured is None else measured.store(store),
+        on_count=None if measured is None else measured.on_count,
         clock=clock.now_ms,
         snapshot_after=config.share_coordinator_snapshot_update_records_per_snapshot,
         cold_after_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
         on_change=on_change,
+        bounds=bounds,
     )
 
 
 def _only_load(group: ShareGroup) -> TransactionSteps[None]:
     yield from ()
-
-
-def _gained(partitions: frozenset[int]) -> None:
-    _log.info("the coordinator gained state partitions: %s", sorted(partitions))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.config.resolved import GroupConfig
+from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupIdNotFound
@@ -13,19 +13,19 @@ from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkView:
     """The group's state that a sink needs. ``incarnation`` is empty if the group does not exist; ``config`` has the
-    sink's own configs; ``differs``: setting these changes the group."""
+    sink's own configs; ``replaced``: the configs of the group that these change, with the earlier values."""
 
     incarnation: str
     topic_ids: dict[str, str]
     ends: dict[str, dict[str, int]]
     config: GroupConfig
-    differs: bool
+    replaced: dict[str, str]
 
 
 def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> SinkOpened:
@@ -44,22 +44,24 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
     partitions = 0
     if view.config.errors_deadletterqueue_topic_name:
         partitions = check_dead_letter_topic(cluster, view.config, frozenset(view.topic_ids))
-    if view.differs:
+    replaced = view.replaced
+    if replaced:
         view = event_loop.call(request.group_id, _set_configs(request))
     return SinkOpened(
         incarnation=view.incarnation,
         topic_ids=view.topic_ids,
         ends=view.ends,
-        acknowledgement_mode=view.config.share_acknowledgement_mode,
         dead_letter_topic=view.config.errors_deadletterqueue_topic_name,
         dead_letter_partitions=partitions,
         copy_record=view.config.errors_deadletterqueue_copy_record_enable,
+        replaced=replaced,
     )
 
 
 def _view(group: ShareGroup, request: OpenSink) -> SinkView:
     ends: dict[str, dict[str, int]] = {topic: {} for topic in group.topics}
     names = {topic_id: topic for topic, topic_id in group.topics.items()}
+    configs = changed_configs(group.configs, request.configs)
     for key, partition in group.partitions.items():
         if key.topic_id in names:
             ends[names[key.topic_id]][str(key.partition)] = partition.end_offset
@@ -67,8 +69,8 @@ def _view(group: ShareGroup, request: OpenSink) -> SinkView:
         incarnation=group.incarnation,
         topic_ids=dict(group.topics),
         ends=ends,
-        config=GroupConfig.parse({**group.configs, **request.configs}),
-        differs=any(group.configs.get(key) != value for key, value in request.configs.items()),
+        config=GroupConfig.parse(configs),
+        replaced=replaced_configs(group.configs, configs),
     )
 
 

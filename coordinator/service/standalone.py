@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 
-from coordinator.config.resolved import ServerConfig
+from coordinator.protocol.package_version import package_version
 from coordinator.service import on_demand
 from coordinator.service.process.log_format import log_lines
 from coordinator.service.process.rate_limited_log import RateLimitedLog
@@ -22,29 +23,39 @@ def serve(standalone: Standalone, log_format: str) -> None:
     Raises:
         ShareGroupError: the token, the listener, the store or Kafka does not let it start.
     """
-    token, listener = standalone.token(), standalone.listener()
-    told = on_demand.told_by_signal()
+    tokens, listener = standalone.tokens(), standalone.listener()
+    told = threading.Event()
+    on_demand.set_by_signal(told)
     raise_descriptor_limit()
     rate_limited = RateLimitedLog(_log)
     native = StderrCapture(rate_limited)
+    greeted: set[str] = set()
     with log_lines(native.stream, log_format), contextlib.closing(native):
         coordinator = on_demand.Coordinator(
             standalone.settings,
-            token,
+            tokens,
             in_fleet=True,
             listener=listener,
             limits=standalone.server,
             rate_limited=rate_limited,
+            greet=greeted.add,
         )
         try:
-            connections = _limit_connections(coordinator, standalone.server, rate_limited)
+            connections = UnauthenticatedConnections(
+                coordinator.server.port,
+                rate_limited,
+                greeted,
+                max_connections=standalone.server.max_connections,
+                patience_s=standalone.server.share_coordinator_authentication_timeout_ms / 1000,
+            )
             _log.info(
-                "serving: %s tls=%s store=%s brokers=%s version=%s",
+                "serving: %s tls=%s store=%s brokers=%s audit=%s version=%s",
                 coordinator.server.address,
                 "on" if listener.certificate else "off",
                 standalone.settings.state_store,
                 standalone.settings.bootstrap_servers,
-                on_demand.package_version(),
+                coordinator.audit_file or "this log",
+                package_version(),
             )
             told.wait()
             _log.info("leaving: told to")
@@ -52,16 +63,3 @@ def serve(standalone: Standalone, log_format: str) -> None:
         finally:
             coordinator.close()
             _log.info("left")
-
-
-def _limit_connections(
-    coordinator: on_demand.Coordinator, config: ServerConfig, rate_limited: RateLimitedLog
-) -> UnauthenticatedConnections:
-    connections = UnauthenticatedConnections(
-        coordinator.server.port,
-        rate_limited,
-        max_connections=config.max_connections,
-        patience_s=config.share_coordinator_authentication_timeout_ms / 1000,
-    )
-    coordinator.server.greet = connections.greet
-    return connections

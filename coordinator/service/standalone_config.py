@@ -9,9 +9,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.config.resolved import COORDINATOR_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, nearest
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, hint
+from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigOutOfBounds, MissingConfig, UnknownConfig
-from coordinator.protocol.secret_files import read_token
+from coordinator.protocol.rights import Tokens
+from coordinator.protocol.secret_files import read_tokens
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.process.properties_file import read_properties
 from coordinator.service.server.listener import Listener, listener_of
@@ -31,13 +33,17 @@ class Standalone:
     server: ServerConfig
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
-    def token(self) -> str:
-        """The token that clients must show.
+    def tokens(self) -> Tokens:
+        """The tokens of which clients must show one.
 
         Raises:
-            TokenMissing, InvalidToken, UnsafeFile, UnusableFile: see :func:`read_token`.
+            TokenMissing, InvalidToken, UnsafeFile, UnusableFile: see :func:`read_tokens`.
         """
-        return read_token(self.config.share_coordinator_token_file, self.environ)
+        return read_tokens(self.config.share_coordinator_token_file, self.environ)
+
+    def token(self) -> str:
+        """A token for a question that needs no right; it raises as :meth:`tokens`."""
+        return self.tokens().holders[0][0]
 
     def listener(self) -> Listener:
         """The listener, with certificate and key read.
@@ -60,6 +66,8 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
     brokers = texts.pop(BROKERS, "").strip()
     if not brokers:
         raise MissingConfig(key=BROKERS, why="name at least one Kafka broker, as host:port.")
+    if (wrong := wrong_broker(brokers)) is not None:
+        raise ConfigOutOfBounds(key=BROKERS, value=wrong, bounds="host:port, or several, separated by commas")
     kafka = {key: texts.pop(key) for key in list(texts) if key.startswith(KAFKA_PREFIX)}
     _check_names([*kafka, *texts])
     server = ServerConfig.parse({key: text for key, text in texts.items() if key in SERVER_KEYS})
@@ -76,11 +84,19 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
     return Standalone(settings=settings, config=config, server=server, environ=environ)
 
 
+_SCOPE = "standalone coordinator configuration"
+_ALL = "conf/coordinator.properties has all"
+
+
 def _check_names(names: list[str]) -> None:
     known = {BROKERS, *SERVER_KEYS, *COORDINATOR_KEYS}
     for name in names:
         if name == KAFKA_PREFIX + BROKERS:
-            raise UnknownConfig(key=name, scope="standalone coordinator configuration", nearest=BROKERS)
+            raise UnknownConfig(key=name, scope=_SCOPE, hint=hint(BROKERS, [BROKERS]))
         if name not in known and not name.startswith(KAFKA_PREFIX):
-            near = KAFKA_PREFIX + name if name.startswith(_KAFKAS_OWN) else nearest(name, known)
-            raise UnknownConfig(key=name, scope="standalone coordinator configuration", nearest=near)
+            if name.startswith(_KAFKAS_OWN):
+                raise UnknownConfig(key=name, scope=_SCOPE, hint=f"the nearest known one is {KAFKA_PREFIX}{name}")
+            of_group = "it is a key of a share group: set it as an option of its queries"
+            raise UnknownConfig(
+                key=name, scope=_SCOPE, hint=of_group if name in GROUP_KEYS else hint(name, known, _ALL)
+            )

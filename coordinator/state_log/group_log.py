@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, RunsChanged, UnreadableRecord
+from coordinator.core.records import (
+    GroupDeleted,
+    LogStartMoved,
+    OffsetsAltered,
+    PartitionInitialized,
+    Record,
+    RunsChanged,
+    UnreadableRecord,
+)
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import SharePartitionKey
@@ -190,15 +198,26 @@ class GroupLog:
         """The records in Kafka's format for the changes by ``records``, which the group has replayed."""
         batches: dict[SharePartitionKey, list[StateBatch]] = {}
         moved: set[SharePartitionKey] = set()
+        anew: set[SharePartitionKey] = set()
         for record in records:
-            if isinstance(record, RunsChanged):
+            if isinstance(record, GroupDeleted):
+                anew |= set(self.partitions)
+            elif isinstance(record, OffsetsAltered):
+                anew |= {SharePartitionKey(record.topic_id, index) for index, _ in record.starts}
+            elif isinstance(record, RunsChanged):
                 key = SharePartitionKey(record.topic_id, record.partition)
+                if key not in group.partitions:  # deleted since, in the same round
+                    continue
                 added = changed(group.partitions[key], record.runs).state_batches
                 batches[key] = _with(batches.get(key, []), added)
             elif isinstance(record, (PartitionInitialized, LogStartMoved)):
                 moved.add(SharePartitionKey(record.topic_id, record.partition))
         entries: list[KeyValue] = []
+        for key in sorted(anew):
+            entries += self._begun_anew(key, group.partitions.get(key), now_ms)
         for key in dict.fromkeys([*moved, *batches]):
+            if key in anew or key not in group.partitions:
+                continue
             if key in moved or batches[key]:
                 entries += self._kafka_records(key, group.partitions[key], tuple(batches.get(key, ())), now_ms)
         return entries
@@ -220,6 +239,15 @@ class GroupLog:
         for key, value in shown:
             decoded = _state_key(key)
             self._partition(SharePartitionKey(decoded.topic_id, decoded.partition)).replay(decoded, value)
+
+    def _begun_anew(self, key: SharePartitionKey, partition: SharePartition | None, now_ms: int) -> list[KeyValue]:
+        """The records of a share partition that an administrator altered: a snapshot of a new state epoch, or a
+        tombstone."""
+        log = self._partition(key)
+        if partition is not None:
+            record = log.initialize(project(partition), state_epoch=log.state_epoch + 1, now_ms=now_ms)
+            return pieces(record, MAX_STATE_RECORD_BYTES)
+        return [] if log.snapshot_epoch is None else [log.delete()]
 
     def _kafka_records(
         self, key: SharePartitionKey, partition: SharePartition, batches: tuple[StateBatch, ...], now_ms: int

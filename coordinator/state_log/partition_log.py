@@ -33,7 +33,7 @@ from coordinator.state_log.record_values import (
     update_leader_epoch,
 )
 
-KeyValue: TypeAlias = tuple[bytes, bytes]
+KeyValue: TypeAlias = tuple[bytes, bytes | None]
 """A record's key and value, as they are appended."""
 Whole: TypeAlias = Projection | Change
 """The whole state of a share partition: a projection, or a change upon nothing."""
@@ -116,6 +116,10 @@ class PartitionLog:
             now_ms=now_ms,
         )
 
+    def delete(self) -> KeyValue:
+        """The tombstone of a share partition whose state is deleted."""
+        return encode_key(ShareSnapshotKey(self.group_id, self.topic_id, self.partition)), None
+
     # --- the numbers
 
     def replay(self, key: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
@@ -194,7 +198,7 @@ def pieces(record: KeyValue, max_bytes: int) -> list[KeyValue]:
     effect, for one transaction: a snapshot with the first batches, and updates with the others. Each has at least one
     batch, so ``max_bytes`` does not hold below about 100."""
     key, data = record
-    if len(data) <= max_bytes:
+    if data is None or len(data) <= max_bytes:
         return [record]
     count = max(1, (max_bytes - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES)
     named = decode_key(key)

@@ -2,7 +2,8 @@
 
 Kafka never writes ACQUIRED (KIP-932, "Share coordinator"; docs/facts.md, K21). A record that a member holds
 is projected as it was before this acquisition, AVAILABLE with one delivery less; a record that was never acquired
-before is in no batch. Holders, failures, plan ids and delays are in our own records only.
+before is in no batch. Kafka knows no IN_PROGRESS (KAFKA-20458): such a record is projected as AVAILABLE, with the
+delivery that has begun. Holders, failures, plan ids and delays are in our own records only.
 
 No command lowers a record's projection, so an update can carry each change; an admin's reset may lower it, and needs a
 snapshot.
@@ -75,6 +76,8 @@ def _state_and_count(run: Run) -> tuple[RecordState, int] | None:
     state, count = run.state, run.delivery_count
     if state == RecordState.ACQUIRED:
         state, count = RecordState.AVAILABLE, count - 1
+    elif state == RecordState.IN_PROGRESS:
+        state = RecordState.AVAILABLE
     if state == RecordState.AVAILABLE and not count:
         return None
     return state, min(count, MAX_DELIVERY_COUNT)

@@ -16,8 +16,8 @@ from coordinator.state_log.record_keys import (
 from coordinator.state_log.value_version import is_ours, versioned
 
 JUST_TAKEN = 1_000
-"""A group that has an owner record and nothing else is needed for this many records. After that nothing will follow:
-its first join was refused."""
+"""A group that has an owner record, or an empty snapshot, and nothing else is needed for this many records. After that
+nothing will follow: its first join was refused, or it was deleted."""
 
 _SNAPSHOT = key_head(GROUP_SNAPSHOT, "")[:2]
 _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
@@ -38,6 +38,9 @@ class Retention:
         self._first: dict[str, int] = {}
         self._owner_only: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
+        self._empty: dict[str, int] = {}
+        """Where groups with an empty snapshot were taken last: at its mark, or at an owner record behind it. Who takes
+        such a group may go on behind the mark, which must then stay."""
 
     def __repr__(self) -> str:
         return f"<Retention read_to={self.read_to} groups={len(self._first)}>"
@@ -62,16 +65,27 @@ class Retention:
         elif key.startswith(_SNAPSHOT):
             has_parts = value != versioned(b"")
             self._first[group_id] = self._parts_from.get(group_id, offset) if has_parts else offset
+            self._empty.pop(group_id, None)
+            if not has_parts:
+                self._empty[group_id] = offset
+        elif key.startswith(_OWNER) and group_id in self._empty:
+            self._empty[group_id] = offset
         elif key.startswith(_OWNER) and group_id not in self._first:
             self._owner_only[group_id] = offset
-        else:
+        elif not key.startswith(_OWNER):
+            self._empty.pop(group_id, None)
             self._first.setdefault(group_id, self._owner_only.pop(group_id, offset))
 
     def lowest(self) -> int:
         """The lowest offset that a group needs: every record below it may be deleted."""
         owner_only = [offset for offset in self._owner_only.values() if offset >= self.read_to - JUST_TAKEN]
-        return min([*self._first.values(), *owner_only], default=self.read_to)
+        return min([*self._needed().values(), *owner_only], default=self.read_to)
 
     def first_groups(self, below: int) -> frozenset[str]:
         """The groups whose needed records begin below this offset."""
-        return frozenset(group_id for group_id, first in self._first.items() if first < below)
+        return frozenset(group_id for group_id, first in self._needed().items() if first < below)
+
+    def _needed(self) -> dict[str, int]:
+        """The first needed offset of each group that was not deleted."""
+        deleted = {group_id for group_id, taken in self._empty.items() if taken < self.read_to - JUST_TAKEN}
+        return {group_id: first for group_id, first in self._first.items() if group_id not in deleted}

@@ -32,7 +32,7 @@ from pyarrow.fs import FileType
 
 from coordinator.protocol.errors import BatchReclaimed
 from coordinator.protocol.format_versions import ARCHIVE, UnknownFormat, check_version
-from share_sink.archive.location import ArchiveLocation, archive_location, without_secrets
+from share_sink.archive.location import ArchiveLocation, archive_location, check_exists, without_secrets
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
 from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveRowsMissing
 
@@ -219,9 +219,11 @@ def archive_dataset(path: str) -> ds.Dataset:
     """The archive as a pyarrow dataset: the columns of ``SCHEMA``, and ``date`` and ``topic``.
 
     Raises:
+        ArchiveNotFound: there is no archive.
         ArchiveNotWritable: the file system refuses.
     """
     archive = archive_location(path)
+    check_exists(archive)
     with archive.named_errors():
         schema = pa.schema([*SCHEMA, *_PARTITIONING.schema])
         return ds.dataset(archive.root, schema, "parquet", archive.files, _PARTITIONING)

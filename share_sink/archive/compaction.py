@@ -19,7 +19,7 @@ from datetime import date, datetime, timedelta, timezone
 from pyarrow.fs import FileType
 
 from share_sink.archive.batches import bins, delete_file, read_json, write_whole
-from share_sink.archive.location import ArchiveLocation, archive_location
+from share_sink.archive.location import ArchiveLocation, archive_location, check_exists
 from share_sink.archive.parquet import merge_files
 
 TARGET_BYTES = 128 << 20
@@ -45,9 +45,11 @@ def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET
     over. A reader of these days may miss rows meanwhile, or find that a file was deleted.
 
     Raises:
+        ArchiveNotFound: there is no archive.
         ArchiveNotWritable: the file system refuses.
     """
     archive = archive_location(path)
+    check_exists(archive)
     with archive.named_errors():
         for note in _notes(archive):
             _replace_files(archive, note)

@@ -15,13 +15,15 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from share_sink.errors import ArchiveNotWritable
+from share_sink.errors import ArchiveNotFound, ArchiveNotWritable
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Hadoop's names for the scheme that pyarrow calls s3.
 _S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
 # In these schemes the part before the @ is the name of a user or a container; in others it may be a key.
 _NAMES_BEFORE_AT = frozenset({"hdfs", "viewfs", "abfs", "abfss"})
+_OF_A_SINK = ("date=", "_staging", "_journal", "_compacting", "_probe-")
+# The beginnings of the names in an archive's folder.
 _REASON_LENGTH = 300
 """Characters of a file system's message that an error has."""
 
@@ -57,7 +59,7 @@ class ArchiveLocation:
         """Turn errors of the file system inside the ``with`` block into ArchiveNotWritable."""
         try:
             yield
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise _not_writable(self.location, error) from None
 
 
@@ -70,9 +72,29 @@ def archive_location(path: str) -> ArchiveLocation:
     location = _S3.sub("s3://", path) if _URI.match(path) else os.path.abspath(path)
     try:
         files, root = FileSystem.from_uri(location)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise _not_writable(location, error) from None
     return ArchiveLocation(location, files, root)
+
+
+def check_exists(archive: ArchiveLocation) -> None:
+    """Check that a sink has made the archive; it may be empty yet.
+
+    Raises:
+        ArchiveNotFound: there is no such folder, or what is in it is no sink's.
+        ArchiveNotWritable: the file system refuses.
+    """
+    with archive.named_errors():
+        kind = archive.files.get_file_info(archive.root).type
+        selector = FileSelector(archive.root, allow_not_found=True)
+        infos = [] if kind == FileType.File else archive.files.get_file_info(selector)
+        reason = ""
+        if kind != FileType.Directory and not infos:
+            reason = "it is a file" if kind == FileType.File else "no such folder"
+        elif infos and not any(info.base_name.startswith(_OF_A_SINK) for info in infos):
+            reason = f"the folder has no rows of a sink; it has {infos[0].base_name}, for example"
+    if reason:
+        raise ArchiveNotFound(path=without_secrets(archive.location), reason=reason)
 
 
 def without_secrets(location: str) -> str:

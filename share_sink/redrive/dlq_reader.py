@@ -12,8 +12,10 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Header, parse_headers, record_headers
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Silence, new_client
+from coordinator.protocol.errors import UnknownTopic
+from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
 from share_sink.errors import DeadLettersNotRead
 
 REDRIVES = "__dlq.redrive.count"
@@ -27,9 +29,7 @@ _BATCH = 1_000
 
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0"}
 _FIXED = {
-    "group.id": "sharegroup-redrive",  # librdkafka needs a group id to assign partitions; nobody joins the group
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
+    **WITHOUT_A_GROUP,
     "enable.partition.eof": "true",
     "max.poll.interval.ms": "86400000",
     "auto.offset.reset": "earliest",  # retention may move the log's start meanwhile
@@ -87,6 +87,22 @@ class DeadLetter:
             headers=headers,
         )
 
+    def named(self) -> dict[str, Any]:
+        """Returns where the dead letter lies and what it says of its record, by the names that commands print and that
+        views spell as columns."""
+        return {
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp_ms": self.timestamp_ms,
+            "group": self.group_id,
+            "origin_topic": self.origin_topic,
+            "origin_partition": self.origin_partition,
+            "origin_offset": self.origin_offset,
+            "delivery_count": self.delivery_count,
+            "disposition": self.disposition,
+            "message": self.message,
+        }
+
     @property
     def has_record(self) -> bool:
         """Whether the dead letter has its record. It has only headers with errors.deadletterqueue.copy.record.enable=
@@ -107,6 +123,40 @@ class DeadLetter:
     def header(self, name: str) -> list[str]:
         """The values of a header, in order, as text."""
         return [(value or b"").decode("utf-8", "replace") for key, value in self.headers if key == name]
+
+
+def dead_letters(topic: str, kafka_config: Mapping[str, str]) -> Iterator[DeadLetter]:
+    """The dead letters of a topic that are there now; records that are none are left out. It raises as
+    :func:`read_topic`, and
+
+    Raises:
+        UnknownTopic: the cluster has no such topic.
+    """
+    read = read_topic(topic, _partitions_of(topic, kafka_config), kafka_config)
+    yield from (found for message in read if (found := DeadLetter.of(message)) is not None)
+
+
+def dead_letter_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str, str]) -> DeadLetter | None:
+    """The dead letter at this offset; None: there is none. It raises as :func:`dead_letters`."""
+    partitions = _partitions_of(topic, kafka_config)
+    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED})
+    try:
+        low, high = _ends(consumer, topic, partitions).get(partition, (0, 0))
+        if not low <= offset < high:
+            return None
+        message = next(_read(consumer, topic, {partition: (offset, offset + 1)}), None)
+        return None if message is None else DeadLetter.of(message)
+    except KafkaException as error:
+        raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
+    finally:
+        consumer.close()
+
+
+def _partitions_of(topic: str, kafka_config: Mapping[str, str]) -> int:
+    known = cluster_metadata(kafka_config["bootstrap.servers"], kafka_config).topics.get(topic)
+    if known is None or known.error is not None:
+        raise UnknownTopic(topic=topic, addresses=kafka_config["bootstrap.servers"])
+    return len(known.partitions)
 
 
 def read_topic(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> Iterator[Message]:

@@ -23,13 +23,12 @@ from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, Unkn
 from coordinator.protocol.librdkafka import new_client
 from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.option_table import TABLE
+from share_sink.redrive.conditions import RecordFilter, all_hold, conditions
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, read_topic
 from share_sink.redrive.report import EXAMPLES, RedriveReport, record_label
 
 MAX_REDRIVES = 3
 """Default of ``max_redrives``: a record that became a dead letter after so many redrives is not sent again."""
-RecordFilter = Callable[[DeadLetter], bool] | Mapping[str, str]
-
 _CLOSE_S = 5.0
 """Seconds that closing the producer may take."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
@@ -47,18 +46,20 @@ def redrive(
     where: RecordFilter | None = None,
     to: str | None = None,
     *,
-    options: Mapping[str, str],
+    options: Mapping[str, object],
     dry_run: bool = True,
     max_redrives: int = MAX_REDRIVES,
+    watch: Callable[[RedriveReport], None] = lambda report: None,
 ) -> RedriveReport:
     """Send dead letters to their topics again, or to the topic ``to``: those that are in ``dlq_topic`` now and that
-    ``where`` selects. ``where`` is a function of a DeadLetter, or headers with their values, all of which a dead letter
-    must have. A dry run, the default, sends nothing.
+    ``where`` selects. ``where`` is as --where of the command line ("message~=timeout", or a list of such texts), names
+    with their values ({"message": "no such customer"}), all of which a dead letter must have, or a function of a
+    DeadLetter. A dry run, the default, sends nothing.
 
-    ``options``: ``kafka.bootstrap.servers`` and other ``kafka.*`` options, as of source and sink; others are ignored.
+    ``options``: ``kafka.bootstrap.servers`` and other ``kafka.*`` options; the sink's other options are ignored.
     A record is sent to the partition that it came from; its key chooses the partition in another topic, and if that
     partition does not exist any more. It has its key, its value and its own headers, without those of the dead letter,
-    and a new timestamp.
+    and a new timestamp. ``watch`` is called with the report so far, before each dead letter is selected.
 
     Raises:
         UnknownTopic: the dead letter topic does not exist.
@@ -68,13 +69,18 @@ def redrive(
         RedriveStopped: sending failed. Its ``report`` says what was sent, and which dead letters were not.
         BrokerNotReachable: no broker answers.
         ConfigOutOfBounds: ``max_redrives`` is below 1.
-        MissingOption, RefusedOption, UnknownKafkaOption, InvalidKafkaOption: an option is missing or wrong.
+        InvalidCondition: ``where`` is wrong.
+        UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidKafkaOption: an option is wrong.
     """
-    if max_redrives < 1:
-        raise ConfigOutOfBounds(key="max_redrives", value=max_redrives, bounds="at least 1")
+    if type(max_redrives) is not int or max_redrives < 1:
+        raise ConfigOutOfBounds(key="max_redrives", value=max_redrives, bounds="a whole number, at least 1")
+    named = [] if callable(where) else conditions(where)
+    selects = where if callable(where) else lambda dead_letter: all_hold(named, dead_letter)
     if to == dlq_topic:
         raise RedriveIntoItself(topic=dlq_topic)
-    config = TABLE.kafka_config(by_lower_name(options))
+    given = by_lower_name(options)
+    TABLE.check_names(given)
+    config = TABLE.kafka_config(given)
     check_kafka_config(config)
     topics = _partitions_of(config)
     if dlq_topic not in topics:
@@ -82,13 +88,14 @@ def redrive(
     if to is not None and to not in topics:
         raise RedriveTargetMissing(topic=to, dlq_topic=dlq_topic)
     report = RedriveReport(dlq_topic=dlq_topic, dry_run=dry_run)
-    selection = _Selection(report, _predicate(where), to, max_redrives, topics)
+    selection = _Selection(report, selects, to, max_redrives, topics, watch)
     dead_letters = selection.of(read_topic(dlq_topic, topics[dlq_topic], config))
     if dry_run:
         for dead_letter, target in dead_letters:
             report.add(dead_letter, target)
     else:
         _send_all(dead_letters, topics, report, {**_DEFAULTS, **config, **_FIXED})
+    report.unknown_names = [each.name for each in named if report.read and not each.is_known]
     return report
 
 
@@ -105,8 +112,10 @@ class _Selection:
         to: str | None,
         max_redrives: int,
         topics: Mapping[str, int],
+        watch: Callable[[RedriveReport], None],
     ) -> None:
         self._report = report
+        self._watch = watch
         self._selects = selects
         self._to = to
         self._max_redrives = max_redrives
@@ -121,6 +130,7 @@ class _Selection:
         """
         for message in messages:
             self._report.read += 1
+            self._watch(self._report)
             dead_letter = DeadLetter.of(message)
             kind = self._skip_reason(dead_letter)
             if dead_letter is None or kind:
@@ -146,15 +156,6 @@ class _Selection:
             return "doubles"
         seen.add(dead_letter.origin_offset)
         return ""
-
-
-def _predicate(where: RecordFilter | None) -> Callable[[DeadLetter], bool]:
-    if where is None:
-        return lambda dead_letter: True
-    if callable(where):
-        return where
-    wanted = dict(where)
-    return lambda dead_letter: all(value in dead_letter.header(name) for name, value in wanted.items())
 
 
 # --- sending

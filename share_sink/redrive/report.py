@@ -47,6 +47,8 @@ class RedriveReport:
     examples: dict[str, list[str]] = field(default_factory=dict)
     """The first skipped records of each count, by the count's name, as topic-partition@offset in the dead letter
     topic."""
+    unknown_names: list[str] = field(default_factory=list)
+    """Names in ``where`` that no dead letter has: perhaps they are mistyped."""
     unsent: list[str] = field(default_factory=list)
     """After a failure: dead letters that were not sent, or may not have been, as topic-partition@offset in the dead
     letter topic."""

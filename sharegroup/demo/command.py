@@ -27,7 +27,12 @@ _SUMMARY = (
 )
 
 
-@click.command(help=f"{_TITLE}.\n\n{_SUMMARY}")
+_EXAMPLE = "\b\nExample:\n  sharegroup demo"
+
+
+@click.command(
+    help=f"{_TITLE}.\n\n{_SUMMARY}\n\n{_EXAMPLE}", short_help="Two queries, a crash, dead letters: no Kafka needed."
+)
 def demo() -> int:
     """Run the demo. Exit status 0: all checks passed; 1: a check failed, or the story could not end; 130:
     interrupted."""
@@ -76,6 +81,16 @@ def _run() -> int:
     finally:
         workspace.remove(keep_logs=keep_logs)
     return 0
+
+
+def missing_for_spark() -> str:
+    """Returns what this machine lacks to run a Spark program, and what to do; empty if it lacks nothing."""
+    try:
+        _check_java()
+        _check_packages()
+    except CannotRun as error:
+        return str(error)
+    return ""
 
 
 def _check_java() -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.dead_letters.record_format import parse_headers
+from coordinator.protocol.librdkafka import WITHOUT_A_GROUP
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.orders import Record
@@ -36,8 +37,7 @@ class DeadLetters:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "demo",  # librdkafka needs a group id to assign partitions; nobody joins the group
-                "enable.auto.commit": False,
+                **WITHOUT_A_GROUP,
                 "auto.offset.reset": "earliest",
                 "log_level": 0,
             }

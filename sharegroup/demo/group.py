@@ -29,10 +29,10 @@ class GroupState:
 
 
 class GroupWatch:
-    """Reads the group's state; starts the coordinator if none runs."""
+    """Reads the group's state. The client starts the coordinator if none runs."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._client = CoordinatorClient.connect(bootstrap_servers, state_store="sqlite")
+    def __init__(self, client: CoordinatorClient) -> None:
+        self._client = client
         self._seen = GroupState()
         self._old_at_s = 0.0
 

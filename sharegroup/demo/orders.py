@@ -21,6 +21,8 @@ BROKEN = {
 }
 """Order number modulo 1,000 -> the text in place of the order."""
 _FLUSH_WITHIN_S = 20.0
+_BY_KEY = -1
+"""librdkafka's number for a partition that the record's key decides."""
 
 
 class Record(NamedTuple):
@@ -46,13 +48,14 @@ def record_of(number: int) -> Record:
 
 
 class Orders:
-    """Puts orders into the topic; ``count`` of them so far."""
+    """Puts orders into the topic; ``count`` of them so far. ``partition`` None: each order's key decides."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, partition: int | None = PARTITION) -> None:
         # Idempotent: an order that is sent twice is in the log once, so the checks count deliveries only.
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         )
+        self._partition = _BY_KEY if partition is None else partition
         self._refused = 0
         self.count = 0
 
@@ -67,7 +70,9 @@ class Orders:
         """
         for number in range(self.count, self.count + orders):
             key, value, headers = record_of(number)
-            self._producer.produce(TOPIC, value, key, PARTITION, on_delivery=self._delivered, headers=list(headers))
+            self._producer.produce(
+                TOPIC, value, key, self._partition, on_delivery=self._delivered, headers=list(headers)
+            )
         self.count += orders
         if self._producer.flush(_FLUSH_WITHIN_S) or self._refused:
             raise DemoFailed(f"the orders did not all reach the embedded broker ({self._refused} refused)")

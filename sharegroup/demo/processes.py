@@ -102,9 +102,9 @@ def undisturbed() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def kill_coordinator(workspace: Workspace) -> None:
-    """End the coordinator that the queries started; the endpoint files in the demo's own folder have its pid."""
-    for endpoint in workspace.runtime.rglob("endpoint-*.json"):
+def kill_coordinators(runtime: Path, key: str = "*") -> None:
+    """End the coordinators on demand whose endpoint files are in this runtime directory; with ``key`` one of them."""
+    for endpoint in runtime.rglob(f"endpoint-{key}.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             pid = int(json.loads(endpoint.read_text())["pid"])
             if pid != os.getpid() and "coordinator" in _command(pid):  # the pid may belong to another program by now

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
+from coordinator.client.client import CoordinatorClient
 from sharegroup.demo.checks import Outcome
 from sharegroup.demo.dead_letters import TOPIC as DEAD_LETTER_TOPIC
 from sharegroup.demo.dead_letters import DeadLetters
@@ -21,7 +22,7 @@ from sharegroup.demo.events import OrderEvents
 from sharegroup.demo.group import GROUP_ID, GroupWatch
 from sharegroup.demo.orders import TOPIC, Orders, is_broken, record_of
 from sharegroup.demo.payments import Payments, times_busy
-from sharegroup.demo.processes import kill_coordinator, undisturbed
+from sharegroup.demo.processes import kill_coordinators, undisturbed
 from sharegroup.demo.query import TASKS, Query
 from sharegroup.demo.screen import Screen, View
 from sharegroup.demo.traces import KilledBatch
@@ -54,9 +55,9 @@ class Story:
     def _set_up(self, workspace: Workspace) -> None:
         self._broker = self._cleanup.enter_context(EmbeddedBroker())
         self._orders = Orders(self._broker.bootstrap_servers)
-        self._cleanup.callback(kill_coordinator, workspace)
+        self._cleanup.callback(kill_coordinators, workspace.runtime)
         with undisturbed():  # after an interrupt here, the cleanup could miss the coordinator
-            self._group = GroupWatch(self._broker.bootstrap_servers)
+            self._group = GroupWatch(CoordinatorClient.connect(self._broker.bootstrap_servers, state_store="sqlite"))
         self._cleanup.callback(self._group.close)
         for topic in (TOPIC, DEAD_LETTER_TOPIC):
             self._broker.create_topic(topic)

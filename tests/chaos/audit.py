@@ -1,4 +1,4 @@
-"""What the logs say afterwards: the state topic's of every append of every owner, and the members' journals.
+"""Checks the logs after a run: the state topic's, of every append of every owner, and the members' journals.
 
 The state log is read as an outsider reads it: each record of each group, in the order in which Kafka has it, on a
 dict of offsets. It does not use the core: a record that two owners wrote past each other is seen here.
@@ -16,13 +16,13 @@ from coordinator.core.records import PlanAcquired, PlanCompleted, Record, RunsCh
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import decode_owner
-from coordinator.state_log.placement import state_partition_of
+from coordinator.state_log.placement import PLACEMENT_KEY, state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, decode_key
 from coordinator.state_log.value_version import content_of
 
 
 class Held(NamedTuple):
-    """What the log says of one record now."""
+    """The last state of one record in the log."""
 
     state: RecordState
     plan_id: int | None
@@ -50,6 +50,8 @@ class Audit:
 
     def add(self, key: bytes, value: bytes) -> None:
         """The next committed record of the state partition."""
+        if key == PLACEMENT_KEY:  # of partition 0, in which a group may lie too
+            return
         known = decode_key(key)
         if known.group_id != self.group_id:
             return

@@ -1,7 +1,7 @@
 """A member in a process of its own, which may be killed at any point: what a query and Spark do, on files.
 
-It logs a plan before it uses it, writes the plan's records, and logs that it has them; after a restart it takes up what
-it had logged and not finished, as Spark does. Each line of its journal is on the disk before it goes on.
+It logs a plan before it uses it, writes the plan's records, and logs that it has them; after a restart it reclaims the
+plans that it had logged and not finished, as Spark does. Each line of its journal is on the disk before it goes on.
 
     plan N    logged, not yet used            done N    its records are written
     acked N   the coordinator answered that N is completed
@@ -34,7 +34,7 @@ WORKS_S = 1.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member is told. ``endpoints``: host:port, separated by commas."""
+    """The settings of a member. ``endpoints``: host:port, separated by commas."""
 
     bootstrap: str
     endpoints: str
@@ -76,9 +76,7 @@ class Member:
         self.journal = Journal(folder / f"{settings.member}.jsonl")
         self.stop = folder / "stop"
         configs = {"share.coordinator.token.file": settings.token_file}
-        client = CoordinatorClient.connect(
-            settings.bootstrap, endpoint=settings.endpoints, configs=configs, retry_timeout_s=120
-        )
+        client = CoordinatorClient.connect(settings.bootstrap, endpoint=settings.endpoints, configs=configs)
         self.session = MemberSession(
             client,
             settings.group,

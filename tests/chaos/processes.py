@@ -38,19 +38,19 @@ class Victim:
         return self.lives and not self._stopped
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL to the process."""
         self._killed = True
         self._process.kill()
         self._process.wait()
         self._stopped = False
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP to the process."""
         self._process.send_signal(signal.SIGSTOP)
         self._stopped = True
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT to the process."""
         self._process.send_signal(signal.SIGCONT)
         self._stopped = False
 

@@ -54,7 +54,7 @@ GROUP_CONFIGS = {
 
 @dataclass
 class Reckoning:
-    """What came of it. ``takeovers_ms``: from a coordinator's death, or stop, to the first answer of another;
+    """The result of a run. ``takeovers_ms``: from a coordinator's death, or stop, to the first answer of another;
     ``several_harmed_ms``: where another coordinator was harmed at about the same time."""
 
     seed: int
@@ -163,7 +163,7 @@ class World:
         """Peace: until every group has no lag; then the members end."""
         configs = {"share.coordinator.token.file": str(self.token)}
         client = CoordinatorClient.connect(
-            self.broker.bootstrap, endpoint=self.endpoints, configs=configs, retry_timeout_s=60
+            self.broker.bootstrap, endpoint=self.endpoints, configs=configs, retry_timeout_s=DRAIN_S
         )
         with contextlib.closing(client):
             for group in GROUPS:
@@ -267,7 +267,7 @@ class World:
         return self.chance.uniform(*STOPS_LAST) * session_ms / 1000
 
     def _resume(self, victim: Victim | None) -> None:
-        """``None``: the broker."""
+        """Resumes the victim; ``None`` is the broker."""
         if victim is None:
             self._note("resume", "broker")
             self.broker.resume()
@@ -307,8 +307,9 @@ class World:
         return all(p.lag == 0 for p in described.partitions) and len(described.partitions) == PARTITIONS
 
     def _measure_takeovers(self, journals: list[list[dict[str, Any]]]) -> None:
-        """From the harm to a coordinator to the group's next answer, where none came within a second (it was the one
-        that answered) and the broker was there. Those with another harm shortly before or meanwhile are apart."""
+        """Measures the time from the harm to a coordinator to the group's next answer, where none came within a second
+        (the harmed one was the owner) and the broker was there. A harm with another one shortly before or meanwhile
+        counts apart."""
         answers = sorted(line["at_ms"] for lines in journals for line in lines if line["what"] in ("done", "acked"))
         harmed = [at_ms for at_ms, what, name in self.events if what in ("kill", "stop") and name.startswith("c")]
         for before, after in itertools.pairwise(answers):

@@ -1,11 +1,19 @@
-"""Fixtures of the tests of the Kafka store: their modules have a fixture ``topic``, the state topic of each test."""
+"""Fixtures of the tests of the Kafka store, whose modules have a fixture ``topic``, the state topic of each test; and
+of the tests of read tasks."""
 
 import contextlib
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from coordinator.protocol.values import AcquiredRange
 from coordinator.service.stores.kafka.state_topic import StateTopic
+from share_source import consumers
+from share_source.offset_ranges import PartitionRanges
+from share_source.range_reader import ReadTask
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.state_topics import Hosts
 
 
@@ -14,3 +22,23 @@ def open_at(topic: StateTopic) -> Iterator[Hosts]:
     """`open_at("host")`: the store as a coordinator of that host has it; all are closed at the end."""
     with contextlib.closing(Hosts(topic)) as hosts:
         yield hosts
+
+
+@pytest.fixture
+def task(kafka: KafkaBroker) -> Iterator[Callable[..., ReadTask]]:
+    """Makes tasks: `task({("orders", 0): [(first, last, delivery count)]})`. The test starts without consumers, and
+    leaves none."""
+
+    def make(ranges: dict[tuple[str, int], list[tuple[int, int, int]]], **options: Any) -> ReadTask:
+        kafka_config = {"bootstrap.servers": options.pop("bootstrap", kafka.bootstrap), **options.pop("config", {})}
+        topic_id = options.pop("topic_id", "")
+        parts = tuple(
+            PartitionRanges(topic, partition, tuple(AcquiredRange(*each) for each in of_partition), topic_id)
+            for (topic, partition), of_partition in ranges.items()
+        )
+        return ReadTask(partitions=parts, kafka_config=kafka_config, poll_timeout_ms=60_000, **options)
+
+    consumers.cache().close()
+    yield make
+    consumers.cache().close()
+    assert gc.isenabled()

@@ -1,15 +1,17 @@
-"""What the state topic meets on a bad day: brokers lost, quotas, an unclean election. Nothing that was answered is lost
-as long as Kafka has it; what Kafka loses is said."""
+"""The state topic on bad days: brokers are lost, quotas slow it and the dead letters down, an unclean election cuts it.
+No answered append is lost as long as Kafka has it; an error names what Kafka has lost."""
 
 import contextlib
 
 import pytest
 
+from coordinator.dead_letters.record_format import Origin
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka.kafka_store import TRANSACTION_BYTES
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.state_topics import Hosts, state_topic, taken
 from tests.support.waiting import wait_until
 
@@ -37,7 +39,7 @@ def quota(kafka):
 
 
 def last(records):
-    """What a load comes to: a snapshot begins anew."""
+    """The records that a load returns: a snapshot begins anew."""
     found = []
     for data in records:
         found = [] if data is None else [*found, data]
@@ -45,7 +47,7 @@ def last(records):
 
 
 @pytest.mark.soak
-def test_a_snapshot_under_a_quota_takes_longer_than_a_write_may_and_is_written(kafka, quota):
+def test_a_snapshot_under_a_quota_outlasts_the_write_timeout_and_is_written(kafka, quota):
     topic = state_topic(kafka, write_timeout_ms=WRITE_TIMEOUT_MS)
     topic.ensure()
     with contextlib.closing(Hosts(topic)) as hosts:
@@ -59,7 +61,7 @@ def test_a_snapshot_under_a_quota_takes_longer_than_a_write_may_and_is_written(k
 
 
 @pytest.mark.soak
-def test_appends_and_loads_under_quotas_are_slow_and_all_of_them_are_answered(kafka, quota):
+def test_appends_and_loads_under_quotas_are_all_answered(kafka, quota):
     topic = state_topic(kafka, write_timeout_ms=WRITE_TIMEOUT_MS)
     topic.ensure()
     with contextlib.closing(Hosts(topic)) as hosts:
@@ -69,6 +71,20 @@ def test_appends_and_loads_under_quotas_are_slow_and_all_of_them_are_answered(ka
         for record in records:
             store.append({"billing": [record]})
         assert taken(hosts()) == records
+
+
+@pytest.mark.soak
+def test_dead_letters_under_a_produce_quota_are_all_written(kafka, topic, quota, unique, tmp_path):
+    """Their writer and the coordinator have one client id, which the quota is for."""
+    orders, queue, count = topic("orders"), topic("dlq"), 400
+    kafka.produce(orders, [b"%d" % n + b"x" * 10_000 for n in range(count)])
+    quota(producer_byte_rate=SLOW // 2)
+    group = Rejecting(kafka.bootstrap, tmp_path / "state.db", unique("group"), orders, dlq_topic_name=queue)
+    with contextlib.ExitStack() as stack:
+        stack.callback(group.stop)
+        group.reject_all(count)
+        group.wait_filed(count)
+        assert set(origins(read_all(kafka, queue))) == {Origin(orders, 0, n, group.group, 1) for n in range(count)}
 
 
 class Member:
@@ -97,7 +113,7 @@ class Member:
         return topic.offset(0, LATEST, read_committed=True) == topic.offset(0, LATEST)
 
     def kept(self):
-        """What somebody else loads."""
+        """The records that another process loads."""
         found = []
 
         def loaded():
@@ -132,7 +148,7 @@ def hosts_on(one, replicas, **configs):
 
 
 @pytest.mark.soak
-def test_with_two_in_sync_replicas_of_three_one_broker_may_be_lost_and_with_two_lost_nothing_is_answered(cluster):
+def test_one_lost_replica_of_three_is_fine_and_two_stop_answers(cluster):
     one, two, three = cluster
     with hosts_on(one, [2, 3, 1], min_insync_replicas=2) as hosts:
         member = Member(hosts)
@@ -150,7 +166,7 @@ def test_with_two_in_sync_replicas_of_three_one_broker_may_be_lost_and_with_two_
 
 
 @pytest.mark.soak
-def test_after_an_unclean_election_an_owner_notices_that_the_log_is_shorter_and_goes_on_from_what_is_left(cluster):
+def test_an_owner_goes_on_from_the_shorter_log_of_an_unclean_election(cluster):
     one, two, three = cluster
     with hosts_on(one, [2, 3], min_insync_replicas=1, unclean_leader_election_enable="true") as hosts:
         member = Member(hosts)

@@ -1,5 +1,5 @@
-"""What the data topic meets on a bad day: an unclean election, a consume quota, a full disk under its broker. Records
-that Kafka still has are delivered once each; records that Kafka has lost are named, with their count."""
+"""The data topic on bad days: an unclean election, a consume quota, a full disk under its broker. Records that Kafka
+still has are delivered once each; records that Kafka has lost are named, with their count."""
 
 import contextlib
 import logging
@@ -99,7 +99,7 @@ def numbered(rows):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fails", [True, False], ids=["failOnDataLoss", "without-failOnDataLoss"])
-def test_after_an_unclean_election_in_mid_plan_the_loss_is_named_and_the_rest_is_delivered_once(
+def test_an_unclean_election_in_mid_plan_names_its_loss_and_doubles_nothing(
     first_broker, start, runtime_dir, caplog, fails
 ):
     with contextlib.ExitStack() as stack:
@@ -171,15 +171,13 @@ def test_under_a_consume_quota_batches_are_slow_and_complete(kafka, topic, start
 
 
 def fill_disk(broker):
-    """From here on each write of the broker fails with an IOException, as on a full disk, until its next start."""
+    """Lets each write of the broker fail with an IOException, as on a full disk, until its next start."""
     _, hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1, hard))
 
 
 @pytest.mark.soak
-def test_while_the_disk_under_the_broker_is_full_nothing_is_answered_and_afterwards_the_group_goes_on(
-    first_broker, start
-):
+def test_a_full_disk_under_the_broker_stops_answers_and_loses_nothing(first_broker, start):
     """Records and state lie on one broker. Kafka stops a broker that can't write to its only disk."""
     with KafkaBroker(heap="320m", joins=first_broker) as second, ThreadPoolExecutor(1) as pool:
         first_broker.create_topic("share-group-state", node=2, retention_ms=-1, max_message_bytes=16 * 1024 * 1024)

@@ -45,7 +45,7 @@ def rejecting(kafka, unique, tmp_path, dlq):
 
 @pytest.fixture
 def soon(monkeypatch):
-    """What is tried again is tried soon."""
+    """Shortens the pauses between the attempts at a dead letter."""
     monkeypatch.setattr(dispatcher, "LONGEST_BACKOFF_S", 0.5)
 
 
@@ -153,7 +153,7 @@ def test_a_topic_made_anew_gives_no_letter_another_records_content(kafka, topic,
     kafka.produce(orders, ["new"])
     held.set()
 
-    wait_until(lambda: group.archiving() == 0, what="the letter is filed")
+    wait_until(lambda: group.archiving() == 0, what="the dead letter is filed")
     (letter,) = read_all(kafka, dlq)
     assert letter.value() is None
 
@@ -188,7 +188,7 @@ def test_a_queue_that_went_missing_holds_its_letters_until_it_is_back(kafka, top
     assert wait_until(group.acquire) == 1  # the partition goes on
 
     kafka.create_topic(queue)
-    wait_until(lambda: group.archiving() == 0, what="the letters are written")
+    wait_until(lambda: group.archiving() == 0, what="the dead letters are written")
     assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
 
 
@@ -216,7 +216,7 @@ def test_on_failure_archive_archives_without_a_letter(kafka, topic, rejecting, u
 
 
 def test_a_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejecting, unique):
-    """A compacted topic takes no letter without a key, not even one that is headers only."""
+    """A compacted topic takes no dead letter without a key, not even one that is headers only."""
     orders, compacted = topic(), topic("dlq", cleanup_policy="compact")
     kafka.produce(orders, ["no key"])
     kafka.produce(orders, ["a", "b"], keys=["1", "2"])
@@ -312,9 +312,7 @@ def test_a_coordinator_that_was_killed_leaves_its_letters_to_the_next(kafka, top
     assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
 
 
-def test_an_end_between_the_letter_and_its_filing_doubles_the_letter_and_not_its_origin(
-    kafka, topic, rejecting, dlq, monkeypatch
-):
+def test_an_end_before_the_filing_doubles_a_dead_letter_not_its_origin(kafka, topic, rejecting, dlq, monkeypatch):
     orders = topic()
     kafka.produce(orders, ["a"])
     group = rejecting(orders)
@@ -341,7 +339,7 @@ def test_an_end_between_the_letter_and_its_filing_doubles_the_letter_and_not_its
 # --- many
 
 
-def test_many_letters_of_many_partitions_and_groups(kafka, topic, rejecting, dlq):
+def test_dead_letters_of_many_partitions_and_groups_are_all_written(kafka, topic, rejecting, dlq):
     topics = [topic(partitions=2) for _ in range(3)]
     for name in topics:
         kafka.produce(name, ["x" * 50] * 8_000)
@@ -360,7 +358,7 @@ def test_many_letters_of_many_partitions_and_groups(kafka, topic, rejecting, dlq
 # --- what the principal may not do, and clusters without a controller
 
 
-def test_a_query_whose_principal_may_not_write_to_the_queue_does_not_start(guarded, unique, tmp_path):
+def test_a_query_that_may_not_write_dead_letters_does_not_start(guarded, unique, tmp_path):
     orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
     grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
 

@@ -22,7 +22,7 @@ SESSION_TIMEOUT_MS = 6_000  # the least that a broker allows by default
 
 @pytest.fixture
 def state(topic, unique, kafka):
-    """What all members of one fleet are given."""
+    """The settings that all members of one fleet share."""
     return {"bootstrap": kafka.bootstrap, "topic": topic("state", PARTITIONS), "group_id": unique("fleet")}
 
 
@@ -96,7 +96,7 @@ def test_what_a_killed_one_owned_is_taken_over(member):
         wait_until(lambda number=number: second.ask("find", number) == first.advertised)
 
 
-def test_what_a_leaving_one_owned_is_given_up_before_it_is_taken_over(member):
+def test_a_leaving_owner_gives_its_partitions_up_before_another_takes_them(member):
     first, second = member(1), member(2)
     wait_shared(first, second)
     had = second.owned
@@ -161,7 +161,7 @@ def test_members_that_stay_are_proven_while_others_come_and_go(fleet):
         wait_until(lambda: stays.owned == ALL)
 
 
-def test_an_owner_that_fails_to_give_up_does_not_hold_up_the_group(fleet, caplog):
+def test_an_owner_that_fails_to_give_up_does_not_block_the_group(fleet, caplog):
     def fails(lost):
         raise ValueError("a mistake of the owner's")
 
@@ -185,7 +185,8 @@ def test_a_broker_that_does_not_answer_ends_the_lease(fleet, kafka):
         wait_until(lambda: lost == ALL)  # librdkafka counts the session's time as well
     finally:
         kafka.resume()
-    wait_until(lambda: only.owned == ALL and only.is_current())
+    # Its controller took the broker for gone. Twice in some 140 runs the group had no member again within two minutes.
+    wait_until(lambda: only.owned == ALL and only.is_current(), timeout_s=400, what="it owns all again")
     only.verify(0)
 
 
@@ -200,19 +201,28 @@ def test_nobody_owns_a_fleet_without_members(fleet):
 
 
 def test_the_state_is_never_fetched(fleet, kafka, state, monkeypatch):
+    """librdkafka may send one request to fetch from the end between the assignment and the pause. Once such a request
+    has ended, none follows, whatever is appended."""
     stats: list[dict] = []
     watched = {"statistics.interval.ms": 100, "stats_cb": lambda text: stats.append(json.loads(text))}
     monkeypatch.setattr(
         "coordinator.service.fleet.fleet.Consumer", lambda config, **more: Consumer({**config, **watched}, **more)
     )
+
+    def fetches(shown: dict) -> int:
+        return sum(broker["req"].get("Fetch", 0) for broker in shown["brokers"].values())
+
     kafka.produce(state["topic"], [str(n) for n in range(50)])
     reads = fleet(1)
     wait_until(lambda: reads.owned == ALL and reads.is_current())
+    # 20 reports are 2 s apart, and a request to fetch ends after 0.5 s: nothing is under way then.
+    wait_until(lambda: len(stats) > 20 and fetches(stats[-20]) == fetches(stats[-1]))
+    fetched = fetches(stats[-1])
     kafka.produce(state["topic"], [str(n) for n in range(50)])
     before = len(stats)
     wait_until(lambda: len(stats) > before + 10)
     assert stats[-1]["rxmsgs"] == 0
-    assert {broker["req"]["Fetch"] for broker in stats[-1]["brokers"].values()} == {0}
+    assert fetches(stats[-1]) == fetched
 
 
 def test_a_configuration_that_librdkafka_refuses_is_named(fleet):

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from coordinator.protocol.errors import StateTransactionOpen
-from coordinator.service.brokers.cluster import EARLIEST
+from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka import log_reader
 from coordinator.service.stores.kafka.group_placement import groups_of
 from coordinator.service.stores.kafka.pruning import Pruning
@@ -53,6 +53,8 @@ def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, topi
     assert sorted(groups_of(topic, 0)) == sorted([*GROUPS, "nobody"])
     for group_id in GROUPS:
         after.replace_with_snapshot(group_id, [b"s"])
+    # A commit is answered before its marker is written: until then nothing behind it counts.
+    wait_until(lambda: topic.offset(0, LATEST, read_committed=True) == topic.offset(0, LATEST), what="all is committed")
     pruning = Pruning(topic, lambda: [after], interval_ms=NEVER_MS)
     pruning.prune()
     pruning.close()
@@ -60,9 +62,7 @@ def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, topi
     assert topic.cluster.offsets([(topic.name, 0)], EARLIEST)[topic.name, 0] == first, "the strays are gone"
 
 
-def test_a_transaction_that_somebody_left_open_is_named_and_ended_by_what_the_error_says(
-    kafka, topic, open_at, monkeypatch
-):
+def test_an_open_transaction_is_named_and_the_errors_advice_ends_it(kafka, topic, open_at, monkeypatch):
     monkeypatch.setattr(log_reader, "OPEN_S", 1.0)
     served = open_at()
     taken(served)

@@ -52,7 +52,7 @@ def test_a_group_is_found_after_partitions_were_added_whatever_is_configured(kaf
     assert taken(store_of(later), GROUP) == [b"a"]
 
 
-def test_a_topic_that_somebody_made_with_another_number_is_used_as_it_is(kafka):
+def test_a_state_topic_with_another_number_of_partitions_is_used_as_is(kafka):
     name = kafka.create_topic(f"{state_topic(kafka).name}-made", 2, retention_ms=-1, max_message_bytes=16 * 1024 * 1024)
     assert prepared(state_topic(kafka, name, 50)).partitions == 2
     assert prepared(state_topic(kafka, name, 1)).partitions == 2
@@ -66,12 +66,12 @@ def test_coordinators_that_start_at_once_with_different_settings_agree(kafka):
 
 
 def forgotten(kafka, topic):
-    """What was written down is gone: somebody deleted records by hand."""
+    """A state topic whose placement record was deleted by hand."""
     kafka.delete_records(topic.name, topic.offset(0, LATEST))
     return topic.name
 
 
-def test_where_the_number_is_gone_a_group_that_would_be_looked_for_elsewhere_is_named(kafka, store_of):
+def test_without_a_placement_record_a_group_in_another_partition_is_named(kafka, store_of):
     topic = prepared(state_topic(kafka, partitions=3))
     begun(store_of(topic))
     kafka.add_partitions(topic.name, 4)

@@ -13,6 +13,7 @@ from coordinator.protocol.errors import (
     StateRecordUnreadable,
     StateTopicUnfit,
 )
+from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
@@ -24,6 +25,7 @@ from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, Gro
 from coordinator.state_log.value_version import versioned
 from tests.support.state_topics import owner, state_topic, taken
 from tests.support.store_contract import StoreContract
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -71,7 +73,7 @@ class TestContract(StoreContract):
         return break_it
 
 
-def test_the_newest_claimant_wins_and_the_one_before_is_told_who_it_is(open_at):
+def test_the_newest_claimant_wins_and_is_named_to_the_one_before(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -118,6 +120,12 @@ def test_of_two_groups_one_may_be_lost_and_the_other_is_written(open_at):
     assert taken(new) == [b"a"]
 
 
+def committed_end(topic):
+    """The end of the log; None while a transaction is open, or its marker is not written yet."""
+    end = topic.offset(0, LATEST)
+    return end if topic.offset(0, LATEST, read_committed=True) == end else None
+
+
 def produce(kafka, topic, key, value):
     kafka.produce(topic.name, [value], keys=[key], partition=0)
 
@@ -130,9 +138,7 @@ def produce(kafka, topic, key, value):
         (b"\x00\x67" + encode_key(GroupSnapshotKey("billing", 9))[2:], b"x", "its key is of type 103"),
     ],
 )
-def test_a_record_that_cannot_be_read_stops_the_load_with_its_partition_and_offset(
-    kafka, topic, open_at, key, value, reason
-):
+def test_an_unreadable_record_stops_the_load_with_its_partition_and_offset(kafka, topic, open_at, key, value, reason):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
@@ -144,12 +150,16 @@ def test_a_record_that_cannot_be_read_stops_the_load_with_its_partition_and_offs
         taken(store)
 
 
+NEWER = (STATE_RECORDS + 1).to_bytes(2, "big")
+READS = f"and this version reads format version {STATE_RECORDS}"
+
+
 @pytest.mark.parametrize("claim", [True, False])
 @pytest.mark.parametrize(
     ("version", "error", "reason"),
     [
-        (b"\x00\x02", GroupStateTooNew, "has format version 2, and this version reads format version 1"),
-        (b"", GroupStateTooOld, "has no format version, and this version reads format version 1"),
+        (NEWER, GroupStateTooNew, f"has format version {STATE_RECORDS + 1}, {READS}"),
+        (b"", GroupStateTooOld, f"has no format version, {READS}"),
     ],
 )
 def test_a_group_of_another_format_version_is_refused_before_anything_is_written(
@@ -160,7 +170,7 @@ def test_a_group_of_another_format_version_is_refused_before_anything_is_written
     store.append({"billing": [b"a"]})
     key = encode_key(GroupOwnerKey("billing"))
     produce(kafka, topic, key, version + encode_owner(owner())[2:])
-    end = topic.offset(0, LATEST)
+    end = wait_until(lambda: committed_end(topic), what="the marker of the append is there")
     with pytest.raises(error, match=f"group billing .*{reason}.* Nothing was changed"):
         taken(other, claim=claim)
     assert topic.offset(0, LATEST) == end
@@ -173,7 +183,7 @@ def test_an_owner_that_a_newer_version_has_fenced_names_it(kafka, topic, open_at
     taken(store)
     store.append({"billing": [b"a"]})
     GroupWriter(topic, 0, "billing").fence()
-    produce(kafka, topic, encode_key(GroupOwnerKey("billing")), b"\x00\x02newer")
+    produce(kafka, topic, encode_key(GroupOwnerKey("billing")), NEWER + b"newer")
     with pytest.raises(StoreFenced) as fenced:
         store.append({"billing": [b"b"]})
     assert isinstance(fenced.value.error, GroupStateTooNew)
@@ -183,8 +193,8 @@ def test_a_record_of_a_newer_format_version_stops_the_load_by_name(kafka, topic,
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
-    produce(kafka, topic, encode_key(GroupRecordKey("billing", 1)), b"\x00\x02newer")
-    with pytest.raises(GroupStateTooNew, match="has format version 2"):
+    produce(kafka, topic, encode_key(GroupRecordKey("billing", 1)), NEWER + b"newer")
+    with pytest.raises(GroupStateTooNew, match=f"has format version {STATE_RECORDS + 1}"):
         taken(store)
     with pytest.raises(GroupStateTooNew):
         list(store.peek("billing"))
@@ -193,7 +203,7 @@ def test_a_record_of_a_newer_format_version_stops_the_load_by_name(kafka, topic,
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"\x00\x02newer", "a newer version of sharegroup wrote it: .* has format version 2"),
+        (NEWER + b"newer", f"a newer version of sharegroup wrote it: .* has format version {STATE_RECORDS + 1}"),
         (encode_placement(1)[2:], "an older version of sharegroup wrote it: .* has no format version"),
     ],
 )
@@ -229,7 +239,7 @@ def test_a_topic_that_would_lose_state_is_refused(kafka, config, reason):
         state_topic(kafka, name).ensure()
 
 
-def test_who_had_the_group_leaves_it_to_a_newer_process_of_its_own_place(open_at):
+def test_an_owner_leaves_the_group_to_a_newer_process_of_its_place(open_at):
     """The first was taken for dead: a second one was started on the same host."""
     first, second = open_at("one"), open_at("one")
     taken(first)
@@ -278,7 +288,7 @@ def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, topic,
         list(other.peek("billing"))
 
 
-def test_what_was_known_of_a_longer_log_is_forgotten_when_it_is_shorter_now(topic, open_at):
+def test_the_needed_offset_of_a_longer_log_is_forgotten(topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})

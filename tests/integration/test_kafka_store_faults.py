@@ -15,7 +15,8 @@ from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
 from coordinator.service.runtime.event_loop import EventLoop
-from coordinator.service.runtime.runtime import CoordinatorRuntime, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
@@ -67,7 +68,7 @@ def hang(kafka):
     kafka.resume()
 
 
-def test_an_append_while_the_broker_hangs_is_in_doubt_and_the_next_load_has_all_of_it_or_nothing(open_at, hang):
+def test_an_append_to_a_hung_broker_is_loaded_whole_or_never(open_at, hang):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
@@ -82,7 +83,7 @@ def test_an_append_while_the_broker_hangs_is_in_doubt_and_the_next_load_has_all_
     assert taken(open_at()) == [*found, b"d"]
 
 
-def test_members_are_told_to_ask_again_and_the_group_comes_back_by_itself(open_at, hang):
+def test_members_ask_again_and_the_group_comes_back_by_itself(open_at, hang):
     event_loop = EventLoop(CoordinatorRuntime(open_at()))
     group_id = f"group-{uuid.uuid4().hex[:8]}"
     join = JoinGroup(group_id=group_id, member_id="m1", process_id="p1")
@@ -134,7 +135,7 @@ sys.stdin.read()
 """The broker itself would end this transaction after ten minutes."""
 
 
-def test_an_owner_killed_in_mid_write_leaves_nothing_of_it_and_nobody_waits_for_its_transaction(kafka, topic, open_at):
+def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, topic, open_at):
     program = [sys.executable, "-c", DIES_IN_MID_WRITE, kafka.bootstrap, topic.name]
     child = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -151,7 +152,7 @@ def test_an_owner_killed_in_mid_write_leaves_nothing_of_it_and_nobody_waits_for_
     assert taken(open_at("three")) == [b"a", b"b"]
 
 
-def test_a_load_waits_for_another_group_s_open_transaction_and_goes_on_when_it_ends(topic, open_at):
+def test_a_load_waits_until_another_groups_open_transaction_ends(topic, open_at):
     store, late = open_at("one"), open_at("two")
     taken(store)
     store.append({"billing": [b"a"]})

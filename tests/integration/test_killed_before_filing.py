@@ -1,6 +1,6 @@
-"""SIGKILL of a coordinator between a dead letter and its filing: the next one writes the letters again, and each record
-is ARCHIVED once. The process is a real one that stops, by a fault which Python loads at its start, where it would file.
-"""
+"""SIGKILL of a coordinator between a dead letter and its filing: the next one writes the dead letters again, and each
+record is ARCHIVED once. The process is a real one that stops, by a fault which Python loads at its start, where it
+would file."""
 
 import contextlib
 
@@ -41,7 +41,7 @@ def runtime(runtime_dir, monkeypatch, unique):
 
 
 @pytest.mark.parametrize("store", ["kafka", "sqlite"])
-def test_a_kill_between_the_letters_and_their_filing_doubles_letters_and_no_origin(
+def test_a_kill_before_the_filing_doubles_dead_letters_and_no_origin(
     kafka, topic, unique, tmp_path, monkeypatch, runtime, store
 ):
     orders, queue, reached = topic(), topic("dlq", partitions=2), tmp_path / "reached"
@@ -54,7 +54,7 @@ def test_a_kill_between_the_letters_and_their_filing_doubles_letters_and_no_orig
         group = Rejecting(kafka.bootstrap, "", unique("group"), orders, client=client, dlq_topic_name=queue)
         expected = {Origin(orders, 0, n, group.group, 1) for n in range(RECORDS)}
         group.reject_all(RECORDS)
-        wait_until(reached.exists, what="the letters are written")
+        wait_until(reached.exists, what="the dead letters are written")
         assert origins(read_all(kafka, queue)) == dict.fromkeys(expected, 1)
         assert (group.archiving(), group.archived()) == (RECORDS, 0)
         assert kill_coordinators()

@@ -132,7 +132,7 @@ def test_two_stores_of_one_cluster_have_two_coordinators(connect, tmp_path):
     assert connect().endpoint_pid != connect(state_store=f"sqlite:{tmp_path / 'other.db'}").endpoint_pid
 
 
-def test_a_file_that_nobody_named_is_the_cluster_s_own_in_the_state_directory(connect, monkeypatch, tmp_path):
+def test_an_unnamed_state_file_is_the_clusters_own_in_the_state_directory(connect, monkeypatch, tmp_path):
     monkeypatch.setenv(on_demand.STATE_VARIABLE, str(tmp_path / "states"))
     connect(state_store="sqlite")
     connect(state_store="sqlite")
@@ -222,7 +222,7 @@ def test_an_endpoint_file_that_was_left_behind_is_found_out(connect, runtime, le
 # --- stopped
 
 
-def test_a_coordinator_that_is_stopped_for_longer_than_a_session_ends_no_session(connect, join):
+def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect, join):
     """m1 is in a batch, m2 asks for records all the time; both live, and nobody hears them for a while."""
     configs = {"share.session.timeout.ms": "4000"}
     first, second = join(connect(), configs=configs), join(connect(), "m2", configs=configs)
@@ -258,8 +258,8 @@ def test_it_leaves_when_it_is_idle_and_is_started_again(connect, join, runtime):
 
 def test_it_stays_as_long_as_there_is_a_member(connect, join):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
-    pid = client.endpoint_pid
     session = join(client, configs={"share.heartbeat.interval.ms": "60000", "share.session.timeout.ms": "3000000"})
+    pid = client.endpoint_pid  # of the coordinator with the member: one without may leave before the member joins
     watcher = join(client, "m2")
     plan = session.call(NextPlan)
     watcher.close()
@@ -322,9 +322,12 @@ def test_without_a_usable_runtime_directory_there_is_one_of_the_user_s_own(monke
 # --- errors by name
 
 
-def test_a_store_that_another_process_owns_is_refused_naming_it(connect, tmp_path):
+def test_a_store_that_another_process_owns_is_refused_with_process_and_log(connect, runtime, tmp_path):
     owner = SqliteStore(tmp_path / "state.db")
-    with pytest.raises(StateStoreInUse, match=rf"state\.db is in use by another coordinator \(process {os.getpid()}\)"):
+    in_use = (
+        rf"state\.db is in use by another coordinator \(process {os.getpid()}; the log of .*: {runtime}/coordinator-"
+    )
+    with pytest.raises(StateStoreInUse, match=in_use):
         connect()
     owner.close()
     connect()
@@ -339,8 +342,8 @@ def test_a_store_of_a_newer_version_is_refused_by_name(connect, tmp_path):
         connect()
 
 
-def test_a_coordinator_of_another_version_is_refused_by_name_and_none_is_started(connect, runtime, monkeypatch):
-    """Its endpoint file says which protocol it speaks, and so does it itself."""
+def test_a_coordinator_of_another_version_is_refused_and_none_is_started(connect, runtime, monkeypatch):
+    """The endpoint file names the coordinator's protocol version, and so do its answers."""
     connect()
     before = endpoint_file(runtime).read_bytes()
     assert json.loads(before)["protocol"] == PROTOCOL
@@ -375,11 +378,11 @@ def test_heartbeats_keep_a_session_alive(connect, join):
     assert session.call(NextPlan) == plan
 
 
-def test_a_session_that_lapsed_comes_back_under_its_epoch(connect, join):
+def test_a_session_that_lapsed_comes_back_under_its_epoch(connect, join, monkeypatch):
+    monkeypatch.setattr(MemberSession, "_beat", lambda self: None)  # as in a process that hangs
     client = connect()
     configs = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "999"}
     session = join(client, configs=configs)
-    session._closed.set()  # its heartbeats have stopped, as in a process that hangs
     wait_until(lambda: client.call(DescribeGroup(group_id="billing")).state == "EMPTY", what="it lapsed")
     assert session.call(NextPlan).plan.plan_id
     assert session.member_epoch == 1

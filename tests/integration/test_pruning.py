@@ -8,7 +8,8 @@ from coordinator.core.commands import CreateGroup
 from coordinator.core.records import GroupCreated, encode_records
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
-from coordinator.service.runtime.runtime import CoordinatorRuntime, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
@@ -31,7 +32,7 @@ def topic(kafka):
 
 @pytest.fixture
 def prune(topic):
-    """`prune(store)`: once, now."""
+    """A function that prunes a store's partition once: ``prune(store)``."""
     made = {}
 
     def prune_once(*stores, waits=True, wake=None):
@@ -61,7 +62,7 @@ def needed(store, group_id):
 
 
 def as_loaded(records):
-    """What a load comes to: a snapshot begins anew."""
+    """The records that a load returns: a snapshot begins anew."""
     found = []
     for _, data in records:
         found = [] if data is None else [*found, data]

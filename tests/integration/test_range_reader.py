@@ -1,4 +1,4 @@
-"""A task reads exactly its ranges from a real broker, whatever the log looks like, and says what it can't read."""
+"""A task reads exactly its ranges from a real broker, whatever the log looks like."""
 
 import gc
 import multiprocessing
@@ -8,53 +8,12 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from coordinator.protocol.values import AcquiredRange
 from share_source import consumers
-from share_source.errors import ReadTimeout, RecordsGone
-from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import HELD_RECORDS, SEPARATE_CONSUMERS, ReadTask, read_task
-from tests.support.ports import free_ports
+from tests.support.read_tasks import located, offsets, rows
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(autouse=True)
-def own_consumers():
-    """Each test starts without consumers, and leaves none."""
-    consumers.cache().close()
-    yield
-    consumers.cache().close()
-    assert gc.isenabled()
-
-
-@pytest.fixture
-def task(kafka):
-    """Makes tasks: `task({("orders", 0): [(first, last, delivery count)]})`."""
-
-    def make(ranges: dict[tuple[str, int], list[tuple[int, int, int]]], **options) -> ReadTask:
-        kafka_config = {"bootstrap.servers": options.pop("bootstrap", kafka.bootstrap), **options.pop("config", {})}
-        topic_id = options.pop("topic_id", "")
-        parts = tuple(
-            PartitionRanges(topic, partition, tuple(AcquiredRange(*each) for each in of_partition), topic_id)
-            for (topic, partition), of_partition in ranges.items()
-        )
-        return ReadTask(partitions=parts, kafka_config=kafka_config, poll_timeout_ms=60_000, **options)
-
-    return make
-
-
-def rows(task: ReadTask) -> list[dict]:
-    return [row for batch in read_task(task) for row in batch.to_pylist()]
-
-
-def offsets(task: ReadTask) -> list[int]:
-    return [offset for batch in read_task(task) for offset in batch.column("offset").to_pylist()]
-
-
-def located(task: ReadTask) -> list[tuple[int, int]]:
-    """(partition, offset) of each record, sorted."""
-    return sorted((row["partition"], row["offset"]) for row in rows(task))
 
 
 def produce_transactions(kafka, name: str, commits: list[bool]) -> None:
@@ -72,7 +31,7 @@ def produce_transactions(kafka, name: str, commits: list[bool]) -> None:
 # -- what a record looks like ----------------------------------------------------------------------------------------
 
 
-def test_a_record_has_the_columns_of_sparks_kafka_source_and_its_delivery_count(kafka, topic, task):
+def test_a_record_has_the_kafka_sources_columns_and_its_delivery_count(kafka, topic, task):
     name = topic(partitions=2)
     kafka.produce(name, ["v0", "v1", None], keys=["k0", None, "k2"], partition=1, headers=[("h", b"1"), ("h", None)])
     got = rows(task({(name, 1): [(0, 1, 1), (2, 2, 4)]}, include_headers=True))
@@ -135,7 +94,7 @@ def test_nothing_outside_of_the_ranges_is_read(kafka, topic, task):
 
 
 @pytest.mark.parametrize("partitions", [1, SEPARATE_CONSUMERS, SEPARATE_CONSUMERS + 1, 12])
-def test_several_partitions_in_one_task(kafka, topic, task, partitions):
+def test_one_task_reads_several_partitions(kafka, topic, task, partitions):
     name = topic(partitions=partitions)
     for partition in range(partitions):
         kafka.produce(name, map(str, range(50)), partition=partition)
@@ -158,7 +117,7 @@ def test_partitions_of_several_topics_keep_their_names(kafka, topic, task):
     assert all(row["value"].decode() == f"{row['topic']}-{row['partition']}" for row in got)
 
 
-def test_thousands_of_small_ranges_over_many_partitions(kafka, topic, task):
+def test_a_task_reads_thousands_of_small_ranges(kafka, topic, task):
     name = topic(partitions=8)
     for partition in range(8):
         kafka.produce(name, map(str, range(5000)), partition=partition)
@@ -236,7 +195,7 @@ def test_a_range_that_ends_with_an_aborted_batch_before_an_open_transaction(kafk
         producer.abort_transaction(30)
 
 
-def test_batch_after_batch_over_markers(kafka, topic, task):
+def test_each_batch_reads_on_over_markers(kafka, topic, task):
     name = topic()
     commits = [n % 3 != 1 for n in range(20)]
     produce_transactions(kafka, name, commits)
@@ -368,120 +327,6 @@ def test_a_forked_worker_has_consumers_of_its_own(kafka, topic, task):
     child.join(120)
     assert child.exitcode == 0
     assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
-
-
-# -- what can't be read ----------------------------------------------------------------------------------------------
-
-
-def test_a_log_start_inside_a_range_fails_and_names_what_is_gone(kafka, topic, task):
-    name = topic()
-    kafka.produce(name, map(str, range(20)), partition=0)
-    kafka.delete_records(name, before_offset=7)
-    with pytest.raises(RecordsGone) as caught:
-        offsets(task({(name, 0): [(2, 4, 1), (5, 15, 1)]}))
-    assert caught.value.fields["count"] == 5
-    assert f"{name}-0" in str(caught.value) and "offsets 2 to 6" in str(caught.value)
-    assert len(consumers.cache()) == 0
-
-
-@pytest.mark.parametrize("partitions", [1, SEPARATE_CONSUMERS + 2])
-def test_without_fail_on_data_loss_what_is_gone_is_logged_and_the_rest_read(kafka, topic, task, caplog, partitions):
-    name = topic(partitions=partitions)
-    for partition in range(partitions):
-        kafka.produce(name, map(str, range(20)), partition=partition)
-    kafka.delete_records(name, before_offset=7)
-    asked = {(name, p): [(2, 4, 1), (5, 15, 1)] for p in range(partitions)}
-    first = [o for p, o in located(task(asked, fail_on_data_loss=False)) if p == 0]
-    assert first == list(range(7, 16))
-    assert "offsets 2 to 6" in caplog.text
-    kafka.delete_records(name, before_offset=18)
-    assert [o for p, o in located(task(asked, fail_on_data_loss=False)) if p == 0] == []
-    assert "offsets 2 to 15" in caplog.text
-
-
-def test_a_kept_consumer_below_the_log_start_loses_nothing_of_later_ranges(kafka, topic, task):
-    name = topic()
-    kafka.produce(name, map(str, range(10)), partition=0)
-    assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))
-    kafka.produce(name, map(str, range(20)), partition=0)
-    kafka.delete_records(name, before_offset=25)
-    assert offsets(task({(name, 0): [(25, 29, 1)]})) == list(range(25, 30))
-
-
-def test_a_range_past_the_logs_end_is_lost(kafka, topic, task):
-    name = topic()
-    kafka.produce(name, ["x"], partition=0)
-    with pytest.raises(RecordsGone, match="offsets 10 to 19"):
-        offsets(task({(name, 0): [(10, 19, 1)]}))
-
-
-@pytest.mark.parametrize("kept", [True, False], ids=["with a kept consumer", "with a new one"])
-def test_a_deleted_topic_is_lost_data(kafka, topic, task, caplog, kept):
-    name = topic()
-    kafka.produce(name, map(str, range(10)), partition=0)
-    quick = {"topic.metadata.propagation.max.ms": "500", "topic.metadata.refresh.fast.interval.ms": "100"}
-    assert offsets(task({(name, 0): [(0, 4, 1)]}, config=quick)) == list(range(5))
-    kafka.delete_topic(name)
-    if not kept:
-        consumers.cache().close()
-    with pytest.raises(RecordsGone, match="to 14: the topic does not exist"):
-        offsets(task({(name, 0): [(5, 14, 1)]}, config=quick))
-    assert offsets(task({(name, 0): [(5, 14, 1)]}, config=quick, fail_on_data_loss=False)) == []
-    assert "offsets 5 to 14" in caplog.text
-
-
-def test_prefetched_records_of_a_deleted_topic_are_not_taken_for_those_of_a_new_one(kafka, topic, task):
-    name = topic()
-    kafka.produce(name, ["old"] * 20, partition=0)
-    assert offsets(task({(name, 0): [(0, 9, 1)]}, topic_id=kafka.topic_id(name))) == list(range(10))
-    kafka.delete_topic(name)
-    kafka.create_topic(name)
-    kafka.produce(name, ["new"] * 20, partition=0)
-    got = rows(task({(name, 0): [(10, 19, 1)]}, topic_id=kafka.topic_id(name)))
-    assert [(row["offset"], row["value"]) for row in got] == [(offset, b"new") for offset in range(10, 20)]
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_records_beyond_the_logs_end_are_named_as_lost_after_the_poll_timeout(kafka, topic, task, caplog, fails):
-    name = topic()
-    kafka.produce(name, ["x"] * 10)
-    asked = task({(name, 0): [(5, 14, 1)]}, fail_on_data_loss=fails)
-    object.__setattr__(asked, "poll_timeout_ms", 2_000)
-    if fails:
-        with pytest.raises(RecordsGone, match=r"5 record\(s\) of .* offsets 10 to 14"):
-            offsets(asked)
-        return
-    assert offsets(asked) == list(range(5, 10))
-    assert [text for text in caplog.messages if text.startswith("5 record(s)") and "offsets 10 to 14" in text]
-
-
-def test_a_silent_broker_is_a_named_timeout_without_passwords(topic, task, unused_port):
-    config = {"sasl.password": "hunter2", "sasl.username": "me", "sasl.mechanism": "PLAIN", "log_level": "0"}
-    asked = task({("orders", 3): [(17, 20, 1)]}, bootstrap=f"127.0.0.1:{unused_port}", config=config)
-    object.__setattr__(asked, "poll_timeout_ms", 3_000)
-    with pytest.raises(ReadTimeout) as caught:
-        offsets(asked)
-    assert "orders-3" in str(caught.value) and "offset 17" in str(caught.value) and "3000 ms" in str(caught.value)
-    assert "hunter2" not in str(caught.value)
-    assert "refused" in str(caught.value) or "down" in str(caught.value)
-    assert len(consumers.cache()) == 0
-
-
-@pytest.fixture
-def unused_port():
-    return free_ports(1)[0]
-
-
-def test_a_cut_connection_that_heals_costs_only_time(kafka, topic, task):
-    name = topic()
-    kafka.produce(name, [b"x" * 200] * 1000, partition=0)
-    quick = {"reconnect.backoff.max.ms": "200", "log_level": "0"}
-    assert len(offsets(task({(name, 0): [(0, 499, 1)]}, bootstrap=kafka.proxied_bootstrap, config=quick))) == 500
-    kafka.proxy.cut()
-    kafka.proxy.heal()
-    kafka.produce(name, [b"x" * 200] * 1000, partition=0)
-    got = offsets(task({(name, 0): [(500, 1999, 1)]}, bootstrap=kafka.proxied_bootstrap, config=quick))
-    assert got == list(range(500, 2000))
 
 
 def test_the_users_settings_win_but_for_what_the_promises_rest_on():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -34,7 +36,7 @@ class World:
         self.options = {"kafka.bootstrap.servers": kafka.bootstrap}
 
     def dead(self, offset: int, *, partition: int = 0, of: str = "", **more) -> DeadLetterRecord:
-        """The letter of a record, with which it came."""
+        """The dead letter of a record, with which it came."""
         said = {"message": REASON, "key": b"k%d" % offset, "value": b"v%d" % offset, **more}
         group, disposition = said.pop("group", "billing"), said.pop("disposition", Disposition.REJECTED)
         return dead_letter(
@@ -79,7 +81,7 @@ def values(messages) -> list[bytes]:
 # --- what is sent
 
 
-def test_a_record_comes_back_as_it_was_to_the_partition_that_it_came_from(world):
+def test_a_record_comes_back_unchanged_to_its_partition(world):
     headers = [("a", b"\x00\xff"), ("a", None), ("b", "ü".encode())]
     world.put(world.dead(7, partition=1, headers=headers), partition=1)
     report = world.redrive()
@@ -220,7 +222,7 @@ def test_what_comes_while_it_runs_is_left_for_the_next_call(world):
     assert len(world.read(world.dlq)) == 2
 
 
-def test_a_log_that_was_cut_and_ends_with_markers_is_read_to_its_end(world):
+def test_a_cut_log_that_ends_with_markers_is_read_to_its_end(world):
     world.put(world.dead(1), world.dead(2))
     world.kafka.delete_records(world.dlq, 1)
     world.kafka.produce_transaction(world.dlq, ["aborted"], commit=False, partition=0)
@@ -254,7 +256,7 @@ def test_names_of_what_is_missing(world, unique):
     assert world.read() == []
 
 
-def test_a_topic_that_is_gone_stops_it_and_it_says_what_was_sent(world, unique):
+def test_a_deleted_topic_stops_a_redrive_which_reports_the_sent_records(world, unique):
     world.put(world.dead(1), world.dead(2, of=unique("deleted")), world.dead(3))
     with pytest.raises(RedriveStopped, match=r"after 1 dead letter\(s\) were sent.*deleted-"):
         world.redrive()
@@ -273,7 +275,7 @@ def test_a_record_that_the_topic_refuses_stops_it_and_is_named(world, topic):
     assert len(read(world.kafka, small)) == report.sent == stopped.value.fields["sent"]
 
 
-def test_brokers_that_are_gone_in_the_middle_stop_it_and_what_was_sent_is_known(world):
+def test_an_outage_stops_a_redrive_which_reports_the_sent_records(world):
     world.put(*[world.dead(n) for n in range(5)])
     options = {"kafka.bootstrap.servers": world.kafka.proxied_bootstrap, "kafka.message.timeout.ms": "2000"}
 
@@ -327,3 +329,37 @@ def test_the_command_says_what_was_sent_before_it_stopped(world, unique, capsys)
     assert "2 read, 1 sent" in told.out
     assert told.err.startswith("sharegroup: RedriveStopped: ")
     assert told.err.count("\n") == 1
+
+
+# --- lists and shows
+
+
+ORIGIN = ("origin_topic", "origin_partition", "origin_offset", "group")
+
+
+def test_dead_letters_are_listed_by_condition_and_one_is_shown_whole(world, capsys):
+    world.put(
+        world.dead(1), world.dead(2, group="shipping"), world.dead(3, value=b"\x00\xff" * 4, message="[red]bad\x1b")
+    )
+    common = ["--bootstrap-server", world.kafka.bootstrap, "--topic", world.dlq]
+    assert run(["dlq", "list", *common, "--where", "group=billing", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [[each[name] for name in ORIGIN] for each in listed["dead_letters"]] == [
+        [world.orders, 0, 1, "billing"],
+        [world.orders, 0, 3, "billing"],
+    ]
+    assert run(["dlq", "list", *common, "--limit", "2"]) == 0
+    table = capsys.readouterr().out
+    assert "0@0" in table and "--limit shows more" in table and "@3" not in table
+
+    assert run(["dlq", "show", *common, "--partition", "0", "--offset", "2"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "value: 00 ff 00 ff 00 ff 00 ff" in shown
+    assert "key: k3" in shown
+    assert "message: [red]bad\N{REPLACEMENT CHARACTER}" in shown
+    assert "header __dlq.errors.offset: 3" in shown
+    assert run(["dlq", "show", *common, "--partition", "0", "--offset", "2", "--max-bytes", "2"]) == 0
+    assert "value: 00 ff … (8 bytes)" in capsys.readouterr().out
+    for partition, offset in ((0, 3), (7, 0)):
+        assert run(["dlq", "show", *common, "--partition", str(partition), "--offset", str(offset)]) == 1
+        assert f"no dead letter at {world.dlq}-{partition}@{offset}" in capsys.readouterr().err

@@ -41,7 +41,7 @@ class Alice:
         self.now = ALICE
 
     def rotate(self):
-        """From now on she has others, and no connection of before is left."""
+        """Gives Alice another password, and cuts every connection that was made with the one before."""
         self.now = change_password(self.broker, f"{SECRET}-{uuid.uuid4().hex}")
         return self.now
 
@@ -85,9 +85,7 @@ def held(plan):
 
 
 @pytest.mark.parametrize("store", ["kafka", "sqlite"])
-def test_after_a_rotation_the_query_that_has_the_new_password_goes_on_with_its_batch(
-    alice, query, runtime, tmp_path, store
-):
+def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, query, runtime, tmp_path, store):
     where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
     old = query(alice.now, where)
     old_coordinator = psutil.Process(old._client.endpoint_pid)
@@ -114,14 +112,30 @@ def test_a_query_whose_password_no_longer_holds_is_told_at_once(alice, query):
         old.call(Heartbeat)
 
 
+def test_a_coordinator_without_calls_leaves_when_its_credentials_are_refused(alice, unique, runtime):
+    """It leaves with a batch in flight, too, which it cannot give back."""
+    topic = alice.broker.create_topic()
+    alice.broker.produce(topic, [b"x"] * 20)
+    hasty = {"share.coordinator.idle.timeout.ms": "2000", "share.broker.outage.timeout.ms": "2000"}
+    session = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "300"}
+    client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, alice.now, configs=hasty)
+    query = MemberSession(client, unique("group"), "m1", topics=(topic,), starting_offsets="earliest", configs=session)
+    assert held(query.call(NextPlan).plan) == [(0, 19)]
+    coordinator = psutil.Process(client.endpoint_pid)
+    query.close()
+    client.close()
+    alice.rotate()
+    wait_until(lambda: has_ended(coordinator), what="the coordinator has left")
+
+
 def test_a_query_with_a_wrong_password_is_told_at_its_start(alice, runtime):
     with pytest.raises(BrokerSecurityFailed, match=REFUSED):
         CoordinatorClient.connect(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, "kafka")
     assert not list(runtime.iterdir())
 
 
-def test_a_dead_letter_s_original_that_no_broker_gives_for_now_is_not_taken_for_gone(alice):
-    """Else its letter would be written without its record, which the log still has."""
+def test_a_source_record_that_no_broker_returns_now_is_not_lost(alice):
+    """Else its dead letter would be written without its record, which the log still has."""
     topic = alice.broker.create_topic()
     alice.broker.produce(topic, [b"x"])
     refused = SourceRecordReader(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, stall_s=1.0)
@@ -129,7 +143,7 @@ def test_a_dead_letter_s_original_that_no_broker_gives_for_now_is_not_taken_for_
         list(refused.read(topic, 0, [0]))
 
 
-def test_a_task_whose_password_does_not_hold_is_told_in_the_client_s_own_words(alice, monkeypatch):
+def test_a_tasks_wrong_password_is_reported_in_librdkafkas_words(alice, monkeypatch):
     monkeypatch.setattr(range_reader, "REFUSED_S", 0.5)
     ranges = PartitionRanges("orders", 0, (AcquiredRange(0, 9, 1),), "")
     config = {**ALICE, "sasl.password": "another", "bootstrap.servers": alice.broker.proxied_bootstrap}

@@ -1,5 +1,5 @@
 """The dead letter topic lies on a second broker, and that broker goes away: the source's records flow on, nothing is
-archived without its letter, and all letters are written when it is back."""
+archived without its dead letter, and all dead letters are written when it is back."""
 
 import contextlib
 
@@ -41,9 +41,7 @@ def open_group(first, unique, tmp_path):
 
 
 @pytest.mark.parametrize("gone", ["killed", "paused"])
-def test_while_the_queues_broker_is_away_the_source_flows_on_and_nothing_is_lost(
-    first, second, unique, open_group, soon, gone
-):
+def test_the_dead_letter_brokers_outage_stops_no_query_and_loses_nothing(first, second, unique, open_group, soon, gone):
     queue = first.create_topic(unique("dlq"), 2, node=2)
     orders = first.create_topic(unique("orders"), node=1)
     group = open_group(orders, queue)
@@ -85,7 +83,7 @@ def test_one_partition_of_the_queue_that_is_away_holds_up_no_other(first, second
     second.kill()
     group.reject_all(2 * RECORDS)
 
-    wait_until(lambda: group.archiving() == RECORDS, what="the letters that can be are written")
+    wait_until(lambda: group.archiving() == RECORDS, what="the dead letters that can be are written")
     assert {p.partition: p.archiving for p in group.partitions()} == {0: RECORDS, 1: 0}
 
     second.start()

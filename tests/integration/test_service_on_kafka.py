@@ -116,7 +116,7 @@ def test_a_topic_that_is_deleted_and_made_anew(join, kafka, topic):
     assert following.partitions[0].topic_id == kafka.topic_id(name)
 
 
-def test_what_a_deleted_topic_had_is_told_though_there_is_nothing_left_to_read(join, kafka, topic):
+def test_a_deleted_topics_loss_is_reported_without_a_record_to_read(join, kafka, topic):
     name = topic()
     kafka.produce(name, [b"x"] * 10)
     session = join(name)
@@ -160,7 +160,7 @@ def test_a_broker_that_hangs_is_named_in_time_and_gives_no_offset(kafka, topic, 
     assert wait_until(answered, what="it answers again") == {(name, 0): 0}
 
 
-def test_a_topic_that_was_asked_for_before_it_was_there_is_found_when_it_is(cluster, kafka, topic, unique):
+def test_a_topic_asked_for_before_its_creation_is_found_after_it(cluster, kafka, topic, unique):
     name, other = unique("late"), topic()
     cluster.topic_names()  # from here on librdkafka answers for unknown topics by itself
     for _ in range(2):

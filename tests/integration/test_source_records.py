@@ -1,5 +1,5 @@
-"""The dead letters' room on a real broker: originals are found as the log has them, and letters are said to be written
-only when they are."""
+"""The dead letters' room on a real broker: originals are found as the log has them, and dead letters are said to be
+written only when they are."""
 
 import contextlib
 import random
@@ -147,7 +147,7 @@ def test_a_broker_that_is_away_says_nothing_of_its_records(kafka, topic):
         wait_until(lambda: len(list(cut_off.read(name, 0, [0, 1, 2]))) == 3, what="it is read again")
 
 
-# --- letters
+# --- dead letters
 
 
 def test_letters_are_written_with_their_headers_into_their_partition(kafka, topic, writer):
@@ -194,7 +194,7 @@ def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
             kafka.proxy.heal()
         wait_until(
             lambda: {w.status for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.WRITTEN},
-            what="the letters are written",
+            what="the dead letters are written",
         )
     assert {parse_headers(m.headers()).origin.offset for m in read_all(kafka, dlq)} == set(range(5))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import urllib.request
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Connection, Tls
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import (
+    ConfigOutOfBounds,
     CoordinatorUnreachable,
     GroupIdNotFound,
     GroupMaxSizeReached,
@@ -75,6 +77,8 @@ def coordinator(kafka, folder, certificates):
             "max.connections": SILENT // 2,
             "group.share.max.size": 2,
             "group.share.max.groups": 3,
+            "group.share.max.session.timeout.ms": 3_000_000,
+            "share.coordinator.metrics.port": free_ports(1)[0],
             **certificates.configs,
         },
     )
@@ -134,6 +138,16 @@ def raw(connection, name, body):
     options = flight.FlightCallOptions(headers=connection._headers, timeout=60)
     (answer,) = connection._client.do_action(flight.Action(name, body), options)
     return decode_answer(answer.body.to_pybytes())
+
+
+def test_the_metrics_of_a_coordinator_can_be_scraped(coordinator, connect):
+    assert answers(connect())
+    (line,) = coordinator.said("metrics: ")
+    with urllib.request.urlopen(line.removeprefix("metrics: "), timeout=30) as answer:
+        scraped = answer.read().decode()
+    assert 'share_coordinator_failed_requests_total{error="GroupIdNotFound",request="DescribeGroup"}' in scraped
+    assert "process_resident_memory_bytes" in scraped
+    assert TOKEN not in scraped
 
 
 # --- who gets in
@@ -205,6 +219,14 @@ def test_a_malformed_request_is_refused_by_name(connection, coordinator, body, g
     with pytest.raises(InvalidRequest):
         raw(connection, "JoinGroup", body)
     assert len(coordinator.said("refused: InvalidRequest")) == 1
+
+
+def test_a_session_beyond_the_coordinators_bounds_is_refused(connect, topic, goes_on):
+    client, orders = connect(), topic("orders")
+    with pytest.raises(ConfigOutOfBounds, match="between 1000 and 3000000"):
+        MemberSession(client, "long", "m1", topics=(orders,), configs={"share.session.timeout.ms": "3000001"})
+    with pytest.raises(GroupIdNotFound):  # nothing was created
+        client.call(DescribeGroup(group_id="long"))
 
 
 def test_members_and_groups_are_limited(connect, topic, goes_on):
@@ -302,7 +324,7 @@ def own(kafka, tmp_path, unique):
         each.close()
 
 
-def test_health_by_the_file_that_started_it(own, tmp_path, certificates):
+def test_health_asks_the_coordinator_of_its_file(own, tmp_path, certificates):
     first = own(**certificates.configs).wait_ready()
     assert sharegroup("coordinator", "health", "--config", first.config).returncode == 1  # port 0 can't be asked
     assert first.end() == 0
@@ -317,7 +339,7 @@ def test_health_by_the_file_that_started_it(own, tmp_path, certificates):
     assert (found.returncode, found.stderr.count("\n")) == (1, 1)
 
 
-def test_of_two_coordinators_on_kafka_one_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, topic, unique):
+def test_a_coordinator_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, topic, unique):
     fleet = []
     state = {"share.coordinator.fleet.group.id": unique("fleet"), "bootstrap.servers": kafka.bootstrap}
     with contextlib.ExitStack() as stack:
@@ -342,7 +364,7 @@ def test_of_two_coordinators_on_kafka_one_that_ends_hands_its_groups_to_the_othe
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_end_it_lets_its_state_go_and_clients_find_the_next(own, tmp_path, topic, number):
+def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(own, tmp_path, topic, number):
     listener = {"share.coordinator.listener": f"127.0.0.1:{free_ports(1)[0]}"}
     first = own(**listener).wait_ready()
     configs = {TOKEN_FILE: str(first.token_file)}
@@ -397,7 +419,7 @@ def test_its_start_fails_in_one_line(own, tmp_path, coordinator):
     assert found.stderr.startswith("sharegroup: ListenerNotAvailable: ")
 
 
-def test_a_secret_of_the_file_is_in_no_place_that_others_can_see(own, certificates):
+def test_a_secret_of_the_properties_file_is_visible_nowhere(own, certificates):
     secret = "s3cret-of-the-broker"
     running = own(**{"kafka.sasl.password": secret}, **certificates.configs).wait_ready()
     process = psutil.Process(running.process.pid)

@@ -13,8 +13,11 @@ from coordinator.protocol.messages import (
     Acknowledge,
     AcquireRecords,
     DescribeGroup,
+    MarkInProgress,
     NextPlan,
     PartitionAcks,
+    PartitionProgress,
+    ProgressBatch,
     StartPlan,
 )
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
@@ -75,25 +78,28 @@ def acquired(session, most):
 
 
 def without_locks(partition):
-    """What a description says of the records, as it would be if every lock were lost."""
+    """The states of a described partition's records, as they would be if every lock were lost."""
     naive = {}
     for run in partition.runs:
         state, count = RecordState[run["state"]], run["delivery_count"]
         if state == RecordState.ACQUIRED:
             state, count = RecordState.AVAILABLE, count - 1
+        elif state == RecordState.IN_PROGRESS:
+            state = RecordState.AVAILABLE
         if (state, count) != (RecordState.AVAILABLE, 0):
             naive |= dict.fromkeys(range(run["first"], run["last"] + 1), (state, count))
     return merged({at: said for at, said in naive.items() if at >= partition.start_offset})
 
 
 def ours(kafka, group_id):
-    """What Kafka's formatter prints of the group: all records of its state partition, and the states they come to."""
+    """The lines that Kafka's formatter prints of the group, from its state partition, and the states that follow from
+    them."""
     lines = printed(kafka, STATE_TOPIC, state_partition_of(group_id, STATE_PARTITIONS))
     mine = [line for line in lines if line["key"]["data"]["groupId"] == group_id]
     return mine, states(mine, group_id)
 
 
-def test_kafkas_formatter_prints_the_state_topic_and_its_final_state_is_the_group_s(kafka, topic, client, join):
+def test_kafkas_formatter_prints_the_state_that_the_group_has(kafka, topic, client, join):
     name = topic(partitions=2)
     kafka.produce(name, [b"x"] * 40, partition=0)
     kafka.produce(name, [b"x"] * 10, partition=1)
@@ -112,6 +118,10 @@ def test_kafkas_formatter_prints_the_state_topic_and_its_final_state_is_the_grou
     mine = sorted(at for partition, at in taken if partition == 0)
     for kind, at in zip((RELEASE, ACCEPT, ACCEPT, REJECT, GAP, RELEASE, RELEASE), mine, strict=False):
         acknowledge(consumer, topic_id, [(at, at, 1, kind)])
+    assert len(mine) > 7
+    signal = ProgressBatch(first=mine[-1], last=mine[-1], delivery_count=1, hint="half")
+    signals = (PartitionProgress(topic_id=topic_id, partition=0, batches=(signal,)),)
+    assert consumer.call(MarkInProgress, partitions=signals).errors == {}
     again = acquired(consumer, 1)
     for (partition, at), count in again.items():
         assert count == 2
@@ -120,7 +130,7 @@ def test_kafkas_formatter_prints_the_state_topic_and_its_final_state_is_the_grou
     described = client.call(DescribeGroup(group_id=consumer.group_id))
     lines, found = ours(kafka, consumer.group_id)
     said = {run["state"] for partition in described.partitions for run in partition.runs}
-    assert said == {"AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVED"}, "all that there is"
+    assert said == {"AVAILABLE", "ACQUIRED", "IN_PROGRESS", "ACKNOWLEDGED", "ARCHIVED"}, "all that there is"
     assert held
     assert {(p.topic_id, p.partition): (p.start_offset, without_locks(p)) for p in described.partitions} == {
         where: (state.start_offset, state.state_batches) for where, state in found.items()
@@ -137,7 +147,8 @@ EARLY, LATE = range(30), range(30, 40)
 
 
 def outcome(offset, count):
-    """What becomes of each delivery: done at once, or after some, given up, never, or left at the end."""
+    """The outcome of each delivery: records are done at once, or after several tries, given up, never done, or left at
+    the end."""
     if offset == 17:
         return RELEASE  # until the delivery limit
     if offset in LATE:
@@ -179,7 +190,7 @@ class NativeGroup:
         assert not any(self.consumer.commit_sync(30.0).values())
 
 
-def test_a_native_share_group_fed_the_same_history_ends_in_the_same_state(kafka, topic, join, unique):
+def test_a_native_share_group_with_the_same_history_ends_alike(kafka, topic, join, unique):
     name, group_id = topic(), unique("native")
     kafka.produce(name, [b"x"] * len(EARLY))
     topic_id = kafka.topic_id(name)

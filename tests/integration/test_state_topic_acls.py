@@ -64,7 +64,7 @@ def until_allowed(done):
     wait_until(allowed, what="the ACL holds")
 
 
-def test_each_acl_that_is_missing_is_named_and_with_all_of_them_it_works(guarded, topic):
+def test_each_missing_acl_is_named_and_all_of_them_are_enough(guarded, topic):
     with denied("create it"):
         topic.ensure()
     with denied("create it"):
@@ -105,7 +105,7 @@ def test_to_look_into_a_topic_needs_no_acl_on_a_group(guarded):
 
 
 def said(store):
-    """What taking the group is refused with."""
+    """The error with which a claim of the group is refused."""
     try:
         taken(store)
     except StateTopicNotAuthorized as error:

@@ -15,7 +15,7 @@ from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.service.stores.store import StoreOutcomeUnknown
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_log import read_all
-from tests.support.standalone import StandaloneProcess, wait_shared
+from tests.support.standalone import two_coordinators
 from tests.support.state_topics import Hosts, state_topic, taken
 from tests.support.waiting import wait_until
 
@@ -40,22 +40,7 @@ def client(first, runtime_dir, monkeypatch, unique):
 @pytest.fixture
 def fleet(first, tmp_path, unique):
     """A client of two standalone coordinators."""
-    configs = {
-        "bootstrap.servers": first.bootstrap,
-        "share.coordinator.fleet.group.id": unique("fleet"),
-        "share.coordinator.session.timeout.ms": 6_000,
-        **FAST,
-    }
-    with contextlib.ExitStack() as stack:
-        running = []
-        for name in ("a", "b"):
-            (tmp_path / name).mkdir()
-            running.append(stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path / name, configs))))
-        endpoints = ",".join(each.wait_ready().endpoint for each in running)
-        wait_shared(*running)
-        token = {"share.coordinator.token.file": str(running[0].token_file)}
-        client = CoordinatorClient.connect("unused:1", {}, "kafka", endpoints, configs=token)
-        stack.callback(client.close)
+    with two_coordinators(tmp_path, first.bootstrap, unique("fleet"), FAST) as (_, client):
         yield client
 
 
@@ -65,8 +50,7 @@ def delete(broker):
 
 def delete_and_make_anew(broker):
     """By hand, and with another number of partitions."""
-    broker.delete_topic(STATE_TOPIC)
-    broker.create_topic(STATE_TOPIC, 3, retention_ms=-1, max_message_bytes=16 * 1024 * 1024)
+    broker.recreate_topic(STATE_TOPIC, 3, retention_ms=-1, max_message_bytes=16 * 1024 * 1024)
 
 
 class Query:
@@ -116,7 +100,7 @@ def check(client, broker, unique, mishap):
 
 
 @pytest.mark.parametrize("mishap", [delete, delete_and_make_anew])
-def test_a_coordinator_on_demand_goes_on_in_a_new_topic_and_refuses_old_checkpoints(client, first, unique, mishap):
+def test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints(client, first, unique, mishap):
     pid = client.endpoint_pid
     check(client, first, unique, mishap)
     assert client.endpoint_pid == pid, "nobody had to end it"

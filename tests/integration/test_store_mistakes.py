@@ -13,7 +13,8 @@ from coordinator.core.commands import CreateGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupTakenOver, StateRecordUnreadable
 from coordinator.protocol.messages import DescribeGroup, OpenSink
 from coordinator.service.runtime.event_loop import EventLoop
-from coordinator.service.runtime.runtime import CoordinatorRuntime, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
 from coordinator.service.sinks import open_sink
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import GroupWriter

@@ -1,4 +1,4 @@
-"""What the tests start ends with them, also when they end badly."""
+"""Processes that the tests start end with the tests, also after a bad end."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What no sink decided is read from a real log, by parts; a broker that gives it out slowly fails no query."""
+"""Undecided records are read from a real log, in parts; a slow broker fails no query."""
 
 import time
 
@@ -7,11 +7,11 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
+from coordinator.core.commands.view_group import LogRange
 from coordinator.protocol.messages import NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.brokers.log_gaps import LogRange
 from coordinator.service.brokers.undecided_gaps import UndecidedLook, UndecidedLooks
 
 pytestmark = pytest.mark.broker
@@ -39,9 +39,7 @@ def test_a_log_is_read_by_parts_that_go_on_from_each_other(kafka, topic):
 
 
 @pytest.mark.soak
-def test_a_batch_whose_undecided_records_take_longer_to_read_than_a_call_may_last_is_completed(
-    kafka, topic, unique, tmp_path
-):
+def test_a_batch_whose_undecided_records_outlast_a_call_is_completed(kafka, topic, unique, tmp_path):
     """80 MB that a quota of 1 MB/s gives out: each answer comes in time, and the last one completes the batch."""
     name, group = topic(), unique("group")
     for _ in range(8):

@@ -1,1 +1,1 @@
-"""What the conformance tests of the KIPs share, and KIP-932's worked example."""
+"""Conformance tests of the KIPs: their shared drivers, and KIP-932's worked example."""

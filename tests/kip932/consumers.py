@@ -8,11 +8,21 @@ from coordinator.core.commands import (
     DescribeWithLag,
     InitializePartitions,
     PartitionStart,
-    TopicPartitions,
+    TopicWithId,
 )
-from coordinator.core.record_state import RecordState
+from coordinator.core.record_state import HELD
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import AckBatch, Acknowledge, GroupDescription, Heartbeat, LeaveGroup, PartitionAcks
+from coordinator.protocol.messages import (
+    AckBatch,
+    Acknowledge,
+    GroupDescription,
+    Heartbeat,
+    LeaveGroup,
+    MarkInProgress,
+    PartitionAcks,
+    PartitionProgress,
+    ProgressBatch,
+)
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.group_driver import GroupDriver
 
@@ -46,7 +56,7 @@ class ShareConsumers(GroupDriver):
 
     def initialize(self, start: int) -> None:
         """Give each partition the start offset that the reset policy came to."""
-        topic = TopicPartitions(topic="orders", topic_id=self.topic_id, partitions=len(self.ends))
+        topic = TopicWithId(topic="orders", topic_id=self.topic_id)
         starts = tuple(PartitionStart(topic_id=self.topic_id, partition=p, start_offset=start) for p in self.ends)
         self.run(InitializePartitions(topics=(topic,), starts=starts))
 
@@ -79,6 +89,20 @@ class ShareConsumers(GroupDriver):
         errors = self.run(Acknowledge(**who, partitions=acks)).errors
         return {p: errors.get(f"{self.topic_id}:{p}", "NONE") for p in batches}
 
+    def signal(
+        self, first: int, last: int | None = None, *, hint: str | None = None, count: int = 1, member: str = "c1"
+    ) -> str:
+        """MarkInProgress of one range of partition 0; the error as ``NAME: sentence``, or NONE."""
+        batch = ProgressBatch(first=first, last=first if last is None else last, delivery_count=count, hint=hint)
+        return self.signal_batches(batch, member=member)
+
+    def signal_batches(self, *batches: ProgressBatch, member: str = "c1") -> str:
+        """MarkInProgress of several ranges of partition 0; the error as ``NAME: sentence``, or NONE."""
+        signals = (PartitionProgress(topic_id=self.topic_id, partition=0, batches=batches),)
+        who = {"group_id": "billing", "member_id": member, "member_epoch": self.epochs[member]}
+        errors = self.run(MarkInProgress(**who, partitions=signals)).errors
+        return ": ".join(errors[f"{self.topic_id}:0"]) if errors else "NONE"
+
     def heartbeat(self, *members: str) -> None:
         for member in members:
             self.run(Heartbeat(group_id="billing", member_id=member, member_epoch=self.epochs[member]))
@@ -106,7 +130,7 @@ class ShareConsumers(GroupDriver):
         return found.start_offset, found.end_offset
 
     def held(self, partition: int = 0) -> list[str]:
-        """Who holds what: ``10-14 c1``."""
+        """The held offsets, each range with its holder: ``10-14 c1``."""
         runs = ((first, last, self._holder(run)) for first, last, run in self.partition(partition).runs)
         return _merged((first, last, holder) for first, last, holder in runs if holder)
 
@@ -116,7 +140,7 @@ class ShareConsumers(GroupDriver):
         return _merged((first, last, f"{run.state.name} {run.delivery_count}") for first, last, run in runs)
 
     def _holder(self, run: Run) -> str:
-        held = run.state == RecordState.ACQUIRED and run.plan_id is not None
+        held = run.state in HELD and run.plan_id is not None
         return self.group.plans[run.plan_id].member_id if held and run.plan_id is not None else ""
 
 

@@ -30,7 +30,7 @@ BATCH = re.compile(r"(\d+)(?:-(\d+))? ([A-Z]+) (\d+)")
 
 
 class Written:
-    """What is durable of a share partition in Kafka's terms: a start offset, and by offset (state, delivery count)."""
+    """The durable state of a share partition in Kafka's terms: start offset, and by offset (state, delivery count)."""
 
     def __init__(self) -> None:
         self.start_offset = 0

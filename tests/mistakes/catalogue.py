@@ -1,12 +1,16 @@
 """All known mistakes by name."""
 
 from tests.mistakes import (  # noqa: F401 - each registers its mistakes
+    administration,
+    assignment,
     dead_letters,
     durability,
+    forgetting,
     isolation,
     membership,
     on_demand,
     plans,
+    progress,
     reader,
     runtime,
     spark,

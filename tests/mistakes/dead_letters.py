@@ -75,7 +75,7 @@ def let_retention_archive_archiving_records(patch: Patch) -> None:
     simulator=(Seeds("sinks", WITH_SINKS),),
 )
 def forget_archiving_records_at_a_restart(patch: Patch) -> None:
-    """Only what was given up under the dispatcher's eyes gets its letter."""
+    """Only what was given up under the dispatcher's eyes gets its dead letter."""
     right = ShareGroup.loaded
 
     def loaded(self: ShareGroup, now_ms: int) -> None:

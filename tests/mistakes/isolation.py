@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import isolation, redelivery, share_group
+from coordinator.core import isolation, redelivery, replay_plans, share_group
 from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
 from coordinator.core.isolation import IsolationEvent, Stage
 from coordinator.core.record_state import RecordState
@@ -61,7 +61,7 @@ def forget_to_cut_what_is_acquired(patch: Patch) -> None:
     },
 )
 def report_every_loss_again(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "_still_held", lambda self, plan: plan.ranges)
+    patch.setattr(replay_plans, "_still_held", lambda group, plan: plan.ranges)
 
 
 @mistake(
@@ -200,7 +200,7 @@ def forget_that_failures_make_evidence_old(patch: Patch) -> None:
     },
 )
 def any_completion_is_evidence(patch: Patch) -> None:
-    right = ShareGroup._plan_completed
+    right = share_group._REPLAY[PlanCompleted]
 
     def completed(self: ShareGroup, record: Any) -> None:
         right(self, record)
@@ -211,7 +211,7 @@ def any_completion_is_evidence(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_no_trial_without_evidence",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_no_trial_begins_without_evidence",),
     },
 )
 def always_on_trial(patch: Patch) -> None:

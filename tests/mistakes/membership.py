@@ -6,7 +6,8 @@ from typing import Any
 
 from coordinator.core import decide, share_group
 from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquisition, membership
-from coordinator.core.records import MemberJoined, PlanAcquired
+from coordinator.core.members import Member
+from coordinator.core.records import MemberJoined, PlanAcquired, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Done
@@ -60,7 +61,7 @@ def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
     },
 )
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
-    acquired, planned = acquisition.acquired, ShareGroup._plan_acquired
+    acquired, planned = acquisition.acquired, share_group._REPLAY[PlanAcquired]
 
     def locked(before: Run, number: int, now_ms: int, deadline_ms: int | None) -> Run:
         return acquired(before, number, now_ms, now_ms + 30_000)
@@ -91,6 +92,35 @@ def renew_a_query_up_to_the_cap(patch: Patch) -> None:
 
 @mistake(
     {
+        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: (
+            "core/test_membership::test_records_of_a_lost_member_are_available_again",
+        ),
+    },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, departures=1)),),
+)
+def keep_the_records_of_a_member_that_is_gone(patch: Patch) -> None:
+    """Harmless to a query that comes back; nobody gets the records of one that never does."""
+    right = membership.end_session
+
+    def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
+        records = right(group, member, now_ms, left=left)
+        return records if left else [record for record in records if not isinstance(record, RunsChanged)]
+
+    patch.setattr(membership, "end_session", end_session)
+
+
+@mistake(
+    {
+        rules.UNREAD_IS_NO_TRY: ("core/test_acknowledge::test_records_that_a_member_could_not_read_cost_no_try",),
+    },
+)
+def count_a_try_for_unread_records(patch: Patch) -> None:
+    right = acknowledge.given_back
+    patch.setattr(acknowledge, "given_back", lambda run: right(run)._replace(releases=run.releases + 1))
+
+
+@mistake(
+    {
         rules.RECEIPT_NAMES_ITS_DELIVERY: (
             "core/test_acknowledge::test_an_acknowledgement_of_an_older_delivery_is_refused",
         ),
@@ -99,13 +129,13 @@ def renew_a_query_up_to_the_cap(patch: Patch) -> None:
     simulator=(Seeds(),),
 )
 def forget_the_receipt(patch: Patch) -> None:
-    right = acknowledge._check_held
+    right = acknowledge.check_held
 
-    def check(group: Any, member_id: str, batch: Any, segment: Segment) -> None:
-        run = segment.run._replace(delivery_count=batch.delivery_count)
-        right(group, member_id, batch, segment._replace(run=run))
+    def check(group: Any, member_id: str, delivery_count: int, segment: Segment) -> None:
+        run = segment.run._replace(delivery_count=delivery_count)
+        right(group, member_id, delivery_count, segment._replace(run=run))
 
-    patch.setattr(acknowledge, "_check_held", check)
+    patch.setattr(acknowledge, "check_held", check)
 
 
 @mistake(
@@ -113,7 +143,7 @@ def forget_the_receipt(patch: Patch) -> None:
         rules.STALL_IS_NOBODYS_SILENCE: ("core/test_membership::test_a_stall_ends_no_session_and_no_lock",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
-    simulator=(Seeds("stalls", 75),),
+    simulator=(Seeds("stalls", 128),),
 )
 def count_a_stall_as_silence(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, ExtendDeadlines, lambda group, command, now_ms: Decision((), Done()))

@@ -24,7 +24,8 @@ class SmallWorld(NamedTuple):
 
 
 class Seeds(NamedTuple):
-    """The scenario of the simulator that finds a mistake, and the first seed that is tried."""
+    """The scenario of the simulator that finds a mistake, and the first seed that is tried: at most a
+    few seeds before the one that finds it, where a seed takes long."""
 
     scenario: str = ""
     first: int = 0
@@ -32,13 +33,14 @@ class Seeds(NamedTuple):
 
 class Mistake(NamedTuple):
     """``breaks``: by rule the unit tests that find the mistake, ``core/test_plans::test_name`` below tests/unit.
-    ``model``: random walks of the model find it."""
+    ``model``: random walks of the model find it; ``year``: a job that is started each minute, for long, does."""
 
     make: Make
     breaks: Mapping[str, tuple[str, ...]]
     explorer: tuple[SmallWorld, ...]
     simulator: tuple[Seeds, ...]
     model: bool
+    year: bool
 
     @property
     def name(self) -> str:
@@ -51,7 +53,7 @@ class Mistake(NamedTuple):
 
     @property
     def is_found_by_a_proof(self) -> bool:
-        return bool(self.unit_tests or self.explorer or self.simulator or self.model)
+        return bool(self.unit_tests or self.explorer or self.simulator or self.model or self.year)
 
 
 REGISTERED: dict[str, Mistake] = {}
@@ -63,13 +65,14 @@ def mistake(
     explorer: tuple[SmallWorld, ...] = (),
     simulator: tuple[Seeds, ...] = (),
     model: bool = False,
+    year: bool = False,
 ) -> Callable[[Make], Make]:
     """Registers a function as a mistake. ValueError for a name that is registered already."""
 
     def register(make: Make) -> Make:
         if make.__name__ in REGISTERED:
             raise ValueError(f"two mistakes are called {make.__name__}")
-        REGISTERED[make.__name__] = Mistake(make, breaks, explorer, simulator, model)
+        REGISTERED[make.__name__] = Mistake(make, breaks, explorer, simulator, model, year)
         return make
 
     return register

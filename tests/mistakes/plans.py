@@ -12,6 +12,7 @@ from coordinator.core.commands import (
     StartOrReclaimPlan,
     acknowledge,
     acquire_plan,
+    logged_plan,
     membership,
     partitions,
     reclaim_plan,
@@ -24,6 +25,7 @@ from coordinator.core.records import PlanStarted
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import PlanReply
 from coordinator.service.brokers.partition_starts import Known
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
@@ -107,6 +109,47 @@ def start_any_plan(patch: Patch) -> None:
         "checked_state",
         lambda group, member, plan_id, event: PlanState.STARTED if member.newest.started else PlanState.ACQUIRED,
     )
+
+
+@mistake(
+    {
+        rules.PLAN_IS_THE_LOGGED_ONE: (
+            "core/test_logged_plan::test_a_start_that_differs_from_the_log_changes_nothing",
+            "core/test_logged_plan::test_a_plan_on_trial_that_differs_from_the_log_is_not_archived",
+            "core/test_logged_plan::test_a_restored_group_that_repeats_a_plan_id_is_refused",
+        ),
+    },
+)
+def start_a_plan_that_is_not_logged(patch: Patch) -> None:
+    patch.setattr(reclaim_plan, "check_held", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.PLAN_IS_THE_LOGGED_ONE: (
+            "core/test_logged_plan::test_a_plan_on_trial_that_differs_from_the_log_is_not_archived",
+        ),
+    },
+)
+def compare_only_the_answer_with_the_log(patch: Patch) -> None:
+    """A replay that leaves out all of the plan answers nothing that could differ."""
+    right = reclaim_plan.check_missing
+
+    def checked(group: ShareGroup, command: StartOrReclaimPlan, reply: PlanReply) -> None:
+        logged_plan.check_held(group, command, reply.plan.partitions)
+        right(group, command, reply)
+
+    patch.setattr(reclaim_plan, "check_held", lambda *a: None)
+    patch.setattr(reclaim_plan, "check_missing", checked)
+
+
+@mistake(
+    {
+        rules.PLAN_IS_THE_LOGGED_ONE: ("core/test_logged_plan::test_a_missing_range_without_a_reason_changes_nothing",),
+    },
+)
+def start_a_plan_that_lacks_logged_offsets(patch: Patch) -> None:
+    patch.setattr(reclaim_plan, "check_missing", lambda *a: None)
 
 
 @mistake(
@@ -220,7 +263,7 @@ def reclaim_at_each_call(patch: Patch) -> None:
     {
         rules.DATA_LOSS_FAILS_ONCE: (
             "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
-            "test_source_reader::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+            "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_goes_on",
         ),
     },
     explorer=(SmallWorld(TWO, Budget(1, retention=1)),),
@@ -241,13 +284,11 @@ def report_losses_without_archiving(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.DATA_LOSS_FAILS_ONCE: (
-            "test_source_reader::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
-        ),
+        rules.DATA_LOSS_FAILS_ONCE: ("test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_goes_on",),
     },
 )
 def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
-    right = ShareGroup._plan_started
+    right = share_group._REPLAY[PlanStarted]
 
     def taken_up(self: ShareGroup, record: PlanStarted) -> None:
         right(self, record)
@@ -270,11 +311,24 @@ def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None
 
 @mistake(
     {
+        rules.LATER_PARTITION_BEGINS_AT_EARLIEST: (),
+    },
+    simulator=(Seeds("topics"),),
+)
+def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> None:
+    """Of a topic that the group reads; topics that come later begin as they should."""
+    right = Known.has
+    patch.setattr(Known, "has", lambda self, topic: topic not in self.topics and right(self, topic))
+
+
+@mistake(
+    {
         rules.LOSS_IS_REPORTED_ONCE: (
             "core/test_losses::test_losses_that_no_member_held_are_reported_once_with_the_next_plan",
         ),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, topics=1)),),
+    model=True,
 )
 def lose_without_a_report(patch: Patch) -> None:
     """Records that the log lost while no member held them are in no plan's report."""

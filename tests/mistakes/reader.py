@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from coordinator.client import session
+from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.session import MemberSession
 from coordinator.core.commands import acquire_plan
 from coordinator.protocol.errors import FencedMemberEpoch
@@ -15,7 +16,8 @@ from coordinator.service.runtime import transactions
 from share_source import reader
 from share_source.reader import ShareGroupStreamReader
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, mistake
+from tests.mistakes.mistake import Patch, Seeds, mistake
+from tests.simulation import session as simulated_session
 
 
 @mistake(
@@ -73,9 +75,12 @@ def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
             "test_source_reader::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
         ),
     },
+    simulator=(Seeds("stalls"),),
 )
 def wait_for_a_heartbeat_as_long_as_for_any_answer(patch: Patch) -> None:
-    patch.setattr(session, "heartbeat_timeout_s", lambda joined: None)
+    """In the product's session and in the simulator's."""
+    for each in (session, simulated_session):
+        patch.setattr(each, "heartbeat_timeout_s", lambda joined: CALL_TIMEOUT_S)
 
 
 @mistake(
@@ -92,9 +97,25 @@ def ask_for_a_plan_at_each_call(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.DATA_LOSS_FAILS_ONCE: (
-            "test_source_reader::test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart",
+        rules.PLAN_IS_THE_LOGGED_ONE: (
+            "core/test_logged_plan::test_a_replay_of_another_plan_fails_before_a_record_is_read",
+            "core/test_logged_plan::test_the_reader_sends_its_log_with_the_start",
         ),
+    },
+)
+def start_without_the_log(patch: Patch) -> None:
+    right = MemberSession.call
+
+    def call(self: MemberSession, request: Any, **fields: Any) -> Any:
+        fields.pop("logged", None)
+        return right(self, request, **fields)
+
+    patch.setattr(MemberSession, "call", call)
+
+
+@mistake(
+    {
+        rules.DATA_LOSS_FAILS_ONCE: ("test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_goes_on",),
     },
 )
 def never_fail_for_a_loss(patch: Patch) -> None:

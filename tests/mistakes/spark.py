@@ -73,7 +73,7 @@ def take_the_member_from_start(patch: Patch) -> None:
     explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
 )
 def write_before_acknowledging(patch: Patch) -> None:
-    """What is written is there when nothing is staged yet."""
+    """The query writes its output before it stages the outcomes."""
     right_decides, right_heard, right_wrote = Query.decides, Query.heard, Query.wrote
 
     def decides(self: Query, setting: Setting) -> list[Query]:

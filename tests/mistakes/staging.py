@@ -1,4 +1,4 @@
-"""What a sink stages: attempts, vetoes, targets, and whose rows count."""
+"""Mistakes in staging: attempts, vetoes, targets, and the check of whose rows count."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def forget_that_attempts_disagree(patch: Patch) -> None:
     model=True,
 )
 def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
-    """What an older attempt said counts where the last one says nothing."""
+    """An older attempt's outcome counts where the last attempt names none."""
     right = complete_plan._Completion._outcome
 
     def outcome(self: Any, run: Run, verdict: Verdict | None) -> AcknowledgeType:
@@ -131,7 +131,7 @@ def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
     {
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
     },
-    simulator=(Seeds("sinks", WITH_SINKS),),
+    simulator=(Seeds("sinks", 88),),
     model=True,
 )
 def an_older_attempt_has_no_veto(patch: Patch) -> None:
@@ -150,7 +150,7 @@ def an_older_attempt_has_no_veto(patch: Patch) -> None:
             "core/test_attempts::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",
         ),
     },
-    simulator=(Seeds("sinks", WITH_SINKS),),
+    simulator=(Seeds("sinks", 88),),
     model=True,
 )
 def an_older_attempt_always_vetoes(patch: Patch) -> None:
@@ -171,7 +171,7 @@ def an_older_attempt_always_vetoes(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
-    simulator=(Seeds(first=209384),),
+    simulator=(Seeds("sinks", 1016),),
     model=True,
 )
 def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
@@ -267,7 +267,7 @@ def forget_query_ids_in_snapshots(patch: Patch) -> None:
     {
         rules.STAGING_IS_FENCED: ("core/test_staging::test_rows_are_staged_on_the_plan_with_their_offset_and_count",),
     },
-    simulator=(Seeds("sinks", WITH_SINKS),),
+    simulator=(Seeds("sinks", 48),),
     model=True,
 )
 def match_rows_by_their_offsets(patch: Patch) -> None:
@@ -313,7 +313,6 @@ def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
     {
         rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
     },
-    simulator=(Seeds("sinks", 460),),
     model=True,
 )
 def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:

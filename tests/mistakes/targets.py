@@ -1,4 +1,4 @@
-"""What a sink's target does with a replay, and the acknowledgement mode of an attempt."""
+"""Mistakes about a sink's target at a replay, and about the acknowledgement mode of an attempt."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def ignore_a_sinks_own_mode(patch: Patch) -> None:
 @mistake(
     {
         rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_record_passed_over_in_explicit_mode_is_released_in_implicit_mode_too",
+            "core/test_explicit_mode::test_a_record_undecided_in_explicit_mode_stays_released_in_implicit_mode",
         ),
     },
     explorer=(SmallWorld(OWN_MODE, Budget(2, crashes=1, configs=1)),),

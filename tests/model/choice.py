@@ -1,25 +1,29 @@
-"""What an acquisition may choose (docs/protocol.md; docs/concepts.md, "Isolation"): checked record by record, then
-applied."""
+"""The records that an acquisition may choose (docs/protocol.md; docs/concepts.md, "Isolation"): checked record by
+record, then applied."""
 
 from __future__ import annotations
 
+from coordinator.core.assignor import Assignment
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS
-from tests.model.naive import ACQUIRED, AVAILABLE, Key, Member, Partition, Plan, Record
+from coordinator.protocol.values import SharePartitionKey
 from tests.model.plans import isolation_try, most_together
 from tests.model.sinks import SinksModel
+from tests.model.state import ACQUIRED, AVAILABLE, HELD, Key, Member, Partition, Plan, Record
 
 
 class ChoiceModel(SinksModel):
-    """SinksModel, with acquisitions that the core chose."""
+    """SinksModel, with acquisitions and assignments that the core chose."""
+
+    assignment_epoch = 0
 
     def room(self, partition: Partition) -> int:
-        return self.locks - sum(r.state == ACQUIRED for r in partition.records.values())
+        return self.locks - sum(r.state in HELD for r in partition.records.values())
 
     def open_partitions(self, ends: dict[int, int]) -> dict[int, Partition]:
         return {index: p for index, p in self.partitions.items() if self.room(p) > 0 and index in ends}
 
     def due(self, ends: dict[int, int], now_ms: int, *, alone: bool) -> list[tuple[Key, Record]]:
-        """AVAILABLE records that may be acquired now, those that were set aside or the others."""
+        """AVAILABLE records that may be acquired now, those that were quarantined or the others."""
         return [
             ((index, offset), record)
             for index, partition in self.open_partitions(ends).items()
@@ -31,9 +35,21 @@ class ChoiceModel(SinksModel):
         ]
 
     def waits(self, record: Record, now_ms: int) -> bool:
-        """A wait that is longer than any backoff of what was set aside is a clock's that went back."""
+        """A wait that is longer than any backoff of what was quarantined is a clock's that went back."""
         left_ms = (record.not_before_ms or 0) - now_ms
         return left_ms > 0 if not record.quarantined else 0 < left_ms <= SOLO_BACKOFF_MAX_MS
+
+    def check_assignment(self, assignment: Assignment, epoch: int, current: set[SharePartitionKey]) -> None:
+        """Each partition of a topic that exists has a ShareConsumer with a session, if there is one, and each of these
+        has as many as the others, up to one; the assignment's epoch never falls."""
+        assert epoch >= self.assignment_epoch, f"the assignment epoch fell from {self.assignment_epoch} to {epoch}"
+        self.assignment_epoch = epoch
+        live = [name for name, m in self.members.items() if not m.query and m.deadline_ms is not None]
+        if not live:
+            return
+        parts = [assignment.get(name, frozenset()) for name in live]
+        assert frozenset().union(*parts) == current, f"{current} among {live}: {assignment}"
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1, assignment
 
     def long_alone(self, record: Record, now_ms: int) -> bool:
         """It has failed alone for so long that it goes on trial without evidence, where a dead letter keeps it."""
@@ -44,7 +60,7 @@ class ChoiceModel(SinksModel):
         )
 
     def on_trial(self, ends: dict[int, int]) -> list[Key]:
-        """What a member with evidence has to try first: what failed alone, whatever its backoff."""
+        """The records that a member with evidence has to try first: those that failed alone, whatever their backoff."""
         return [
             (index, offset)
             for index, partition in self.open_partitions(ends).items()
@@ -68,7 +84,7 @@ class ChoiceModel(SinksModel):
         if must_try:
             assert len(chosen) == 1 and chosen[0] in must_try, "a record on trial is alone"
         elif aside:
-            assert len(chosen) == 1 and chosen[0] in [k for k, _ in alone], "a record that was set aside is alone"
+            assert len(chosen) == 1 and chosen[0] in [k for k, _ in alone], "a record that was quarantined is alone"
             its_turn = member.evidence and self.last_plan_id % 2
             assert its_turn or (not returned and not self.fresh(ends)), "and waits until nothing else is available"
             least = min(r.last_tried_ms or 0 for _, r in alone)
@@ -136,7 +152,7 @@ class ChoiceModel(SinksModel):
         self.check_fresh([(index, o) for o in chosen if o not in records])
 
     def acquired(self, member: Member, number: int, chosen: list[Key], trial: bool, now_ms: int) -> Plan:
-        """It is so."""
+        """Applies an acquisition to the model, and returns its plan."""
         assert number == self.last_plan_id + 1, "numbers never fall, and are group-wide"
         self.last_plan_id = number
         plan = Plan(number, member.name, member.epoch, member.query, chosen, trial=trial, acquired_ms=now_ms)
@@ -152,9 +168,10 @@ class ChoiceModel(SinksModel):
             record.deadline_ms = None if member.query else now_ms + self.lock_ms
             self.hand_out(key, record)
         for index in {key[0] for key in chosen}:  # a batch that a query comes back to may go beyond it
-            acquired = sum(r.state == ACQUIRED for r in self.partitions[index].records.values())
+            acquired = sum(r.state in HELD for r in self.partitions[index].records.values())
             assert acquired <= self.locks, "the lock limit"
         self.plans[number] = plan
+        member.seen_ms = now_ms
         if member.query:
             given_up = member.pending
             plan.unreported_losses = [

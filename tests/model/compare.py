@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.core.record_state import RecordState
+from coordinator.core.record_state import HELD, RecordState
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import LeftOut
+from coordinator.protocol.values import SharePartitionKey
 from tests.model.choice import ChoiceModel
-from tests.model.naive import ACQUIRED, AVAILABLE, KNOWN, Key, Plan
-from tests.support.group_driver import GroupDriver
+from tests.model.state import AVAILABLE, KNOWN, Key, Plan
+from tests.support.group_driver import TOPIC_ID, GroupDriver
+
+PARTITIONS = 2
+"""Of a topic."""
+
+
+def index_of(topic_id: str, partition: int) -> int:
+    """The model's number of a share partition: those of topics of one name follow on each other."""
+    return int(topic_id[len(TOPIC_ID) :] or 0) * PARTITIONS + partition
+
+
+def topic_id_of(topic: int) -> str:
+    return f"{TOPIC_ID}{topic or ''}"
+
+
+def share_partition_key(index: int) -> SharePartitionKey:
+    """The core's name of it."""
+    return SharePartitionKey(topic_id_of(index // PARTITIONS), index % PARTITIONS)
 
 
 class Comparison:
@@ -38,9 +56,11 @@ class Comparison:
 
     def compare(self) -> None:
         group = self.core.group
+        assert set(group.members) == set(self.model.members)
+        assert set(group.partitions) == set(map(share_partition_key, self.model.partitions))
         for index, naive in self.model.partitions.items():
             partition = self.core.partition(index)
-            assert partition.start_offset >= self.spso[index], "the start offset fell"
+            assert partition.start_offset >= self.spso.get(index, 0), "the start offset fell"
             self.spso[index] = partition.start_offset
             assert (partition.start_offset, partition.end_offset) == (naive.start, naive.end)
             assert partition.log_start == naive.log_start
@@ -59,7 +79,7 @@ class Comparison:
                 member.query_id,
             )
             sessions = (theirs.member_epoch, theirs.session_deadline_ms)
-            assert mine == (*sessions, theirs.completed, theirs.evidence, theirs.decides, theirs.query_id), name
+            assert mine == (*sessions, theirs.completed or 0, theirs.evidence, theirs.decides, theirs.query_id), name
         assert set(group.plans) == set(self.model.plans), "plans live while a run carries their number"
         assert group.last_plan_id == self.model.last_plan_id
         assert (group.decided, group.rejected) == (self.model.decided, self.model.rejected)
@@ -87,11 +107,13 @@ class Comparison:
                 below += min(last + 1, start) - first
             if run[0] is RecordState.ARCHIVING:
                 archiving += last - first + 1
-                assert first in partition.runs._archiving, f"nobody would write the letter of {first}-{last}"
-            if run[0] is RecordState.ACQUIRED:
+                assert first in partition.runs._archiving, f"nobody would write the dead letter of {first}-{last}"
+            assert (run.progress is not None) == (run.state == RecordState.IN_PROGRESS), f"{first}-{last} {run}"
+            if run[0] in HELD:
                 acquired += last - first + 1
                 plan = plans[run.plan_id or 0]
-                assert members[plan.member_id].active, f"{first}-{last} is held by {plan.member_id}, which is gone"
+                has_holder = members[plan.member_id].active or run.progress is not None
+                assert has_holder, f"{first}-{last} is held by {plan.member_id}, which is gone"
                 assert (run.deadline_ms is None) == plan.query, f"{first}-{last} {run}"
             else:
                 assert run.deadline_ms is None, f"{first}-{last} has a lock, and no holder"
@@ -101,10 +123,11 @@ class Comparison:
         assert archiving == partition.archiving_count
 
     def _compare_losses(self, group: ShareGroup) -> None:
-        """What the log lost, and who is still to be told."""
+        """Compares the records that the log lost, and the members to whom each loss is still to be reported."""
         assert keys_of(group.unreported_losses) == sorted(self.model.unreported_losses), "lost while nobody held it"
         for before, after in zip(group.unreported_losses, group.unreported_losses[1:], strict=False):
-            assert (before.partition, before.last + 1) < (after.partition, after.first), "neighbours are one entry"
+            ends = (before.topic_id, before.partition, before.last + 1)
+            assert ends < (after.topic_id, after.partition, after.first), "neighbours are one entry"
         for name, member in self.model.members.items():
             plan = group.members[name].newest
             assert (plan is None) == (member.newest is None)
@@ -116,7 +139,8 @@ class Comparison:
                     assert keys_of(plan.data_loss) == sorted(member.newest.told)
 
     def compare_words(self) -> None:
-        """What the group says of itself to the service: slower, so not after each step of a walk."""
+        """Compares the group's answers to the service. They are slow to compute, so this is not done after each step of
+        a walk."""
         group, model, now_ms = self.core.group, self.model, self.core.now_ms
         records = [r for p in model.partitions.values() for r in p.records.values()]
         deadlines = [m.deadline_ms for m in model.members.values() if m.deadline_ms is not None]
@@ -125,13 +149,15 @@ class Comparison:
         assert not deadlines or (due_ms is not None and due_ms <= min(deadlines) + 1), "a deadline would be missed"
         waits = any(r.state == AVAILABLE and (r.not_before_ms or 0) > now_ms for r in records)
         lives = any(m.deadline_ms is not None for m in model.members.values())
-        assert group.may_rest(now_ms) == (not lives and not waits and not any(r.state == ACQUIRED for r in records))
+        assert group.may_rest(now_ms) == (not lives and not waits and not any(r.state in HELD for r in records))
 
 
 def keys_of(lost: Iterable[LeftOut]) -> list[Key]:
     lost = list(lost)
     assert all(out.count == out.last - out.first + 1 for out in lost), "so few are not summed up"
-    return sorted((out.partition, offset) for out in lost for offset in range(out.first, out.last + 1))
+    return sorted(
+        (index_of(out.topic_id, out.partition), offset) for out in lost for offset in range(out.first, out.last + 1)
+    )
 
 
 def check_taken_up(before: list[Key], plan: Plan, kept: dict[Key, int], left_out: Iterable[LeftOut]) -> None:

@@ -1,8 +1,6 @@
-"""What the protocol (docs/protocol.md) lets happen to a record, held against the core's own decisions before they are
-replayed.
-
-Knows no model: it looks at a run before and after, at the plan that held it, and at the command that did it.
-"""
+"""The changes of a record that the protocol (docs/protocol.md) allows; the core's decisions are checked against them
+before they are replayed. The check knows no model: it compares a run before and after, with the plan that held the run
+and the command that changed it."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from typing import Any
 from coordinator.core.commands import (
     AcquireForConsumer,
     AcquirePlan,
+    ArchiveDeletedTopics,
     ArchiveGaps,
     CompletePlan,
     Expire,
@@ -19,19 +18,29 @@ from coordinator.core.commands import (
     MoveLogStarts,
     StartOrReclaimPlan,
 )
-from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core.members import AcquiredPlan
+from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import LogStartMoved, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import Acknowledge, LeaveGroup
+from coordinator.protocol.messages import Acknowledge, LeaveGroup, MarkInProgress
 from coordinator.protocol.values import SharePartitionKey
 
 ACQUIRES = (AcquirePlan, StartOrReclaimPlan, AcquireForConsumer)
 ENDS_A_DELIVERY = (StartOrReclaimPlan, LeaveGroup, Expire)
 GIVES_BACK = (Acknowledge, LeaveGroup)
-LOOKS_AT_THE_LOG = (MoveLogStarts, StartOrReclaimPlan, AcquirePlan, Acknowledge, LeaveGroup, Expire, CompletePlan)
+LOOKS_AT_THE_LOG = (
+    MoveLogStarts,
+    ArchiveDeletedTopics,
+    StartOrReclaimPlan,
+    AcquirePlan,
+    Acknowledge,
+    LeaveGroup,
+    Expire,
+    CompletePlan,
+)
 ARCHIVES_AT_ONCE = (MarkDeadLettersWritten, ArchiveGaps, Acknowledge, CompletePlan)
-"""Its letter is written, or it is a gap: nothing else leads past ARCHIVING where dead letters are wanted."""
+"""Its dead letter is written, or it is a gap: nothing else leads past ARCHIVING where dead letters are wanted."""
 
 
 def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> None:
@@ -66,7 +75,7 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     if was.state == RecordState.ARCHIVING or isinstance(command, MarkDeadLettersWritten):
         filed = Run(RecordState.ARCHIVED, was.delivery_count, disposition=was.disposition)
         assert (was.state, now) == (RecordState.ARCHIVING, filed), where
-        assert isinstance(command, MarkDeadLettersWritten), f"ARCHIVING until its letter is filed: {where}"
+        assert isinstance(command, MarkDeadLettersWritten), f"ARCHIVING until its dead letter is filed: {where}"
         return
     if now.state == RecordState.ARCHIVING:
         assert wanted and now.disposition, where
@@ -79,7 +88,7 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
             assert was.plan_id is not None and isinstance(command, CompletePlan | Acknowledge), where
         elif not gone or not isinstance(command, LOOKS_AT_THE_LOG):
             check_archived(group, command, was, query)
-            assert not wanted or isinstance(command, ARCHIVES_AT_ONCE), f"archived without its letter: {where}"
+            assert not wanted or isinstance(command, ARCHIVES_AT_ONCE), f"archived without its dead letter: {where}"
         return
     counted, failed, released = (
         now.delivery_count - was.delivery_count,
@@ -88,21 +97,46 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     )
     assert counted in (0, 1) and failed in (0, 1) and released in (0, 1), f"counts never fall: {where}"
     assert not counted or (now.state == RecordState.ACQUIRED and isinstance(command, ACQUIRES)), where
+    if now.state == RecordState.IN_PROGRESS and now != was:
+        check_in_progress(group, command, was, now)
+    check_tries(command, was, now, plan)
+    if was.quarantined:
+        answered = released and isinstance(command, CompletePlan)
+        assert (not now.quarantined) == bool(answered), f"quarantined until a batch releases it, or it is done: {where}"
+    elif now.quarantined:
+        assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
+        assert now.plan_id is None, f"out of its batch: {where}"
+
+
+def check_tries(command: Any, was: Run, now: Run, plan: AcquiredPlan | None) -> None:
+    """Which deliveries count as failed, and which as released."""
+    failed, released = now.failures - was.failures, now.releases - was.releases
+    query, where = plan is not None and plan.query, f"{command}: {was} -> {now}"
     if failed or released:
-        assert was.state == RecordState.ACQUIRED and plan is not None, f"nobody held it: {where}"
+        assert was.state in HELD and plan is not None, f"nobody held it: {where}"
         assert not (failed and released), where
-    if failed:
+    if was.state == RecordState.IN_PROGRESS and now.state == RecordState.AVAILABLE:
+        assert failed, f"work that had begun and came to nothing is a failure: {where}"
+    elif failed:
         assert isinstance(command, ENDS_A_DELIVERY), where
         assert plan is not None and (plan.started or not query), f"a plan that nobody read costs no try: {where}"
     if released:
         by_sink = isinstance(command, CompletePlan) and query
         assert by_sink or isinstance(command, Acknowledge) or (isinstance(command, LeaveGroup) and not query), where
-    if was.quarantined:
-        answered = released and isinstance(command, CompletePlan)
-        assert (not now.quarantined) == bool(answered), f"set aside until a batch releases it, or it is done: {where}"
-    elif now.quarantined:
-        assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
-        assert now.plan_id is None, f"out of its batch: {where}"
+
+
+def check_in_progress(group: ShareGroup, command: Any, was: Run, now: Run) -> None:
+    """A signal of the holder, or its holder's end, after which no lock lasts longer."""
+    plan = group.plans[was.plan_id or 0]
+    assert not plan.query and now.progress is not None and now.deadline_ms is not None
+    assert now._replace(state=was.state, progress=was.progress, deadline_ms=was.deadline_ms) == was
+    longest_ms = plan.acquired_ms + group.config.group_share_in_progress_max_lock_extension_ms
+    if isinstance(command, MarkInProgress):
+        assert was.state in HELD and command.member_id == plan.member_id, f"{command}: {was} -> {now}"
+        assert now.deadline_ms <= longest_ms, f"held for too long: {command}: {was} -> {now}"
+    else:
+        assert isinstance(command, LeaveGroup | Expire)
+        assert was.deadline_ms is not None and now.deadline_ms <= was.deadline_ms, f"{command}: {was} -> {now}"
 
 
 def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> None:
@@ -112,7 +146,7 @@ def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> No
     if isinstance(command, ArchiveGaps):
         assert was.state == RecordState.AVAILABLE
     elif isinstance(command, Acknowledge):
-        assert was.state == RecordState.ACQUIRED
+        assert was.state in HELD
     elif isinstance(command, CompletePlan):
         assert plan is not None and query, f"a sink decided nothing of it: {was}"
         at_limit = was.releases + 1 >= group.config.share_delivery_count_limit
@@ -122,5 +156,5 @@ def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> No
         assert plan.trial and plan.started and was.quarantined, f"archived without a trial: {was}"
         assert isinstance(command, ENDS_A_DELIVERY)
     else:
-        assert was.state == RecordState.ACQUIRED and isinstance(command, LeaveGroup | Expire)
+        assert was.state in HELD and isinstance(command, LeaveGroup | Expire)
         assert was.tries + 1 >= group.config.share_delivery_count_limit, f"archived below the limit: {was}"

@@ -9,159 +9,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from coordinator.core.isolation import solo_backoff_ms
-
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 1, 2, 3, 4
-TERMINAL = (ACKNOWLEDGED, ARCHIVED)
-REJECTED, DELIVERY_LIMIT, EXPIRED, UNDECIDED = 1, 2, 3, 4
-"""Why a record was given up."""
-Key = tuple[int, int]
-
-
-class Refused(Exception):
-    """The command is refused, and nothing changes."""
-
-
-@dataclass(slots=True)
-class Record:
-    """One offset."""
-
-    state: int = AVAILABLE
-    count: int = 0
-    failures: int = 0
-    releases: int = 0
-    plan_id: int | None = None
-    deadline_ms: int | None = None
-    not_before_ms: int | None = None
-    quarantined: bool = False
-    failed_alone_ms: int | None = None
-    last_tried_ms: int | None = None
-    trials_lost: int = 0
-    disposition: int = 0
-    reason: str = ""
-
-    def end(self, state: int) -> None:
-        self.__init__(state, self.count)  # type: ignore[misc]
-
-
-KNOWN = attrgetter(
-    "state",
-    "count",
-    "failures",
-    "releases",
-    "plan_id",
-    "deadline_ms",
-    "not_before_ms",
-    "quarantined",
-    "failed_alone_ms",
-    "last_tried_ms",
-    "trials_lost",
-    "disposition",
-    "reason",
+from tests.model.state import (
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    DELIVERY_LIMIT,
+    EXPIRED,
+    HELD,
+    IN_PROGRESS,
+    TERMINAL,
+    Backoff,
+    Key,
+    Member,
+    Partition,
+    Plan,
+    Record,
+    Refused,
 )
-"""What is known of a record, in the order of a run's fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a sink said of a record once. at_ms: when a release of its own delay ends. passed_over: since the record was
-    named before, or ever, an earlier attempt said nothing of it, and that was a release."""
-
-    count: int
-    outcome: int
-    at_ms: int | None = None
-    dead_letter: bool = False
-    reason: str = ""
-    passed_over: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """The group's retry policy; first_ms 0: none."""
-
-    first_ms: int = 0
-    multiplier: float = 2.0
-    max_ms: int = 300_000
-    jitter: float = 0.0
-
-    def window_ms(self, release: int) -> tuple[int, int]:
-        """Between what a record waits after so many releases."""
-        grown_ms = self.first_ms * self.multiplier ** (release - 1)
-        low, high = (int(min(grown_ms * (1 + sign * self.jitter), self.max_ms)) for sign in (-1, 1))
-        return low, high
-
-
-@dataclass(slots=True)
-class Plan:
-    plan_id: int
-    member: str
-    epoch: int
-    query: bool
-    offsets: list[Key]
-    trial: bool = False
-    started: bool = False
-    counts_as_evidence: bool = False
-    acquired_ms: int = 0
-    unreported_losses: list[Key] = field(default_factory=list)
-    told: list[Key] = field(default_factory=list)
-    superseded_plans: list[int] = field(default_factory=list)
-    """Plans that it took the place of, and that nobody used."""
-    explicit: bool = False
-    """Silence of this attempt is a release: as the group, or the query itself, had it when the attempt began, or as its
-    sink said."""
-    targets: set[bool] = field(default_factory=set)
-    """Whether the targets of this attempt's sinks replace what they hold of the batch, as far as they said anything."""
-    reclaims: int = 0
-    """How often a later process came back to it: each time with all counts raised by one."""
-    goes_without: bool = False
-    """Whether something of it was left out when it was taken up last, that the log still has."""
-    said: dict[Key, list[Said]] = field(default_factory=dict)
-    """All that sinks ever said of its records, in order."""
-    heard: set[int] = field(default_factory=set)
-    """Attempts in which a sink said anything, or that it had nothing to say, where silence is a release: how often the
-    batch had been taken up by then."""
-
-
-@dataclass(slots=True)
-class Member:
-    name: str
-    query: bool
-    epoch: int = 0
-    process: str = ""
-    fenced: list[str] = field(default_factory=list)
-    deadline_ms: int | None = None
-    newest: Plan | None = None
-    completed: int = 0
-    evidence: bool = False
-    decides: bool = False
-    query_id: str = ""
-    """Spark's, as the sink that staged its rows last named it."""
-
-    @property
-    def pending(self) -> Plan | None:
-        return self.newest if self.newest is not None and self.newest.plan_id != self.completed else None
-
-    def superseded_plans(self, number: int) -> bool:
-        """Whether nobody used this plan, nor the one that is there instead."""
-        plan = self.pending
-        return plan is not None and not plan.started and not plan.told and number in plan.superseded_plans
-
-
-@dataclass(slots=True)
-class Partition:
-    records: dict[int, Record] = field(default_factory=dict)
-    start: int = 0
-    end: int = 0
-    log_start: int = 0
-    archived: Counter[int] = field(default_factory=Counter)
-    """Records by the reason that they are archived for; 0: the log does not hold them."""
 
 
 @dataclass
 class Naive:
-    """The group."""
+    """The group, as plain objects by offset."""
 
     partitions: dict[int, Partition]
     limit: int = 5
@@ -169,6 +41,9 @@ class Naive:
     session_ms: int = 45_000
     lock_ms: int = 30_000
     extension_ms: int = 30 * 60_000
+    stale_ms: int = 90_000
+    signals_extend_ms: int = 30 * 60_000
+    grace_ms: int = 5_000
     locks: int = 1_000_000
     dead_letters: bool = False
     explicit: bool = False
@@ -180,6 +55,11 @@ class Naive:
     members: dict[str, Member] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
     last_plan_id: int = 0
+    forgotten_epoch: int = 0
+    retention_ms: int = 604_800_000
+    topic: int = 0
+    """Which one of the topics of this name exists, or did last; ``deleted``: those whose deletion is known."""
+    deleted: set[int] = field(default_factory=set)
     handed: dict[Key, int] = field(default_factory=dict)
     unreported_losses: list[Key] = field(default_factory=list)
     backing_off: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -189,10 +69,10 @@ class Naive:
     # --- small words
 
     def held(self, plan: Plan) -> Iterator[tuple[Key, Record]]:
-        """What still carries the plan's number."""
+        """The records that still carry the plan's number."""
         for key in plan.offsets:
             record = self.partitions[key[0]].records.get(key[1])
-            if record is not None and record.plan_id == plan.plan_id and record.state in (AVAILABLE, ACQUIRED):
+            if record is not None and record.plan_id == plan.plan_id and record.state in (AVAILABLE, *HELD):
                 yield key, record
 
     def member(self, name: str, epoch: int) -> Member:
@@ -202,17 +82,17 @@ class Naive:
         return member
 
     def advance(self) -> None:
-        """Start offsets move over what is done; below the log start stays what is held, or waits for a letter."""
+        """Start offsets move over what is done; below the log start stays what is held, or waits for a dead letter."""
         for partition in self.partitions.values():
             records = partition.records
-            for offset in [o for o in records if o < partition.start and records[o].state not in (ACQUIRED, ARCHIVING)]:
+            for offset in [o for o in records if o < partition.start and records[o].state not in (*HELD, ARCHIVING)]:
                 del records[offset]
             while partition.start in records and records[partition.start].state in TERMINAL:
                 del records[partition.start]
                 partition.start += 1
 
     def archive(self, key: Key, record: Record, disposition: int = 0) -> None:
-        """For good. One that waited for its letter keeps the reason that it was given up for."""
+        """For good. One that waited for its dead letter keeps the reason that it was given up for."""
         disposition = record.disposition if record.state == ARCHIVING else disposition
         record.end(ARCHIVED)
         record.disposition = disposition
@@ -282,7 +162,7 @@ class Naive:
         return False, False
 
     def lose_consumer_lock(self, key: Key, record: Record) -> None:
-        record.failures, record.deadline_ms = record.failures + 1, None
+        record.failures, record.deadline_ms, record.progress = record.failures + 1, None, None
         if record.failures + record.releases >= self.limit:
             self.give_up(key, record, EXPIRED)
         else:
@@ -301,10 +181,15 @@ class Naive:
         """Given back: at once; at ``at_ms``, its own delay; or, with ``now_ms``, as the retry policy says. One whose
         lock was lost meanwhile had its try counted then. ``by_query``: with its batch; failures give nothing up."""
         release, record.deadline_ms = record.releases + 1, None
+        if record.state == IN_PROGRESS:  # its work had begun: a failure
+            record.failures, record.progress = record.failures + 1, None
+            if record.failures + record.releases >= self.limit:
+                self.give_up(key, record, disposition)
+                return
         if record.state == ACQUIRED:
             record.releases = release
             if by_query:
-                self.met["released, was set aside"] += record.quarantined
+                self.met["released, was quarantined"] += record.quarantined
                 record.quarantined, record.failed_alone_ms, record.last_tried_ms = False, None, None
             if record.releases + (0 if by_query else record.failures) >= self.limit:
                 self.give_up(key, record, disposition)
@@ -316,25 +201,46 @@ class Naive:
             low, high = self.backoff.window_ms(release)
             self.backing_off[key] = (now_ms + low, now_ms + high)
 
+    # --- an administrator
+
+    def alter_start(self, index: int, start: int, *, force: bool, now_ms: int) -> None:
+        """The share partition begins anew: nothing of it is done, held or tried, and what was handed out may come
+        again with counts above all before. What waits for its dead letter below the start goes on waiting."""
+        if not force and any(m.deadline_ms or m.unheard_until_ms >= now_ms for m in self.members.values()):
+            raise Refused("members")
+        partition = self.partitions[index]
+        partition.start = max(start, partition.log_start)
+        waiting = {o: r for o, r in partition.records.items() if o < partition.start and r.state == ARCHIVING}
+        highest = max((count for key, count in self.handed.items() if key[0] == index), default=0)
+        partition.end = max(partition.start, partition.end if highest else 0)
+        again = range(partition.start, partition.end)
+        partition.records = {**waiting, **{offset: Record(AVAILABLE, highest) for offset in again}}
+        self.handed |= {(index, offset): highest for offset in again}
+        for plan in self.plans.values():
+            plan.said = {key: said for key, said in plan.said.items() if key[0] != index}
+        self.met["offsets altered"] += 1
+
     # --- members
 
     def join(self, name: str, process: str, epoch: int | None, query: bool, now_ms: int) -> int:
         member = self.members.get(name)
         if member is None:
-            member = self.members[name] = Member(name, query)
-        if member.epoch and process == member.process and epoch in (None, member.epoch):
+            if epoch and epoch <= self.forgotten_epoch:
+                raise Refused("forgotten")
+            member = self.members[name] = Member(name, query, self.forgotten_epoch + 1, process)
+        elif process == member.process and epoch in (None, member.epoch):
             pass
-        elif member.epoch and (epoch is not None or process in member.fenced):
+        elif epoch is not None or process in member.fenced:
             raise Refused("fenced")
         else:
-            if member.epoch:
-                member.fenced = [*member.fenced, member.process][-16:]
+            member.fenced = [*member.fenced, member.process][-16:]
             member.epoch, member.process = member.epoch + 1, process
-        member.deadline_ms = now_ms + self.session_ms
+        member.deadline_ms, member.seen_ms, member.unheard_until_ms = now_ms + self.session_ms, now_ms, 0
         return member.epoch
 
     def heartbeat(self, name: str, epoch: int, now_ms: int) -> None:
-        self.member(name, epoch).deadline_ms = now_ms + self.session_ms
+        member = self.member(name, epoch)
+        member.deadline_ms, member.seen_ms = now_ms + self.session_ms, now_ms
 
     def leave(self, name: str, epoch: int, now_ms: int) -> None:
         member = self.members.get(name)
@@ -346,7 +252,7 @@ class Naive:
         old = failed = False
         for plan in [p for p in self.plans.values() if p.member == member.name]:
             delivered = len(plan.offsets)
-            for key, record in [h for h in self.held(plan) if h[1].state == ACQUIRED]:
+            for key, record in [h for h in self.held(plan) if h[1].state in HELD]:
                 if key[1] < self.partitions[key[0]].log_start:
                     if plan.query:
                         self.log_lost(key, record.plan_id)
@@ -354,6 +260,8 @@ class Naive:
                 elif plan.query:
                     news, trial = self.lose_query_lock(plan, key, record, delivered, now_ms)
                     old, failed = old or news, failed or trial
+                elif record.state == IN_PROGRESS:
+                    self.orphan(plan, key, record, now_ms)
                 elif left:
                     self.release(key, record)
                 else:
@@ -362,21 +270,37 @@ class Naive:
             self.evidence_is_old()
         if failed:
             member.evidence = False
-        member.deadline_ms = None
+        member.deadline_ms, member.unheard_until_ms = None, 0
         self.settle()
+
+    def signals_until_ms(self, plan: Plan, progress: tuple[int, int, str]) -> int:
+        """So long do these signals keep a record of the plan."""
+        return min(progress[1] + self.stale_ms, plan.acquired_ms + self.signals_extend_ms)
+
+    def orphan(self, plan: Plan, key: Key, record: Record, now_ms: int) -> None:
+        """The member that works on it is gone: the record waits for the member, if it was there not long ago."""
+        assert record.progress is not None
+        assert record.deadline_ms is not None
+        deadline_ms = min(self.signals_until_ms(plan, record.progress), record.deadline_ms)
+        if deadline_ms < now_ms:
+            self.lose_consumer_lock(key, record)
+        else:
+            record.deadline_ms = min(deadline_ms, now_ms + self.grace_ms)
+            self.met["left, and works on"] += 1
 
     def expire(self, now_ms: int) -> None:
         locks = [
             (partition, offset, record)
             for partition in self.partitions
             for offset, record in self.partitions[partition].records.items()
-            if record.state == ACQUIRED and record.deadline_ms is not None and record.deadline_ms < now_ms
+            if record.state in HELD and record.deadline_ms is not None and record.deadline_ms < now_ms
         ]
         for member in self.members.values():
             if member.deadline_ms is not None and member.deadline_ms < now_ms:
                 self.end_session(member, now_ms, left=False)
         for index, offset, record in locks:
-            if record.state == ACQUIRED:
+            if record.state in HELD and record.deadline_ms is not None and record.deadline_ms < now_ms:
+                self.met["lost in progress"] += record.state == IN_PROGRESS
                 if offset < self.partitions[index].log_start:
                     self.archive((index, offset), record)
                 else:
@@ -389,7 +313,42 @@ class Naive:
         for number in [n for n, plan in self.plans.items() if not any(True for _ in self.held(plan))]:
             del self.plans[number]
 
+    # --- what the core forgets: when is its choice, what is not
+
+    def member_forgotten(self, name: str, now_ms: int, kept: int) -> None:
+        """Forgets the member; the group reports its losses."""
+        resting = [member for member in self.members.values() if member.deadline_ms is None]
+        member = self.members[name]
+        assert member in resting and len(resting) > kept, f"{name} is forgotten among {len(resting)}"
+        assert not any(plan.member == name for plan in self.plans.values()), f"{name} is forgotten, and holds records"
+        assert now_ms - member.seen_ms > self.retention_ms, f"{name} is forgotten after {now_ms - member.seen_ms} ms"
+        del self.members[name]
+        self.forgotten_epoch = max(self.forgotten_epoch, member.epoch)
+        if member.pending is not None:
+            self.unreported_losses += member.pending.unreported_losses
+        self.met["member forgotten"] += 1
+        self.met["member forgotten, had plans"] += member.newest is not None
+
+    def partition_forgotten(self, index: int, topic: int) -> None:
+        """A deleted topic's, of which nobody has anything."""
+        pending = [member.pending for member in self.members.values() if member.pending is not None]
+        assert topic != self.topic and topic in self.deleted, f"partition {index} is forgotten, and its topic exists"
+        assert not self.partitions[index].records, f"partition {index} is forgotten, and has records"
+        needed = {key[0] for plan in (*self.plans.values(), *pending) for key in plan.offsets}
+        assert index not in needed, f"partition {index} is forgotten, and a plan names it"
+        del self.partitions[index]
+        self.met["partition forgotten"] += 1
+
     # --- the log, the coordinator
+
+    def topic_deleted(self, topic: int, ends: dict[int, int]) -> None:
+        """Treats the logs as if they began where they ended."""
+        if topic in self.deleted:
+            return
+        self.deleted.add(topic)
+        for index, end in ends.items():
+            self.move_log_start(index, max(end, self.partitions[index].end))
+            self.partitions[index].log_start = max(end, self.partitions[index].end)
 
     def move_log_start(self, index: int, log_start: int) -> None:
         partition = self.partitions[index]
@@ -413,12 +372,17 @@ class Naive:
         self.settle()
 
     def reloaded(self, now_ms: int) -> None:
-        """Every holder has one session timeout to come back; the others join again."""
+        """Every holder has one session timeout to come back, or what is left of a longer lock; the others join again.
+        Renewals are forgotten."""
         for member in self.members.values():
-            member.deadline_ms = None
+            member.deadline_ms, member.unheard_until_ms = None, now_ms + self.session_ms
         for plan in self.plans.values():
             for _, record in self.held(plan):
-                if record.state == ACQUIRED:
+                if record.state in HELD:
                     self.members[plan.member].deadline_ms = now_ms + self.session_ms
                     if not plan.query:
-                        record.deadline_ms = now_ms + self.session_ms
+                        lock_ms = plan.acquired_ms + self.lock_ms
+                        if record.progress is not None:
+                            lock_ms = self.signals_until_ms(plan, record.progress)
+                        self.met["a lock outlives a session"] += lock_ms > now_ms + self.session_ms
+                        record.deadline_ms = max(now_ms + self.session_ms, lock_ms)

@@ -1,24 +1,27 @@
-"""The naive model's plans of queries: take up, reclaim; and ShareConsumers' acknowledgements."""
+"""The naive model's plans of queries: start, reclaim; and ShareConsumers' acknowledgements and signals."""
 
 from __future__ import annotations
 
 from coordinator.core.isolation import integer_root
-from tests.model.naive import (
+from tests.model.naive import Naive
+from tests.model.state import (
     ACKNOWLEDGED,
     ACQUIRED,
     AVAILABLE,
     DELIVERY_LIMIT,
+    HELD,
+    IN_PROGRESS,
     REJECTED,
     TERMINAL,
     Key,
     Member,
-    Naive,
     Plan,
     Record,
     Refused,
 )
 
 Ack = tuple[int, int, int, list[int]]  # first, last, the receipt's count, a type for each offset
+Signal = tuple[int, int, int, str | None]  # first, last, the receipt's count, a hint
 
 
 def isolation_try(record: Record, limit: int) -> int:
@@ -174,6 +177,8 @@ class PlansModel(Naive):
                     continue
                 if record is None or not self.holds(name, record) or record.count != count:
                     return False
+                if kind == 4 and record.state == IN_PROGRESS:
+                    return False  # signals extend its lock
         for offset, kind in decided.items():
             record = partition.records.get(offset)
             if offset >= partition.start:
@@ -186,7 +191,36 @@ class PlansModel(Naive):
 
     def holds(self, name: str, record: Record) -> bool:
         plan = self.plans.get(record.plan_id or 0)
-        return record.state == ACQUIRED and plan is not None and plan.member == name
+        return record.state in HELD and plan is not None and plan.member == name
+
+    def mark_in_progress(self, name: str, index: int, signals: list[Signal], now_ms: int) -> bool:
+        """Whether the signals of the partition are taken: all of them, or none."""
+        partition = self.partitions[index]
+        named = [offset for first, last, *_ in signals for offset in range(first, last + 1)]
+        if len(named) != len(set(named)):
+            return False
+        if any(len((hint or "").encode()) > 256 for *_, hint in signals):
+            return False
+        for first, last, count, _ in signals:
+            for offset in range(first, last + 1):
+                record = partition.records.get(offset)
+                if record is None or not self.holds(name, record) or record.count != count:
+                    return False
+                if offset < partition.start:
+                    continue
+                plan = self.plans[record.plan_id or 0]
+                if plan.query or now_ms > plan.acquired_ms + self.signals_extend_ms:
+                    self.met["signal of a query, or over the extension"] += 1
+                    return False
+        for first, last, _, hint in signals:
+            for offset in range(max(first, partition.start), last + 1):
+                self.signal(partition.records[offset], hint, now_ms)
+        return True
+
+    def signal(self, record: Record, hint: str | None, now_ms: int) -> None:
+        first_ms, _, before = record.progress or (now_ms, now_ms, "")
+        record.state, record.progress = IN_PROGRESS, (first_ms, now_ms, before if hint is None else hint)
+        record.deadline_ms = self.signals_until_ms(self.plans[record.plan_id or 0], record.progress)
 
     def outcome(self, key: Key, record: Record, kind: int, now_ms: int) -> None:
         if kind == 1:

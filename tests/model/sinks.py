@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
-from tests.model.naive import (
+from tests.model.plans import PlansModel
+from tests.model.state import (
     ACKNOWLEDGED,
     ARCHIVING,
     AVAILABLE,
@@ -21,14 +22,13 @@ from tests.model.naive import (
     Refused,
     Said,
 )
-from tests.model.plans import PlansModel
 
 GAP, ACCEPT, RELEASE, REJECT = range(4)
 RATIO_WINDOW, RATIO_FROM = 10_000, 100
 
 
 class Row(NamedTuple):
-    """What a sink's row says of the record that was delivered at this count."""
+    """A row of a sink: the outcome of a record that was delivered at this count."""
 
     key: Key
     count: int
@@ -102,7 +102,7 @@ class SinksModel(PlansModel):
         if any(self.is_of_no_delivery(row) for row in rows):
             raise Refused("never delivered")
         if any(self.is_of_an_earlier_attempt(row) for row in rows):
-            raise Refused("taken up since")
+            raise Refused("reclaimed since")
 
     def check_some_held(self, query_id: str) -> None:
         """No row is held: the query must have lost something of its batch."""
@@ -154,7 +154,7 @@ class SinksModel(PlansModel):
         return plan if count == row.count else None
 
     def is_of_an_earlier_attempt(self, row: Row) -> bool:
-        """Whether the record's batch was taken up by a later process since the row's was read."""
+        """Whether the record's batch was reclaimed by a later process since the row's was read."""
         plan, count = self.carried_by(row)
         return plan is not None and count - plan.reclaims <= row.count < count
 
@@ -198,7 +198,7 @@ class SinksModel(PlansModel):
         return key[1] < self.partitions[key[0]].log_start
 
     def decide(self, plan: Plan, key: Key, record: Record, missing: bool, now_ms: int) -> bool:
-        """What becomes of a record when its batch is committed; whether it was accepted or rejected."""
+        """Decides a record when its batch is committed. Returns whether the record was accepted or rejected."""
         said = plan.said.get(key, [])
         if said and plan.targets == {True}:
             self.met["what was replaced"] += said[0].count != record.count
@@ -216,7 +216,7 @@ class SinksModel(PlansModel):
             self.give_up(key, record, REJECTED, said[-1].reason)
             if record.state == ARCHIVING and letter:
                 self.archive(key, record)
-                self.met["letter was written"] += 1
+                self.met["dead letter was written"] += 1
         elif self.is_gone(key):
             self.log_lost(key, None)
             self.archive(key, record)
@@ -247,7 +247,7 @@ class SinksModel(PlansModel):
             record = self.partitions[key[0]].records.get(key[1])
             if record is not None and record.state == ARCHIVING and record.count == count:
                 self.archive(key, record)
-                self.met["letter filed"] += 1
+                self.met["dead letter filed"] += 1
         self.settle()
 
     def waiting_for_letters(self) -> list[tuple[Key, int]]:
@@ -260,7 +260,7 @@ class SinksModel(PlansModel):
         ]
 
     def sink_of(self, name: str) -> list[tuple[Key, int]]:
-        """What a query's sink is asked to decide: the receipts of its batch."""
+        """The receipts of the started batch, which the query's sink has to decide."""
         member: Member | None = self.members.get(name)
         plan = member.pending if member is not None else None
         return [(key, record.count) for key, record in self.held(plan)] if plan is not None and plan.started else []

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from coordinator.core import share_group
 from coordinator.core.commands import (
     AcquireForConsumer,
     AcquirePlan,
     AlterConfigs,
+    ArchiveDeletedTopics,
     ArchiveGaps,
+    AssignPartitions,
     CompletePlan,
     DeadLettersWritten,
     Expire,
+    InitializePartitions,
     MarkDeadLettersWritten,
+    PartitionStart,
     StageRuns,
     StartOrReclaimPlan,
+    TopicWithId,
 )
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import encode_record
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import (
     AckBatch,
@@ -34,70 +38,33 @@ from coordinator.protocol.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    MarkInProgress,
     PartitionAcks,
     PartitionBounds,
     PartitionOutcomes,
+    PartitionProgress,
+    ProgressBatch,
+    ProgressReply,
 )
-from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun
+from coordinator.protocol.values import OffsetRange
+from tests.model.arguments import RETENTION_MS, SOLO_TIMEOUT_MS, LockConfigs, SinkConfigs, configs_of, outcome_runs
 from tests.model.choice import ChoiceModel
-from tests.model.compare import Comparison, check_taken_up
-from tests.model.law import check_decision
-from tests.model.naive import ACQUIRED, Backoff, Key, Partition, Refused
-from tests.model.plans import Ack
+from tests.model.compare import (
+    PARTITIONS,
+    Comparison,
+    check_taken_up,
+    index_of,
+    keys_of,
+    share_partition_key,
+    topic_id_of,
+)
+from tests.model.driver import GroupModelDriver
+from tests.model.plans import Ack, Signal
 from tests.model.sinks import Row
-from tests.support.group_driver import TOPIC_ID, GroupDriver, durable_state
+from tests.model.state import ACQUIRED, Key, Partition, Refused
 
 QUERIES = ("q1", "q2", "q3")
 CONSUMERS = ("c1", "c2")
-PARTITIONS = 2
-SNAPSHOT_AFTER = 250
-RECOVER_EVERY = 40
-SOLO_TIMEOUT_MS = 60_000
-BACKOFFS = (
-    Backoff(),
-    Backoff(first_ms=1_000),
-    Backoff(first_ms=2_000, multiplier=3.0, max_ms=10_000, jitter=0.2),
-    Backoff(first_ms=20_000, multiplier=1.5, jitter=1.0),
-)
-
-
-@dataclass(frozen=True)
-class SinkConfigs:
-    """A group's configs that have to do with sinks, dead letters and retries."""
-
-    explicit: bool = False
-    dead_letters: bool = False
-    backoff: Backoff = BACKOFFS[0]
-    reject_ratio: float = 1.0
-
-
-class GroupModelDriver(GroupDriver):
-    """The core under a shell that snapshots its log; recovery is checked now and then, or after each command."""
-
-    steps = 0
-    recover_every = RECOVER_EVERY
-    command: Any = None
-
-    def run(self, command: Any) -> Any:
-        self.command = command
-        return super().run(command)
-
-    def append(self, records: Iterable[Any]) -> None:
-        records = tuple(records)
-        check_decision(self.group, self.command, records)
-        super().append(records)
-
-    def check_recovery(self) -> None:
-        self.steps += 1
-        if self.steps % self.recover_every == 0:
-            live = durable_state(self.group)
-            assert durable_state(self.recovered()) == live, "replayed state is not the live state"
-        if len(self.log) > SNAPSHOT_AFTER:
-            self.snapshot()
-
-    def snapshot(self) -> None:
-        """The log is shortened to a snapshot."""
-        self.log = [encode_record(record) for record in self.group.snapshot()]
 
 
 class Steps:
@@ -109,10 +76,13 @@ class Steps:
         self.comparison = Comparison(self.core, self.model)
         self.mode = "batch_optimized"
         self.sinks = SinkConfigs()
+        self.locks = LockConfigs()
         self.epochs: dict[str, int] = {}
         self.processes: Counter[str] = Counter()
         self.seen: Counter[str] = self.model.met
         self.trace: list[str] = []
+        self.left_out_by_reports: dict[tuple[str, int, int], list[Key]] = {}
+        """What the last start of a plan left out that only reported losses, by (member, epoch, plan id)."""
 
     def both(self, what: str, command: Any, predict: Callable[[], Any]) -> Any:
         """The core's reply; it refuses what the model refuses, and nothing else."""
@@ -127,14 +97,19 @@ class Steps:
                 return None
             raise AssertionError(f"{what} was refused: {error}") from error
         self.seen[what.split()[0]] += 1
-        if not isinstance(reply, AcknowledgeReply):
+        if not isinstance(reply, AcknowledgeReply | ProgressReply):
             predict()
             self.comparison.take_over_backoffs()
         return reply
 
     def keys(self, reply: Any) -> dict[Key, int]:
         partitions = reply.plan.partitions if hasattr(reply, "plan") else reply.partitions
-        return {(p.partition, o): r.delivery_count for p in partitions for r in p.ranges for o in range(r[0], r[1] + 1)}
+        return {
+            (index_of(p.topic_id, p.partition), o): r.delivery_count
+            for p in partitions
+            for r in p.ranges
+            for o in range(r[0], r[1] + 1)
+        }
 
     def bounds(self, most: int = PARTITIONS) -> tuple[PartitionBounds, ...]:
         return self.core.bounds()[:most]
@@ -142,9 +117,9 @@ class Steps:
     # --- members
 
     def join(self, name: str, process: str, epoch: int | None) -> None:
-        command = JoinGroup(
-            group_id="billing", member_id=name, process_id=process, member_epoch=epoch, query=name in QUERIES
-        )
+        is_query = name in QUERIES
+        who = {"group_id": "billing", "member_id": name, "process_id": process, "member_epoch": epoch}
+        command = JoinGroup(**who, query=is_query, topics=() if is_query else ("orders",))  # type: ignore[arg-type]
         now_ms = self.core.now_ms
         reply = self.both(
             f"join {name} {process} {epoch}",
@@ -156,7 +131,7 @@ class Steps:
             assert reply.member_epoch == self.model.members[name].epoch
 
     def join_anew(self, name: str) -> None:
-        """A new process."""
+        """A new process of the member joins."""
         self.processes[name] += 1
         self.join(name, f"{name}-{self.processes[name]}", None)
 
@@ -181,6 +156,11 @@ class Steps:
         self.core.now_ms += ms
         now_ms = self.core.now_ms
         self.both(f"expire {now_ms}", Expire(), lambda: self.model.expire(now_ms))
+        group = self.core.group
+        for name in sorted(set(self.model.members) - set(group.members)):
+            self.model.member_forgotten(name, now_ms, share_group.MEMBERS_KEPT)
+        for index in [i for i in self.model.partitions if share_partition_key(i) not in group.partitions]:
+            self.model.partition_forgotten(index, index // PARTITIONS)
 
     def crash(self) -> None:
         """The coordinator dies, and another one loads what was appended."""
@@ -204,35 +184,66 @@ class Steps:
             self.model.move_log_start(index, offset)
             self.seen["lost, and held by nobody"] += bool(self.model.unreported_losses)
 
+    # --- topics
+
+    def delete_topic(self) -> None:
+        """Nobody has noticed it yet."""
+        self.trace.append(f"topic {self.core.topic} is deleted")
+        self.core.exists = False
+
+    def make_topic(self) -> None:
+        """Another topic of the name, from a deleted one, is seen for the first time."""
+        topic = self.core.topic + 1
+        self.core.topic, self.core.exists = topic, True
+        topic_id = topic_id_of(topic)
+        starts = tuple(PartitionStart(topic_id=topic_id, partition=p, start_offset=0) for p in range(PARTITIONS))
+        named = TopicWithId(topic="orders", topic_id=topic_id)
+        for index in self.core.logs():
+            self.core.ends[index] = self.core.log_starts[index] = 0
+
+        def predict() -> None:
+            self.model.topic = topic
+            self.model.partitions |= {index: Partition() for index in self.core.logs()}
+
+        self.both(f"anew {topic}", InitializePartitions(topics=(named,), starts=starts), predict)
+
+    def archive_deleted(self, topic: int) -> None:
+        """The service has found that it does not exist any more."""
+        indexes = [index for index in self.model.partitions if index // PARTITIONS == topic]
+        ends = {index: self.core.ends[index] for index in indexes}
+        known = tuple(
+            PartitionStart(**share_partition_key(index)._asdict(), start_offset=end) for index, end in ends.items()
+        )
+        known_before = topic in self.model.deleted
+        self.both(
+            f"deleted {topic}",
+            ArchiveDeletedTopics(topic_ids=(topic_id_of(topic),), ends=known),
+            lambda: self.model.topic_deleted(topic, ends),
+        )
+        self.seen["topic deleted"] += not known_before
+        self.seen["topic deleted, and records held"] += any(self.model.partitions[index].records for index in indexes)
+
     def gap(self, index: int, first: int, last: int) -> None:
         """Somebody read the log, and found no records there."""
         self.both(
             f"gap {index} {first} {last}",
-            ArchiveGaps(gaps=(OffsetRange(topic_id=TOPIC_ID, partition=index, first=first, last=last),)),
+            ArchiveGaps(gaps=(OffsetRange(*share_partition_key(index), first, last),)),
             lambda: self.model.archive_gap(index, first, last),
         )
 
-    def config(self, limit: int, base: int, mode: str, sinks: SinkConfigs | None = None) -> None:
-        """``sinks``: as they are, if they are not named."""
+    def config(
+        self, limit: int, base: int, mode: str, sinks: SinkConfigs | None = None, locks: LockConfigs | None = None
+    ) -> None:
+        """``sinks``, ``locks``: as they are, if they are not named."""
         self.mode = mode
-        model, sinks = self.model, sinks or self.sinks
-        self.sinks = sinks
-        configs = {
-            "share.delivery.count.limit": str(limit),
-            "share.isolation.base": str(base),
-            "share.acquire.mode": mode,
-            "share.partition.max.record.locks": "100",
-            "share.poison.solo.timeout.ms": str(SOLO_TIMEOUT_MS),
-            "share.acknowledgement.mode": "explicit" if sinks.explicit else "implicit",
-            "errors.deadletterqueue.topic.name": "dlq" if sinks.dead_letters else "",
-            "errors.deadletterqueue.max.reject.ratio": str(sinks.reject_ratio),
-            "share.release.backoff.ms": str(sinks.backoff.first_ms),
-            "share.release.backoff.multiplier": str(sinks.backoff.multiplier),
-            "share.release.backoff.max.ms": str(sinks.backoff.max_ms),
-            "share.release.backoff.jitter": str(sinks.backoff.jitter),
-        }
-        self.both(f"config {limit} {base} {mode} {sinks}", AlterConfigs(configs=configs), lambda: None)
+        model, sinks, locks = self.model, sinks or self.sinks, locks or self.locks
+        self.sinks, self.locks = sinks, locks
+        configs = configs_of(limit, base, mode, sinks, locks)
+        self.both(f"config {limit} {base} {mode} {sinks} {locks}", AlterConfigs(configs=configs), lambda: None)
+        model.lock_ms, model.stale_ms, model.grace_ms = locks.lock_ms, locks.stale_ms, locks.grace_ms
+        model.signals_extend_ms = locks.extension_ms
         model.limit, model.base, model.locks, model.solo_timeout_ms = limit, base, 100, SOLO_TIMEOUT_MS
+        model.retention_ms = RETENTION_MS
         model.explicit, model.dead_letters = sinks.explicit, sinks.dead_letters
         model.backoff, model.reject_ratio = sinks.backoff, sinks.reject_ratio
 
@@ -256,9 +267,10 @@ class Steps:
         command = AcquirePlan(
             member_id=name,
             member_epoch=epoch,
-            start=self.core.group.plan_id_text(start),
+            start=self.core.group.plan_id_text(start or None),
             max_records=most,
             bounds=bounds,
+            topics=("orders",),
         )
         again: list[bool] = []
 
@@ -275,7 +287,7 @@ class Steps:
             assert member.newest is not None
             assert chosen == {k: r.count for k, r in self.model.held(member.newest)}, "a plan not used comes back"
         else:
-            ends = {b.partition: b.end for b in bounds}
+            ends = {index_of(b.topic_id, b.partition): b.end for b in bounds}
             self.model.check_plan(member, list(chosen), reply.plan.trial, most, self.mode, ends, now_ms)
             to_tell = bool(
                 self.model.unreported_losses or (member.pending is not None and member.pending.unreported_losses)
@@ -295,16 +307,18 @@ class Steps:
         share.acknowledgement.mode."""
         now_ms = self.core.now_ms
         bounds = self.bounds() if looks else ()
-        log_starts = {b.partition: b.log_start for b in bounds}
+        log_starts = {index_of(b.topic_id, b.partition): b.log_start for b in bounds}
         member = self.model.members.get(name)
         plan = member.newest if member is not None else None
         before = list(plan.offsets) if plan is not None else []
         empty = member is not None and member.superseded_plans(number)
         anew = not empty and plan is not None and not (plan.started and plan.epoch == epoch)
+        # A start that only reported losses is answered again with all that it left out.
+        before += self.left_out_by_reports.get((name, epoch, number), [])
         command = StartOrReclaimPlan(
             member_id=name,
             member_epoch=epoch,
-            plan_id=self.core.group.plan_id_text(number),
+            plan_id=self.core.group.plan_id_text(number or None),
             bounds=bounds,
             fail_on_data_loss=fail,
             acknowledgement_mode=own_mode,
@@ -320,16 +334,18 @@ class Steps:
         assert plan is not None
         chosen = self.keys(reply)
         assert chosen == {k: r.count for k, r in self.model.held(plan)}
-        told = sorted((o.partition, offset) for o in reply.data_loss for offset in range(o.first, o.last + 1))
+        told = keys_of(reply.data_loss)
         assert told == sorted(plan.told), "what was lost is told"
         self.seen["loss told"] += bool(told)
         self.seen["given up, and logged"] += empty
         if anew:
             check_taken_up(before, plan, chosen, reply.left_out)
+            if not plan.started:
+                self.left_out_by_reports[name, epoch, number] = keys_of(reply.left_out)
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.plan_id))
 
     def replay(self, name: str, number: int, **how: Any) -> None:
-        """The query's process dies, and a new one takes the batch up."""
+        """The query's process dies, and a new one reclaims the batch."""
         self.join_anew(name)
         self.use(name, self.epochs[name], number, **how)
 
@@ -349,8 +365,8 @@ class Steps:
         self, name: str, epoch: int, number: int, *, processed: bool = True, missing: Iterable[Key] = ()
     ) -> None:
         """``missing``: offsets that the log turned out not to hold."""
-        text, missing, now_ms = self.core.group.plan_id_text(number), sorted(missing), self.core.now_ms
-        gaps = tuple(OffsetRange(topic_id=TOPIC_ID, partition=index, first=o, last=o) for index, o in missing)
+        text, missing, now_ms = self.core.group.plan_id_text(number or None), sorted(missing), self.core.now_ms
+        gaps = tuple(OffsetRange(*share_partition_key(index), o, o) for index, o in missing)
         undecided: list[bool] = []
         reply = self.both(
             f"complete {name} {number}{'' if processed else ' only gaps'} without {missing}",
@@ -371,19 +387,22 @@ class Steps:
         own_mode: str = "",
         replaces: bool = False,
     ) -> None:
-        """What a batch's rows said; ``rows`` may name any record, but each one once. ``outdated``: the sink is of an
+        """Stages a batch's rows; ``rows`` may name any record, but each one once; those of another topic than the first
+        one's are another sink's. ``outdated``: the sink is of an
         earlier life of the group ("incarnation"), or of its topic ("topic"). ``own_mode``: the sink's
         share.acknowledgement.mode. ``replaces``: its target does, at a replay."""
         now_ms = self.core.now_ms
-        rows = sorted(rows, key=lambda row: row.key)
+        topic = rows[0].key[0] // PARTITIONS if rows else self.model.topic
+        rows = sorted((row for row in rows if row.key[0] // PARTITIONS == topic), key=lambda row: row.key)
+        self.seen["rows of a deleted topic"] += topic != self.model.topic
         partitions = tuple(
-            PartitionOutcomes(topic="orders", partition=index, runs=tuple(outcome_runs(of_partition)))
+            PartitionOutcomes(topic="orders", partition=index % PARTITIONS, runs=tuple(outcome_runs(of_partition)))
             for index, of_partition in groupby(rows, key=lambda row: row.key[0])
         )
         command = StageRuns(
             group_id="billing",
             incarnation="before" if outdated == "incarnation" else "i",
-            topic_ids={"orders": "before" if outdated == "topic" else TOPIC_ID},
+            topic_ids={"orders": "before" if outdated == "topic" else topic_id_of(topic)},
             query_id=query_id,
             acknowledgement_mode=own_mode,
             replaces=replaces,
@@ -400,7 +419,7 @@ class Steps:
                     rows,
                     now_ms,
                     query_id,
-                    pinned=not outdated,
+                    pinned=not outdated and topic == self.model.topic,
                     fail_on_stale=fail_on_stale,
                     mode=own_mode,
                     replaces=replaces,
@@ -410,9 +429,9 @@ class Steps:
         assert reply is None or [(reply.staged, reply.stale)] == counted
 
     def mark_dead_letters_written(self, keys: list[tuple[Key, int]]) -> None:
-        """The letters of these records are written, that were given up at this delivery count."""
+        """The dead letters of these records are written, that were given up at this delivery count."""
         letters = tuple(
-            DeadLettersWritten(offsets=OffsetRange(TOPIC_ID, index, offset, offset), delivery_count=count)
+            DeadLettersWritten(offsets=OffsetRange(*share_partition_key(index), offset, offset), delivery_count=count)
             for (index, offset), count in keys
         )
 
@@ -426,6 +445,10 @@ class Steps:
 
     def fetch(self, name: str, epoch: int, most: int, partitions: int = PARTITIONS) -> None:
         now_ms = self.core.now_ms
+        self.core.run(AssignPartitions())
+        group = self.core.group
+        current = {key for key in map(share_partition_key, self.core.logs()) if group.is_current(key.topic_id)}
+        self.model.check_assignment(group.assignment, group.assignment_epoch, current)
         command = AcquireForConsumer(
             group_id="billing", member_id=name, member_epoch=epoch, max_records=most, bounds=self.bounds(partitions)
         )
@@ -434,6 +457,7 @@ class Steps:
             return
         chosen = self.keys(reply)
         for index in {k[0] for k in chosen}:
+            assert share_partition_key(index) in self.core.group.assignment[name], f"{name} is not assigned {index}"
             self.model.check_fetch(index, sorted(o for i, o in chosen if i == index), most, self.mode, now_ms)
         member = self.model.members[name]
         self.model.acquired(member, self.core.group.plan_id(reply.plan_id), list(chosen), False, now_ms)
@@ -444,7 +468,7 @@ class Steps:
         now_ms = self.core.now_ms
         self.trace.append(f"acks {acks}")
         batches = tuple(AckBatch(first=f, last=la, delivery_count=c, types=tuple(t)) for f, la, c, t in acks)
-        partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=index, batches=batches),)
+        partitions = (PartitionAcks(**share_partition_key(index)._asdict(), batches=batches),)
         command = Acknowledge(group_id="billing", member_id=name, member_epoch=epoch, partitions=partitions)
         reply = self.both(f"acknowledge {name} {index}", command, lambda: self.model.member(name, epoch))
         if reply is not None:
@@ -453,34 +477,22 @@ class Steps:
             self.seen["acknowledgement " + ("taken" if taken else "refused")] += 1
             assert taken == (not reply.errors), f"{acks} {reply.errors}"
 
+    def mark_in_progress(self, name: str, epoch: int, index: int, signals: list[Signal]) -> None:
+        now_ms = self.core.now_ms
+        self.trace.append(f"signals {signals}")
+        batches = tuple(ProgressBatch(first=f, last=la, delivery_count=c, hint=hint) for f, la, c, hint in signals)
+        partitions = (PartitionProgress(**share_partition_key(index)._asdict(), batches=batches),)
+        command = MarkInProgress(group_id="billing", member_id=name, member_epoch=epoch, partitions=partitions)
+        reply = self.both(f"signal {name} {index}", command, lambda: self.model.member(name, epoch))
+        if reply is not None:
+            taken = self.model.mark_in_progress(name, index, signals, now_ms)
+            self.seen["signals " + ("taken" if taken else "refused")] += 1
+            assert taken == (not reply.errors), f"{signals} {reply.errors}"
+
     def held_by(self, name: str, index: int) -> dict[int, int]:
         """The offsets that the member holds, and their delivery counts."""
         records = self.model.partitions[index].records
         return {offset: records[offset].count for offset in sorted(records) if self.model.holds(name, records[offset])}
-
-
-def outcome_runs(rows: Iterable[Row]) -> Iterable[OutcomeRun]:
-    """Rows of a partition, ascending, as runs."""
-    found: list[OutcomeRun] = []
-    for (_, offset), count, outcome, delay_ms, letter, reason in rows:
-        run = OutcomeRun(offset, offset, count, AcknowledgeType(outcome), delay_ms, letter, reason)
-        if found and found[-1].last == offset - 1 and found[-1][2:] == run[2:]:
-            found[-1] = found[-1]._replace(last=offset)
-        else:
-            found.append(run)
-    return found
-
-
-def pieces(acks: Iterable[tuple[int, int, int, bool]]) -> list[Ack]:
-    """(offset, receipt, type, alone) of each record to as few batches as their receipts and ``alone`` let be."""
-    found: list[Ack] = []
-    for offset, count, kind, alone in acks:
-        if found and found[-1][1] == offset - 1 and found[-1][2] == count and not alone:
-            first, _, _, types = found.pop()
-            found.append((first, offset, count, [*types, kind]))
-        else:
-            found.append((offset, offset, count, [kind]))
-    return found
 
 
 assert RecordState.ACQUIRED == ACQUIRED

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.model.arguments import BACKOFFS, SinkConfigs, pieces
+from tests.model.compare import PARTITIONS
 from tests.model.plans import Ack
 from tests.model.sinks import Row
-from tests.model.steps import BACKOFFS, CONSUMERS, PARTITIONS, QUERIES, SinkConfigs, Steps, pieces
+from tests.model.steps import CONSUMERS, QUERIES, Steps
 from tests.support.group_driver import GroupDriver
 
 TWO_QUERIES = QUERIES[:2]
@@ -132,7 +134,7 @@ class EngineAndModel(RuleBasedStateMachine):
 
     @rule(name=queries, most=st.integers(1, 40), times=failures, ends=st.sampled_from(ENDS))
     def a_batch(self, name: str, most: int, times: int, ends: str) -> None:
-        """What a query does: complete the batch before, acquire the next, begin to read it, and fail so often."""
+        """A query completes the batch before, acquires the next one, begins to read it, and fails so often."""
         self.steps.join_again(name)
         epoch = self.epoch(name, 0)
         self.steps.complete(name, epoch, self.steps.newest(name))
@@ -185,7 +187,7 @@ class EngineAndModel(RuleBasedStateMachine):
         outdated: str,
         fail_on_stale: bool,
     ) -> None:
-        """What a batch holds, in any mixture, and a record that it may not hold."""
+        """A sink stages outcomes of its batch, in any mixture, and of a record that the batch may not hold."""
         rows = self.rows(name, outcomes, older, delay_ms, letter)
         if all(row.key != (0, also) for row in rows):
             rows.append(Row((0, also), 1, 3))
@@ -224,7 +226,7 @@ class EngineAndModel(RuleBasedStateMachine):
 
     @rule(name=consumers, most=st.integers(1, 10), times=st.integers(1, 6), gives_back=booleans)
     def fetch_and_fail(self, name: str, most: int, times: int, gives_back: bool) -> None:
-        """What it fetched comes back again and again: released, or at the end of its lock."""
+        """A ShareConsumer fetches records that come back again and again: by a release, or at the lock's end."""
         for _ in range(times):
             self.steps.join_again(name)
             self.steps.fetch(name, self.epoch(name, 0), most)
@@ -239,7 +241,7 @@ class EngineAndModel(RuleBasedStateMachine):
     @precondition(lambda self: any(self.holders()))
     @rule(data=st.data(), behind=behind, older=older, one_by_one=booleans)
     def acknowledge(self, data: Any, behind: int, older: int, one_by_one: bool) -> None:
-        """What a member holds (a query's reader may ask for it too), in any mixture of outcomes."""
+        """A member acknowledges records that it holds, in any mixture of outcomes; a query's reader may, too."""
         name, index = data.draw(st.sampled_from(self.holders()))
         held = self.steps.held_by(name, index)
         kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))

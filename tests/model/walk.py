@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 
-from tests.model.naive import Key
-from tests.model.plans import Ack
+from coordinator.core import share_group
+from tests.model.administration import alter_start
+from tests.model.arguments import BACKOFFS, LockConfigs, SinkConfigs, pieces
+from tests.model.compare import PARTITIONS
+from tests.model.driver import RECOVER_EVERY
+from tests.model.plans import Ack, Signal
 from tests.model.sinks import Row
-from tests.model.steps import BACKOFFS, CONSUMERS, PARTITIONS, QUERIES, RECOVER_EVERY, SinkConfigs, Steps, pieces
+from tests.model.state import Key
+from tests.model.steps import CONSUMERS, QUERIES, Steps
+
+MEMBERS_KEPT = 2
+"""Of the five members, so that some are forgotten."""
 
 
 class Walk:
@@ -22,10 +31,11 @@ class Walk:
         self.config()
 
     def run(self, steps: int) -> None:
-        for step in range(steps):
-            self.step()
-            if step % RECOVER_EVERY == 0:
-                self.steps.comparison.compare_words()
+        with mock.patch.object(share_group, "MEMBERS_KEPT", MEMBERS_KEPT):
+            for step in range(steps):
+                self.step()
+                if step % RECOVER_EVERY == 0:
+                    self.steps.comparison.compare_words()
 
     def step(self) -> None:
         names = tuple(ACTIONS)
@@ -62,6 +72,13 @@ class Walk:
     def time(self) -> None:
         self.steps.pass_time(self.chance.choice((1, 500, 2_000, 10_000, 30_001, 46_000)))
 
+    def rest(self) -> None:
+        """Nobody is there for long, and then those come back that do."""
+        self.steps.pass_time(self.chance.choice((600_001, 3_600_000, 4_200_000)))
+        for _ in range(self.chance.choice((0, 1, 2))):
+            self.join_again()
+            self.steps.pass_time(self.chance.choice((1, 46_000, 600_001)))
+
     def crash(self) -> None:
         if self.chance.random() < 0.5:
             self.steps.core.snapshot()
@@ -73,17 +90,49 @@ class Walk:
 
     # --- the log and the configs
 
+    def _index(self) -> int:
+        """A share partition: mostly the newest topic's, else that of an earlier one."""
+        known = self.steps.core.logs()
+        return self.chance.choice(known if self.chance.random() < 0.7 else list(self.steps.model.partitions))
+
+    def topic(self) -> None:
+        """The topic is deleted, or created anew; and at some time the service notices that an earlier one is gone."""
+        if self.steps.core.exists:
+            self.steps.delete_topic()
+        else:
+            self.steps.make_topic()
+        self.notice_deleted()
+
+    def notice_deleted(self) -> None:
+        gone = {index // PARTITIONS for index in self.steps.model.partitions}
+        if self.steps.core.exists:
+            gone.discard(self.steps.core.topic)
+        if gone and self.chance.random() < 0.5:
+            self.steps.archive_deleted(self.chance.choice(sorted(gone)))
+
     def new_records(self) -> None:
-        self.steps.new_records(self.chance.randrange(PARTITIONS), self.chance.randint(1, 12))
+        if not self.steps.core.exists:
+            self.steps.make_topic()
+        self.steps.new_records(self.chance.choice(self.steps.core.logs()), self.chance.randint(1, 12))
 
     def log_start(self) -> None:
-        index, by = self.chance.randrange(PARTITIONS), self.chance.choice((0, 1, 2, 4, 6, 12, 40))
+        if not self.steps.core.exists:
+            return
+        index, by = self.chance.choice(self.steps.core.logs()), self.chance.choice((0, 1, 2, 4, 6, 12, 40))
         if self.chance.random() < 0.5:  # into the window, or beyond it
             by += max(0, self.steps.model.partitions[index].start - self.steps.core.log_starts[index])
         self.steps.move_log_start(index, by, noticed=self.chance.random() < 0.8)
 
+    def alter_start(self) -> None:
+        if not self.steps.core.exists:
+            return
+        index = self.chance.choice(self.steps.core.logs())
+        start = self.chance.randint(0, self.steps.core.ends[index])
+        alter_start(self.steps, index, start, force=self.chance.random() < 0.7)
+        self._crash_now_and_then()
+
     def gap(self) -> None:
-        index = self.chance.randrange(PARTITIONS)
+        index = self._index()
         first = self.steps.model.partitions[index].start + self.chance.randint(-1, 12)
         self.steps.gap(index, first, first + self.chance.choice((0, 0, 1, 5)))
 
@@ -95,7 +144,13 @@ class Walk:
             backoff=self.chance.choice(BACKOFFS),
             reject_ratio=self.chance.choice((1.0, 1.0, 1.0, 0.3)),
         )
-        self.steps.config(limit, base, self.chance.choice(("batch_optimized", "record_limit")), sinks)
+        locks = LockConfigs(
+            lock_ms=self.chance.choice((30_000, 30_000, 120_000)),
+            stale_ms=self.chance.choice((5_000, 90_000)),
+            extension_ms=self.chance.choice((20_000, 1_800_000)),
+            grace_ms=self.chance.choice((0, 5_000, 60_000)),
+        )
+        self.steps.config(limit, base, self.chance.choice(("batch_optimized", "record_limit")), sinks, locks)
 
     # --- queries
 
@@ -176,7 +231,7 @@ class Walk:
 
     def _rows_of_others(self, receipts: dict[Key, int]) -> list[Row]:
         """Records that this batch may not have held, with receipts that may be another delivery's."""
-        index = self.chance.randrange(PARTITIONS)
+        index = self._index()
         known = self.steps.model.partitions[index].records
         first = self.chance.choice(list(known)) if known else 0
         return [
@@ -190,7 +245,7 @@ class Walk:
         ]
 
     def batch(self) -> None:
-        """What a query with a sink does: some attempts, of which each may decide otherwise, and then Spark's commit."""
+        """A query with a sink runs a batch: attempts, of which each may decide otherwise, then Spark's commit."""
         name = self._any(QUERIES)
         self.steps.join_again(name)
         self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
@@ -215,11 +270,11 @@ class Walk:
         if self.chance.random() < 0.8:
             self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
 
-    def letters(self) -> None:
+    def dead_letters(self) -> None:
         """Some of those that are wanted; now and then one that nobody waits for."""
         keys = [w for w in self.steps.model.waiting_for_letters() if self.chance.random() < 0.7]
         if self.chance.random() < 0.2:
-            keys.append(((0, self.chance.randint(0, 60)), self.chance.randint(1, 3)))
+            keys.append(((self._index(), self.chance.randint(0, 60)), self.chance.randint(1, 3)))
         if len(dict(keys)) == len(keys):
             self.steps.mark_dead_letters_written(keys)
 
@@ -229,9 +284,26 @@ class Walk:
         name = self._any(CONSUMERS)
         self.steps.fetch(name, self._epoch(name), self.chance.choice((1, 4, 10)), self._partitions())
 
+    def signal(self) -> None:
+        """A consumer works on some of what it holds; now and then on something else."""
+        name = self._any(CONSUMERS)
+        epoch, index = self._epoch(name), self._index()
+        others = self.chance.random() < 0.1
+        held = self.steps.held_by(self._any() if others else name, index)
+        signals: list[Signal] = [
+            (first, last, count, self.chance.choice((None, "", "half", "é" * 128)))
+            for first, last, count, _ in pieces((offset, count, 0, False) for offset, count in held.items())
+            if self.chance.random() < 0.7
+        ]
+        if others:
+            first = self.steps.model.partitions[index].start + self.chance.randint(-2, 10)
+            signals.append((first, first + self.chance.choice((0, 1)), 1, self.chance.choice((None, "é" * 129))))
+        if signals:
+            self.steps.mark_in_progress(name, epoch, index, signals)
+
     def acknowledge(self) -> None:
         name = self._any(CONSUMERS)
-        epoch, index = self._epoch(name), self.chance.randrange(PARTITIONS)
+        epoch, index = self._epoch(name), self._index()
         acks = self._acks(name, index)
         if acks:
             self.steps.acknowledge(name, epoch, index, acks)
@@ -260,6 +332,9 @@ ACTIONS = {
     "crash": 2,
     "new_records": 8,
     "log_start": 3,
+    "topic": 0.7,
+    "notice_deleted": 2,
+    "rest": 0.5,
     "gap": 1,
     "config": 2,
     "acquire": 20,
@@ -269,7 +344,9 @@ ACTIONS = {
     "another_plan": 2,
     "stage": 12,
     "batch": 5,
-    "letters": 4,
+    "dead_letters": 4,
     "fetch": 12,
+    "signal": 8,
     "acknowledge": 14,
+    "alter_start": 1,
 }

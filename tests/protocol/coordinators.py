@@ -25,7 +25,8 @@ from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Transaction
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from tests.protocol.happened import Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
@@ -35,7 +36,8 @@ from tests.support.faulty_store import Died
 
 
 class Served(NamedTuple):
-    """What came of it. ``memory`` 0: the process has none any more. No answer and no error: it died before."""
+    """The result of a request. ``memory`` 0: the process has no state any more. No answer and no error: the process
+    died before."""
 
     memory: int
     log: int
@@ -148,12 +150,12 @@ class Coordinators:
         return self._sessions[memory]
 
     def runs(self, memory: int) -> dict[int, Run]:
-        """Each record's run."""
+        """The run of each record."""
         return runs_by_record(self._records[memory], self.setting.records)
 
     def partitions(self, memory: int) -> dict[int, PartitionInitialized]:
-        """What a snapshot says of the topics' share partitions, by how often the topic had been made anew: where they
-        begin, and their logs."""
+        """The start of each share partition in a snapshot, by how often the topic had been made anew, and the start of
+        its log."""
         found = (record for record in self._records[memory] if isinstance(record, PartitionInitialized))
         return {TOPIC_IDS.index(record.topic_id): record for record in found}
 
@@ -250,7 +252,7 @@ class Coordinators:
 
 
 class Round(NamedTuple):
-    """What is the matter with the process and its store in a round, and which records the broker had no more."""
+    """The faults of the process and its store in a round, and the records that the broker did not have any more."""
 
     fenced: bool = False
     fault: str = ""

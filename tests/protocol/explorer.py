@@ -90,7 +90,7 @@ class Walk:
 
 
 def _trace(came_from: dict[Node, tuple[Node, Label]], node: Node, guarantee: Guarantee) -> list[str]:
-    """From the beginning to this world; and what the queries come to from there."""
+    """The steps from the beginning to this world, and the outputs that the queries reach from there."""
     lines: list[str] = []
     at = node
     while at in came_from:

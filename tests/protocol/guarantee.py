@@ -3,10 +3,10 @@
 At least once, always. Exactly once with a sink that replaces its output of a (query, batch id), as long as no lock of
 the batch was lost. A sink that skips a batch id it knows may also repeat records when isolation cut that batch.
 
-Both are said of the end: from any world on, nothing more goes wrong, the queries are started again and run until there
-is nothing left to do. That they come to such an end is a part of it: no query is refused for ever, no record is left.
-Exceptions are taken record by record, which is more than the words ask for: the records of a batch that nobody took are
-held to it as well.
+Both are said of the end: from any world on, nothing more goes wrong, the queries are started again, except for one
+that never comes back, and run until there is nothing left to do. That they come to such an end is a part of it: no
+query is refused for ever, no record is left. Exceptions are taken record by record, which is more than the words ask
+for: the records of a batch that nobody took are held to it as well.
 
 Where a sink says different things of a record in different attempts, it may be in an output and given up, or in several
 outputs, but never in none. Where it always says the same, that is what becomes of it.
@@ -71,7 +71,8 @@ class Guarantee:
         do does it; when none has, time passes."""
         if (found := self.steps.notices(world)) is not None:
             return found
-        for index, query in enumerate(world.queries):
+        there = [(index, query) for index, query in enumerate(world.queries) if not query.departed]
+        for index, query in there:
             if not query.up:
                 return f"{query.name} is started", world.with_query(index, query.started())
             if query.wants(world.log_start, world.topic) is None:
@@ -79,14 +80,14 @@ class Guarantee:
             label, after = self.steps.call(world, index)
             if after != world:
                 return label, after
-        silent = set(self.steps.coordinators.sessions(world.live)) - {query.member for query in world.queries}
+        silent = set(self.steps.coordinators.sessions(world.live)) - {query.member for _, query in there}
         after = self.steps.time_passes(world, frozenset(silent) or frozenset({"nobody"}))
         return None if after == world else ("a session timeout passes", after)
 
 
 def left_alone(world: World) -> World:
-    """What is under way never arrives, the old coordinator, the ShareConsumer and stopped drivers are gone; a process
-    whose entry of Spark's log somebody else has written is started again."""
+    """The world in which no message under way arrives: the old coordinator, the ShareConsumer and stopped drivers are
+    gone; a process whose entry of Spark's log somebody else has written is started again."""
     gone = Consumer(0, up=False, processed=world.consumer.processed)
     queries = tuple(
         (query.died() if query.up and query.at < len(query.offsets) else query)._replace(stopped=("", "", 0))
@@ -96,7 +97,7 @@ def left_alone(world: World) -> World:
 
 
 def at_the_end(world: World, steps: Steps) -> str:
-    """What is wrong with the outputs when nothing is left to do."""
+    """The fault in the outputs when nothing is left to do; empty if there is none."""
     partitions = steps.coordinators.partitions(world.live)
     if world.topic not in partitions:
         return f"topic {TOPIC_IDS[world.topic]} is not read"

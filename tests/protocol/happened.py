@@ -1,5 +1,5 @@
-"""What an append says about the guarantee's exceptions: locks that were lost, batches that isolation cut, records given
-up. Sets of records are bits of an int: the offsets of the first topic, then those of the topic that came after it."""
+"""The guarantee's exceptions in an append: locks that were lost, batches that isolation cut, records given up. Sets of
+records are bits of an int: the offsets of the first topic, then those of the topic that came after it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import DataLost, LogStartMoved, PlanStarted, RunsChanged
 from coordinator.core.records import Record as StateRecord
 from coordinator.core.runs import Run
-from tests.model.naive import Record
 from tests.model.plans import most_together
+from tests.model.state import Record
 from tests.protocol.requests import TOPIC_IDS
 
 CUT = ("cut", "quarantined", "archived")
@@ -47,7 +47,7 @@ def numbers(topic_id: str, first: int, last: int, of_a_topic: int) -> range:
 
 
 def runs_by_record(records: Iterable[StateRecord], of_a_topic: int) -> dict[int, Run]:
-    """What a snapshot says of each record."""
+    """The run of each record in a snapshot."""
     found = {}
     for record in records:
         if isinstance(record, RunsChanged):
@@ -96,7 +96,7 @@ def what_happened(
 
 @dataclass(slots=True)
 class _Look:
-    """What was seen so far of one transaction."""
+    """The records of one transaction that were read so far."""
 
     runs: dict[int, Run]
     time_passed: bool
@@ -137,7 +137,7 @@ class _Look:
 
     def _left_its_plan(self, was: Run, run: Run) -> bool:
         """A record that still carried a plan's number, AVAILABLE since its lock was lost, got another holder; or it was
-        set aside when the lock was lost."""
+        quarantined when the lock was lost."""
         if was.plan_id is None or run.plan_id == was.plan_id:
             return False
         if self.time_passed:

@@ -56,6 +56,8 @@ class Query(NamedTuple):
     """Records of its batches that were gone when its tasks read."""
     stopped: tuple[str, str, int] = ("", "", 0)
     """A driver before it that was stopped: its member, the plan that it was given, and what it knew of Spark's log."""
+    departed: bool = False
+    """It is never started again."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.phase}, logged {self.offsets}, committed {self.commits}, wrote {self.replaced}"
@@ -77,7 +79,7 @@ class Query(NamedTuple):
         return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, said=(), at=0, topic=0)
 
     def stops(self) -> Query:
-        """Its driver is stopped, and is thought to be gone."""
+        """The query after its driver was stopped; the others think that it has died."""
         return self.died()._replace(stopped=(self.member, self.plan, self.at))
 
     def wakes(self) -> Query:
@@ -86,6 +88,10 @@ class Query(NamedTuple):
         member, plan, at = self.stopped
         awake = self._replace(stopped=("", "", 0))
         return awake._replace(offsets=(*self.offsets, plan), log_member=member) if at == len(self.offsets) else awake
+
+    def departs(self) -> Query:
+        """The query after its process died, when nobody starts it again. What it wrote stays where it is."""
+        return self.died()._replace(departed=True)
 
     def failed(self) -> Query:
         return self.died()._replace(failures=self.failures + 1)
@@ -114,7 +120,7 @@ class Query(NamedTuple):
         return self.topic
 
     def heard(self, answer: Any, error: str, setting: Setting, plan_mode: str) -> Query:
-        """What the answer makes of it."""
+        """The query after this answer to its request."""
         if error == "UnknownMemberId" and self.joined:
             return self._replace(joined=False)
         if error:
@@ -219,7 +225,7 @@ class Consumer(NamedTuple):
         return Request(self.outcome, "c", self.epoch, offset=self.offset, count=self.count) if self.outcome else None
 
     def decides(self, setting: Setting) -> list[Consumer]:
-        """What it may do with the record that it holds."""
+        """The ShareConsumer after each decision that it may make about its record."""
         if not self.up or self.offset < 0 or self.outcome:
             return []
         accepts = self._replace(outcome="accept", processed=self.processed | 1 << self.offset)

@@ -1,4 +1,4 @@
-"""What members ask, as values, and the real transactions that answer it."""
+"""Requests of members as values, and the real transactions that answer them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coordinator.core.commands import (
-    AcquireForConsumer,
     AlterConfigs,
     ArchiveDeletedTopics,
     CompletePlan,
@@ -14,17 +13,17 @@ from coordinator.core.commands import (
     InitializePartitions,
     PartitionStart,
     StageRuns,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
+    AcquireRecords,
     JoinGroup,
     NextPlan,
     OpenSink,
     PartitionAcks,
-    PartitionBounds,
     PartitionOutcomes,
     StartPlan,
 )
@@ -32,7 +31,7 @@ from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service import sinks
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps, one
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps, one
 from coordinator.service.runtime.transactions import Facts
 from tests.protocol.setting import Setting
 
@@ -48,10 +47,10 @@ Said = tuple[tuple[int, int, str], ...]
 
 
 class Request(NamedTuple):
-    """What a member asks; epoch 0: none yet. ``text``: a process id, a start or a plan. ``log_start``: what the broker
-    said when it was asked, which may be old when the request is served, and so may ``topic`` be: how often the topic
-    was made anew before; of a sink, before its batch was read. ``offset`` and ``count``: a receipt. ``said``: what a
-    sink stages. ``mode``: the query's own acknowledgement mode; empty: the group's holds."""
+    """A request of a member; epoch 0: none yet. ``text``: a process id, a start or a plan. ``log_start``: what the
+    broker said when it was asked, which may be old when the request is served, and so may ``topic`` be: how often the
+    topic was made anew before; of a sink, before its batch was read. ``offset`` and ``count``: a receipt. ``said``:
+    what a sink stages. ``mode``: the query's own acknowledgement mode; empty: the group's holds."""
 
     kind: str
     member: str
@@ -75,7 +74,7 @@ class Request(NamedTuple):
 
 
 def script_of(request: Request, setting: Setting) -> Transaction[Any]:
-    """What the service runs for it."""
+    """The transaction that the service runs for the request."""
     who = {"group_id": GROUP, "member_id": request.member, "member_epoch": request.epoch}
     place, gone = PLACES[request.topic], frozenset(TOPIC_IDS[: request.topic])
     starts = {place.topic_partition: request.log_start}
@@ -107,8 +106,7 @@ def script_of(request: Request, setting: Setting) -> Transaction[Any]:
         ends = tuple(PartitionStart(topic_id=i, partition=0, start_offset=setting.records) for i in sorted(gone))
         return one(ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends))
     if request.kind == "fetch":
-        bounds = PartitionBounds(topic_id=TOPIC_IDS[0], partition=0, log_start=request.log_start, end=setting.records)
-        return one(AcquireForConsumer(**who, max_records=request.most, bounds=(bounds,)))
+        return transactions.acquire_records(AcquireRecords(**who, max_records=request.most), facts)
     at, kind = request.offset, ACKS[request.kind]
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
     acks = PartitionAcks(topic_id=TOPIC_IDS[0], partition=0, batches=(batch,))
@@ -139,7 +137,7 @@ def script_of_a_new_group(configs: Mapping[str, str]) -> Transaction[Any]:
     def transaction(group: ShareGroup) -> TransactionSteps[Any]:
         yield CreateGroup(incarnation="i", topic_ids=True)
         yield AlterConfigs(configs=dict(configs))
-        topics = (TopicPartitions(topic=TOPIC, topic_id=TOPIC_IDS[0], partitions=1),)
+        topics = (TopicWithId(topic=TOPIC, topic_id=TOPIC_IDS[0]),)
         starts = (PartitionStart(topic_id=TOPIC_IDS[0], partition=0, start_offset=0),)
         return (yield InitializePartitions(topics=topics, starts=starts))
 

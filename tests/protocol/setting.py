@@ -14,11 +14,11 @@ that differ only in what the clock says are one."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What does not change while a world is walked. ``most``: each query's maxOffsetsPerTrigger. ``fetches``: how often
-    the ShareConsumer asks for a record; with ``releases`` it may also give one back. ``sink``: what a query's sink may
-    say of a record, in any attempt anything; empty: there is none; with "nothing" among it the group is in explicit
-    mode. ``replaces``: it says that its query has no other output than one that replaces. ``rejects``, ``gives_back``:
-    offsets, as bits, of which it says the same each time."""
+    """The settings of a walk, which do not change on the way. ``most``: each query's maxOffsetsPerTrigger. ``fetches``:
+    how often the ShareConsumer asks for a record; with ``releases`` it may also give one back. ``sink``: what a query's
+    sink may say of a record, in any attempt anything; empty: there is none; with "nothing" among it the group is in
+    explicit mode. ``replaces``: it says that its query has no other output than one that replaces. ``rejects``,
+    ``gives_back``: offsets, as bits, of which it says the same each time."""
 
     records: int = 2
     most: tuple[int, ...] = (2, 1)
@@ -93,9 +93,11 @@ class Budget(NamedTuple):
     """a sink is opened with another group config, or a query is started again with another acknowledgement mode"""
     topics: int = 0
     """the topic is deleted and made anew, with as many records as before"""
+    departures: int = 0
+    """a query's process dies, and the query is never started again; the last query stays"""
 
     def spend(self, *kinds: str) -> Budget | None:
-        """What is left after one thing that is of all these kinds; None if it is more than there is."""
+        """The budget after one step that is of all these kinds; None if the budget does not allow it."""
         if self.total <= 0 or any(getattr(self, kind) <= 0 for kind in kinds):
             return None
         left = {kind: getattr(self, kind) - 1 for kind in kinds}

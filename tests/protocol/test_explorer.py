@@ -74,7 +74,7 @@ WALKS = {
         Budget(2, crashes=2, restarts=1, expiries=1, pauses=1, delays=1),
     ),
     "records are isolated": (SLICES, Budget(2, crashes=2, expiries=1, pauses=1)),
-    "records are set aside": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
+    "records are quarantined": (Setting(limit=2), Budget(2, crashes=2, expiries=1)),
     "a coordinator stands still": (ONE_RECORD, Budget(2, crashes=1, expiries=1, pauses=1, stalls=1)),
     "configs change where silence accepts": (IMPLICIT, Budget(2, crashes=1, restarts=1, configs=1)),
     "configs change where silence releases": (SILENT, Budget(2, crashes=1, restarts=1, configs=2)),
@@ -87,6 +87,14 @@ WALKS = {
     "the topic that a sink decides is made anew": (
         Setting(records=1, most=(1,), sink=("accept", "reject")),
         Budget(2, crashes=1, restarts=1, topics=1),
+    ),
+    "a query never comes back": (
+        TWO,
+        Budget(2, crashes=1, restarts=1, expiries=1, departures=1),
+    ),
+    "a query with a sink never comes back": (
+        Setting(records=1, most=(1, 1), sink=("accept", "reject")),
+        Budget(2, crashes=1, restarts=1, departures=1),
     ),
     "two queries die with their coordinator": (
         ONE_RECORD,

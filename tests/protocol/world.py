@@ -100,7 +100,7 @@ class Steps:
                 yield from self._alone(world, index, budget)
             elif query.up:
                 yield from self._asks(world, index, budget)
-            elif query.failures < FAILURES:
+            elif query.failures < FAILURES and not query.departed:
                 yield f"{query.name} is started", world.with_query(index, query.started()), budget
                 if query.own_mode and (left := budget.spend("configs")):
                     mode = other_mode(query.mode)
@@ -127,9 +127,15 @@ class Steps:
             yield f"{query.name} does: {query.phase}", self.goes_on(world, index), budget
         if left := budget.spend("crashes"):
             yield f"{query.name} dies before it does: {query.phase}", world.with_query(index, query.died()), left
+        yield from self._departs(world, index, budget)
         if query.phase == "log" and not query.stopped[1] and (left := budget.spend("stops")):
             yield f"{query.name} is stopped before it does: log", world.with_query(index, query.stops()), left
         yield from self._wakes(world, index, budget)
+
+    def _departs(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
+        if sum(not query.departed for query in world.queries) > 1 and (left := budget.spend("departures")):
+            query = world.queries[index]
+            yield f"{query.name} dies, and never comes back", world.with_query(index, query.departs()), left
 
     def _wakes(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
         query = world.queries[index]
@@ -154,13 +160,14 @@ class Steps:
             yield *self.call(world, index, old=True), budget
         if left := budget.spend("crashes"):
             yield f"{query.name} dies", world.with_query(index, query.died()), left
+        yield from self._departs(world, index, budget)
         yield from self._gets_lost(world, request, budget)
         if left := budget.spend("restarts"):
             for fault in FAULTS:
                 yield *self.call(world, index, fault=fault), left
 
     def _gets_lost(self, world: World, request: Request, budget: Budget) -> Iterator[Step]:
-        """Who asked does not hear of it and asks again; the first copy is served now, or arrives later."""
+        """The member that asked gets no answer and asks again; the first request is served now, or arrives later."""
         if left := budget.spend("lost"):
             after, served = self._at(world, request)
             yield Asked(request, served, ", and the answer is lost"), after, left

@@ -20,7 +20,7 @@ Record = tuple[int, int]
 
 
 def log_of(topic_id: str, partition: int) -> int:
-    """A log's number."""
+    """The number of the log."""
     return int(topic_id[1:]) * LOGS_OF_A_TOPIC + partition
 
 
@@ -35,7 +35,6 @@ class Topic(NamedTuple):
     name: str
     topic_id: str
     partitions: int
-    created_ms: int
 
     @property
     def logs(self) -> range:
@@ -54,6 +53,9 @@ class Broker:
         self.starts: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self.gone: set[int] = set()
+        self.added: set[int] = set()
+        """Those that became partitions of a topic that was there."""
+        self._created_ms: dict[int, int] = {}
         self.poison: set[Record] = set()
         self.letters: Counter[Record] = Counter()
         """What the dead letter topic holds, by origin."""
@@ -63,28 +65,31 @@ class Broker:
 
     def create(self, name: str, partitions: int, records: int = 0, now_ms: int = 0) -> Topic:
         """The topic gets an id that none had before."""
-        topic = self.topics[name] = Topic(name, f"T{len(self.names)}", partitions, now_ms)
+        topic = self.topics[name] = Topic(name, f"T{len(self.names)}", partitions)
         self.names[topic.topic_id] = name
         for log in topic.logs:
-            self.starts[log], self.ends[log] = 0, records
+            self.starts[log], self.ends[log], self._created_ms[log] = 0, records, now_ms
         return topic
 
     def delete(self, name: str) -> None:
         self.gone.update(self.topics.pop(name).logs)
 
-    def add_partition(self, name: str = TOPIC) -> None:
+    def add_partition(self, name: str = TOPIC, records: int = 0, now_ms: int = 0) -> int:
+        """The new partition's log."""
         topic = self.topics[name] = self.topics[name]._replace(partitions=self.topics[name].partitions + 1)
-        self.starts[topic.logs[-1]] = self.ends[topic.logs[-1]] = 0
+        log = topic.logs[-1]
+        self.starts[log], self.ends[log], self._created_ms[log] = 0, records, now_ms
+        self.added.add(log)
+        return log
 
     def created_ms(self, log: int) -> int:
-        """When the log's topic was created; 0: it was there from the beginning, or is gone."""
-        topic_id, _ = topic_partition_of(log)
-        return next((topic.created_ms for topic in self.topics.values() if topic.topic_id == topic_id), 0)
+        """When the log was created; 0: it was there from the beginning, or is gone."""
+        return 0 if log in self.gone else self._created_ms[log]
 
     # --- logs
 
     def logs(self) -> list[int]:
-        """Those that exist."""
+        """The logs of all topics that exist."""
         return [log for topic in self.topics.values() for log in topic.logs]
 
     def partitions(self) -> list[TopicIdPartition]:
@@ -102,7 +107,7 @@ class Broker:
         return record[0] not in self.gone and self.starts[record[0]] <= record[1] < self.ends[record[0]]
 
     def facts(self) -> Facts:
-        """What a coordinator learns that asks now."""
+        """The facts that a coordinator gets from the brokers now."""
         known = self.partitions()
         return Facts(
             partitions=known,

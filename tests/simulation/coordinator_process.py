@@ -11,7 +11,8 @@ import contextlib
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from coordinator.core.commands import AcquireForConsumer, DeletedTopicsArchived
+from coordinator.core.commands import DeletedTopicsArchived
+from coordinator.core.commands.view_group import GroupView, ViewGroup
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, StartPlan
@@ -21,8 +22,9 @@ from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
 from coordinator.service.process.clock import STALLED_MS
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction, TransactionSteps
-from coordinator.service.runtime.transactions import Facts, View
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import SinkView
 from tests.simulation.broker import TOPIC, Broker, log_of
 from tests.simulation.faulty_store import Died, HostsStore, OwnedStore, StateLog
@@ -32,7 +34,7 @@ from tests.simulation.world import BrokenPromise, Pending, Process, Task, World
 
 
 class Listener(Protocol):
-    """Who hears every answer."""
+    """The interface of an observer that hears every answer."""
 
     def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
         """The request came in."""
@@ -73,7 +75,7 @@ class CoordinatorProcess(Process):
             self.spawn(self._keep_office())
 
     def now_ms(self) -> int:
-        """Its clock's time."""
+        """The time by the process's own clock."""
         return self.world.now_ms + self.skew_ms
 
     @property
@@ -92,11 +94,14 @@ class CoordinatorProcess(Process):
 
     def stop_for(self, ms: int) -> None:
         super().stop_for(ms)
-        self._hears_nobody(ms)
+        self._hears_nobody(ms, self.stopped_until_ms)
 
-    def _hears_nobody(self, ms: int) -> None:
-        """What :class:`coordinator.service.process.clock.StallDetector` measures."""
+    def _hears_nobody(self, ms: int, until_ms: int) -> None:
+        """Adds to the time for which the process heard nobody, as
+        :class:`coordinator.service.process.clock.StallDetector` measures it."""
         self._unheard_ms += max(0, ms - STALLED_MS)
+        if ms > STALLED_MS:
+            self.store.log.heard_nobody(until_ms, ms)
 
     def receive(self, request: Any, reply: Reply) -> None:
         self.spawn(self._handle(request, reply))
@@ -124,7 +129,7 @@ class CoordinatorProcess(Process):
         if isinstance(request, AcquireRecords):
             yield from self._look(request)
             facts = yield from self._ask_brokers()
-            return (yield from self._run(request, _fetch(request, facts)))
+            return (yield from self._run(request, transactions.acquire_records(request, facts)))
         if isinstance(request, LatestOffsets):
             yield from self._look(request)
             facts = yield from self._ask_brokers()
@@ -132,12 +137,11 @@ class CoordinatorProcess(Process):
         return (yield from self._run(request, transactions.single_command(request)))
 
     def _join(self, request: JoinGroup) -> Task:
-        view: View = yield from self._run(request, transactions.look_before_join(request))
+        view: JoinView = yield from self._run(request, transactions.look_before_join(request))
         facts = yield from self._ask_brokers()
         starts = {}
         for p in facts.partitions:
             if (p.topic_id, p.partition) not in view.fetch_from:
-                assert view.config is not None
                 reset = request.starting_offsets or view.config.share_auto_offset_reset
                 earliest = facts.log_starts[p.topic_partition]
                 starts[p] = Start(earliest, earliest if reset == "earliest" else facts.ends[p.topic_partition])
@@ -162,8 +166,8 @@ class CoordinatorProcess(Process):
         )
 
     def _look(self, request: Any, **fields: Any) -> Task:
-        look = transactions.look(request, **fields)
-        return (yield from self._run(request, look))
+        who = {name: getattr(request, name) for name in ("group_id", "member_id", "member_epoch")}
+        return (yield from self._run(request, transactions.single_command(ViewGroup(**who, **fields))))
 
     def _ask_brokers(self) -> Task:
         """The facts of now; what follows comes later."""
@@ -223,7 +227,9 @@ class CoordinatorProcess(Process):
 
     def _hear(self, request: Any, done: Future[Any], answer: Pending) -> None:
         outcome = done.exception() or done.result()
-        if not isinstance(outcome, View | SinkView | DeletedTopicsArchived):  # those are the service's own
+        if not isinstance(
+            outcome, JoinView | GroupView | SinkView | DeletedTopicsArchived
+        ):  # those are the service's own
             with contextlib.suppress(BrokenPromise):  # a future's callback: the world says it after this event
                 self.listener.answered(self, request, outcome)
         self.world.after(0, lambda: answer.set(done))
@@ -248,28 +254,9 @@ class CoordinatorProcess(Process):
             return
         finally:
             self._in_step = False
-            self._hears_nobody(self.world.now_ms - self.decided_ms)
+            self._hears_nobody(self.world.now_ms - self.decided_ms, self.world.now_ms)
         due_ms = self.runtime.next_deadline_ms()
         if self.runtime.has_waiting:
             self._wake(self.world.now_ms)
         elif due_ms is not None:
             self._wake(max(due_ms - self.skew_ms, self.world.now_ms + 10))
-
-
-def _fetch(request: AcquireRecords, facts: Facts) -> Transaction[Any]:
-    """A ShareConsumer's fetch: it sees new partitions and moved logs as a query does."""
-
-    def transaction(group: ShareGroup) -> TransactionSteps[Any]:
-        yield from transactions.initialize(group, {p: facts.log_starts[p.topic_partition] for p in facts.partitions})
-        yield from transactions.move_log_starts(facts.partitions, facts)
-        return (
-            yield AcquireForConsumer(
-                group_id=request.group_id,
-                member_id=request.member_id,
-                member_epoch=request.member_epoch,
-                max_records=request.max_records,
-                bounds=transactions.bounds(facts.partitions, facts, None),
-            )
-        )
-
-    return transaction

@@ -4,18 +4,31 @@
                 it silent, or none does, and it goes on; appends may take as long. Nothing else goes wrong, so that no
                 query that lives may lose its session
     configs     whoever starts has other group configs than the one before
-    topics      topics of the subscribed pattern are created, deleted, and created anew
+    opened-sinks    sinks are opened, with other group configs, between any two steps of any process; some queries set
+                no acknowledgement mode of their own
+    topics      topics of the subscribed pattern are created, get partitions, are deleted, and created anew, also
+                between any two steps of any process
     hosts       more than one host, each with a coordinator of its own: the newest claimant has the group, and nobody
-    but a
-                query that starts may take it; sinks are opened by whoever still runs, with other configs
+                but a query that starts may take it; sinks are opened by whoever still runs, with other configs
+    members     checkpoints are deleted, or put away and used again; all processes rest or stand still, for longer than
+                share.member.retention.ms, and the group keeps few members: those that never return are forgotten, and
+                who is forgotten and returns is refused by name
+    signals     ShareConsumers say that they work on records (KAFKA-20458), fall silent, leave in the middle of their
+                work and go on with it in their next process; their locks are shorter or longer than a session
+    administration  an administrator resets start offsets, decides records by hand, releases members, and sets configs
 
 In each of them the coordinator's process has the real service in it (``service_process.py``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from unittest import mock
+
+from coordinator.core import share_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +39,19 @@ class Faults:
     slow_appends_ms: int = 10_000
     """How long an append may take that is answered late."""
     configs: bool = False
+    sinks_at_steps: float = 0.0
+    """How often somebody opens a sink, with other group configs, before a step of any process."""
+    signals: bool = False
+    administration_ms: int = 0
+    """How often an administrator acts."""
     topics_ms: int = 0
+    topics_at_steps: float = 0.0
+    """How often topics change, or get partitions, before a step of any process."""
     hosts: int = 1
+    rests: int = 0
+    """How often everybody rests."""
+    checkpoints_change: float = 0.0
+    """How often a query that is started again has another checkpoint: a new one, or one that was put away."""
 
     @property
     def real_service(self) -> bool:
@@ -36,7 +60,20 @@ class Faults:
 
 NO_FAULTS = Faults()
 SHORTEST_SESSION_MS = 20_000
+RETENTION_MS = 3_600_000
+"""share.member.retention.ms where members are forgotten: the least that it may be."""
+MEMBERS_KEPT = 1
+"""Members without a session that a group keeps for ever, where members are forgotten."""
+LOGS_AT_MOST = 8
+"""Of topics that change: no partition is added beyond."""
 MODE = "share.acknowledgement.mode"
+
+
+@contextlib.contextmanager
+def few_members_kept() -> Iterator[None]:
+    """A group is large when it has more than MEMBERS_KEPT members."""
+    with mock.patch.object(share_group, "MEMBERS_KEPT", MEMBERS_KEPT):
+        yield
 
 
 def configs_of_now(chance: random.Random) -> dict[str, str]:

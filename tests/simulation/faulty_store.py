@@ -31,7 +31,7 @@ class Died(BaseException):
 
 
 class Reader(Protocol):
-    """Who is told what became durable."""
+    """The interface of an observer of durable records."""
 
     def appended(self, group_id: str, data: Sequence[bytes]) -> None:
         """These records, in this order, are the log's newest."""
@@ -42,8 +42,8 @@ class Reader(Protocol):
 
 @dataclass
 class StateLog:
-    """What is on disk. ``fence``: how an owner is kept out that was replaced: by its ``owner`` number, as by Kafka's
-    transactions, or by ``sequence``: what somebody else has written is noticed at the next append, as by SQLite."""
+    """The records on disk. ``fence``: how a replaced owner is kept out: by its ``owner`` number, as by Kafka's
+    transactions, or by ``sequence``: another process's records are noticed at the next append, as by SQLite."""
 
     world: World
     reader: Reader
@@ -55,6 +55,10 @@ class StateLog:
     in_doubt: Appends | None = None
     host: int = 0
     """Of the newest owner."""
+    pardoned_ms: int = 0
+    """When the owner loaded last, or a coordinator went on after it had heard nobody: holders then have a session."""
+    unheard: list[tuple[int, int]] = field(default_factory=list)
+    """Until when, and for how many ms, a coordinator heard nobody."""
     taken: int = 0
     """How often the group went to another host."""
     _next: dict[str, int] = field(default_factory=dict)
@@ -74,8 +78,13 @@ class StateLog:
             self._next[group_id] = self.next_sequence(group_id) + len(data)
             self.reader.appended(group_id, data)
 
+    def heard_nobody(self, until_ms: int, ms: int) -> None:
+        """A coordinator hears nobody for that time."""
+        self.unheard.append((until_ms, ms))
+        self.pardoned_ms = max(self.pardoned_ms, until_ms)
+
     def write_in_part(self, appends: Appends) -> None:
-        """Its writer died over it: nothing of it is there."""
+        """The writer dies during the append, and none of the records is in the log."""
 
     def replace(self, group_id: str, data: Sequence[bytes]) -> None:
         old, self.logs[group_id] = self.logs.get(group_id, []), []
@@ -90,7 +99,7 @@ class StateLog:
         self.world.after(self.world.between(1, 3_000), lambda: self._arrive(appends))
 
     def settle(self) -> None:
-        """What was in doubt is written now, or never."""
+        """Decides whether the append in doubt was written."""
         if (appends := self.in_doubt) is not None:
             self.in_doubt = None
             if self.world.happens(0.5):
@@ -128,6 +137,8 @@ class OwnedStore(SoleOwner):
             raise StoreRefused("the load was refused")
         self.log.settle()
         self._known[group_id] = self.log.next_sequence(group_id)
+        if self.owner == self.log.owner:
+            self.log.pardoned_ms = self.world.now_ms
         return list(self.log.logs.get(group_id, []))
 
     def append(self, appends: Appends, shown: Shown = NOTHING) -> None:

@@ -33,7 +33,8 @@ class Fiber:
         self._thread = threading.Thread(target=self._run, name="simulated", daemon=True)
 
     def run(self) -> Task:
-        """What the function returns or raises. If the task is dropped, the function ends where it waits."""
+        """Runs the function; the task gets what it returns or raises. If the task is dropped, the function ends where
+        it waits."""
         self._thread.start()
         try:
             while self._switch() is not None:
@@ -66,7 +67,7 @@ class Fiber:
     # --- the function's side
 
     def wait(self, task: Task) -> Any:
-        """What the task comes to; from within the function."""
+        """The result of the task; to be called from within the function."""
         self._asks = task
         self._waits.release()
         self._go_on.acquire()
@@ -90,12 +91,12 @@ class Fiber:
 
 
 def wait_for(task: Task) -> Any:
-    """From within a fiber's function: what the task comes to, while the world goes on."""
+    """The result of the task, for which the fiber's function waits while the world goes on."""
     return _current().wait(task)
 
 
 def at_work_on() -> Any:
-    """From within a fiber's function: what it is about."""
+    """The subject of the fiber whose function calls this."""
     return _current().about
 
 

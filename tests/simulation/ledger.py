@@ -1,4 +1,5 @@
-"""What is durable, offset by offset, as the log's own records say it, and what no record may ever do to an offset.
+"""Keeps the durable state of each offset, as the log's own records say it, and checks what no record may ever do to an
+offset.
 
 It reads what was appended, knows nothing of runs, groups or transactions, and asks the members (:class:`Evidence`)
 whether they wanted what happened. One holder at a time; a count is handed out once; nothing terminal changes; nothing
@@ -9,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.record_state import TERMINAL, RecordState
+from coordinator.core import share_group
+from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import (
     ConfigsAltered,
     DataLost,
     LogStartMoved,
     MemberJoined,
+    MembersForgotten,
+    OffsetsAltered,
     PartitionInitialized,
     PlanAcquired,
     PlanCompleted,
@@ -30,57 +34,16 @@ from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
 from coordinator.service.stores.store import StoredRecord
+from tests.simulation.administration import Actions
 from tests.simulation.broker import Broker, Record, log_of
+from tests.simulation.evidence import Evidence, KnownPlan
+from tests.simulation.signals_judge import SKEW_MS, lock_is_over, wrong_end_of_work, wrong_signal
 from tests.simulation.world import World
 from tests.support.group_driver import durable_state
 
 A, Q, ACK = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED
-ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED
-SKEW_MS = 2_000
-"""How far a coordinator's clock may be from the world's."""
+ARCHIVING, ARCHIVED, IN_PROGRESS = RecordState.ARCHIVING, RecordState.ARCHIVED, RecordState.IN_PROGRESS
 NEVER_ACQUIRED = Run(A)
-
-
-class Evidence(Protocol):
-    """What the members did, and what they were told."""
-
-    def committed(self, member_id: str, number: int) -> bool:
-        """Spark committed the batch of this plan."""
-
-    def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
-        """A ShareConsumer sent one of these outcomes with this receipt."""
-
-    def was_said(self, record: Record, count: int, outcome: int) -> bool:
-        """A query's sink sent a row with this receipt and outcome."""
-
-    def own_mode(self, number: int, member_epoch: int) -> str:
-        """The acknowledgement mode that the query named when it took the plan up; empty: the group's."""
-
-    def has_left(self, member_id: str) -> bool:
-        """A ShareConsumer said that it leaves."""
-
-    def may_lose(self, member_id: str, record: Record, count: int) -> bool:
-        """Its lock may be over by now."""
-
-    def trial_broke_off(self, number: int) -> bool:
-        """A process of the query died or was away while it had this plan."""
-
-
-@dataclass
-class KnownPlan:
-    """An acquisition."""
-
-    plan_id: int
-    member_id: str
-    query: bool
-    trial: bool
-    started: bool = False
-    explicit: bool = False
-    """The acknowledgement mode of the last attempt at its batch; ``was_explicit``: of any."""
-    was_explicit: bool = False
-    replaces: bool | None = None
-    """Whether all sinks of the last attempt said that their target does."""
-    epoch: int = 0
 
 
 @dataclass
@@ -93,8 +56,14 @@ class Ledger:
     base: int = 100_000
     explicit: bool = False
     dead_letters: bool = False
+    retention_ms: int = 604_800_000
+    config: GroupConfig = field(default_factory=GroupConfig.parse)
     evidence: Evidence = field(init=False)
     runs: dict[Record, Run] = field(default_factory=dict)
+    just_changed: set[Record] = field(default_factory=set)
+    """Those of the newest append."""
+    in_progress: dict[Record, int] = field(default_factory=dict)
+    """To when the log told of the record last."""
     starts: dict[int, int] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
     plans: dict[int, KnownPlan] = field(default_factory=dict)
@@ -112,12 +81,21 @@ class Ledger:
     """Accepted records to the number that they carried."""
     epochs: dict[str, int] = field(default_factory=dict)
     queries: dict[str, bool] = field(default_factory=dict)
+    seen_ms: dict[str, int] = field(default_factory=dict)
+    """Member to when it was answered last."""
+    away: set[str] = field(default_factory=set)
+    """Members that are forgotten, and have not come back."""
+    forgotten_plans: dict[str, set[int]] = field(default_factory=dict)
+    """Members that were ever forgotten, and the plans that they had by then."""
+    forgotten_epoch: int = 0
     completed: set[int] = field(default_factory=set)
     said: dict[tuple[int, Record], list[Verdict]] = field(default_factory=dict)
     """What sinks staged, by plan number and record, in order."""
     passed_over: set[Record] = field(default_factory=set)
     """A sink named it after an attempt that was taken for silent: it may come back, though all said the same."""
     vetoed: int = 0
+    lost_in_progress: int = 0
+    """How often work in progress lost its lock."""
     taken_up: set[tuple[int, int]] = field(default_factory=set)
     newest_used: dict[str, int] = field(default_factory=dict)
     """Member to the newest plan that it took up to be read."""
@@ -127,26 +105,32 @@ class Ledger:
     last_plan_id: int = 0
     snapshots: int = 0
     logged_late: int = 0
-    """How often a plan was taken up that had been given up."""
+    """How often a plan was started that had been given up."""
+
+    def __post_init__(self) -> None:
+        self.actions = Actions(self)
 
     # --- told by the store
 
     def appended(self, group_id: str, data: Sequence[bytes]) -> None:
         self.appends += 1
+        self.just_changed.clear()
         for each in data:
             record = decode_record(each)
             read = _READ.get(type(record))
             if read is not None:
                 read(self, record)
+        self.actions.check_append()
 
     def replaced(self, group_id: str, old: Sequence[StoredRecord], new: Sequence[bytes]) -> None:
         """A snapshot says what the log said."""
         self.snapshots += 1
-        before, after = self._state(group_id, [r.data for r in old]), self._state(group_id, new)
+        before, after = self.state(group_id, [r.data for r in old]), self.state(group_id, new)
         if before != after:
             self.world.fail("a snapshot does not rebuild the state that the log had")
 
-    def _state(self, group_id: str, data: Sequence[bytes]) -> list[bytes]:
+    def state(self, group_id: str, data: Sequence[bytes]) -> list[bytes]:
+        """The durable state that these records rebuild."""
         group = ShareGroup(group_id)
         try:
             for each in data:
@@ -158,25 +142,48 @@ class Ledger:
     # --- one method a record
 
     def _altered(self, record: ConfigsAltered) -> None:
-        """What holds from here on, for what is decided now; a plan keeps the mode in which it was taken up."""
+        """Sets the configs for later decisions; a plan keeps the acknowledgement mode in which its delivery began."""
         config = GroupConfig.parse(record.configs)
+        self.config = config
         self.limit, self.base = config.share_delivery_count_limit, config.share_isolation_base
         self.explicit = config.share_acknowledgement_mode == "explicit"
         self.dead_letters = bool(config.errors_deadletterqueue_topic_name)
+        self.retention_ms = config.share_member_retention_ms
 
     def _joined(self, record: MemberJoined) -> None:
-        if record.member_epoch != self.epochs.get(record.member_id, 0) + 1:
-            self.world.fail(f"{record.member_id} has epoch {record.member_epoch} after {self.epochs[record.member_id]}")
+        known = record.member_id in self.epochs and record.member_id not in self.away
+        before = self.epochs[record.member_id] if known else self.forgotten_epoch
+        if record.member_epoch != before + 1:
+            self.world.fail(f"{record.member_id} has epoch {record.member_epoch} after {before}")
+        self.away.discard(record.member_id)
+        self.seen_ms[record.member_id] = self.world.now_ms
         self.began_ms = self.began_ms or self.world.now_ms
         self.epochs[record.member_id] = record.member_epoch
         self.joined_in[record.member_id] = self.appends
         self.queries[record.member_id] = record.query
+
+    def _forgotten(self, record: MembersForgotten) -> None:
+        """Those that hold nothing, and were away for long; their epochs and plans are never anybody's again."""
+        for member_id in record.member_ids:
+            numbers = {plan.plan_id for plan in self.plans.values() if plan.member_id == member_id}
+            carried = {run.plan_id for run in self.runs.values() if run.state in (A, *HELD)}
+            if numbers & carried:
+                self.world.fail(f"{member_id} is forgotten, and its plans {sorted(numbers & carried)} are carried")
+            away_ms = self.world.now_ms - self.seen_ms[member_id]
+            if away_ms < self.retention_ms - 2 * SKEW_MS:
+                self.world.fail(f"{member_id} is forgotten, and was away for {away_ms} ms")
+            self.forgotten_epoch = max(self.forgotten_epoch, self.epochs[member_id])
+            self.forgotten_plans.setdefault(member_id, set()).update(numbers)
+            self.away.add(member_id)
+        if len(self.epochs) - len(self.away) < share_group.MEMBERS_KEPT:
+            self.world.fail(f"{len(self.away)} of {len(self.epochs)} members are forgotten")
 
     def _initialized(self, record: PartitionInitialized) -> None:
         log = log_of(record.topic_id, record.partition)
         if log in self.starts:
             self.world.fail(f"log {log} began twice")
         self.starts[log] = record.start_offset
+        self.actions.begun.add(log)
         if self.broker.created_ms(log) > (self.began_ms or 0) and record.start_offset > self.broker.starts[log]:
             self.world.fail(f"log {log} came later than the subscription, and begins at {record.start_offset}")
 
@@ -197,7 +204,9 @@ class Ledger:
             self.world.fail(f"plan {record.plan_id} after plan {self.last_plan_id}: numbers rise")
         self.last_plan_id = record.plan_id
         query = self.queries[record.member_id]
-        plan = KnownPlan(record.plan_id, record.member_id, query, record.trial, explicit=self.explicit)
+        plan = KnownPlan(
+            record.plan_id, record.member_id, query, record.trial, record.acquired_ms, explicit=self.explicit
+        )
         self.plans[record.plan_id] = plan
 
     def _taken_up(self, record: PlanStarted) -> None:
@@ -212,14 +221,14 @@ class Ledger:
         if record.started or record.data_loss:
             self._to_be_read(record)
         if record.member_epoch != self.epochs[record.member_id]:
-            self.world.fail(f"plan {record.plan_id} was taken up in epoch {record.member_epoch}, which is fenced")
+            self.world.fail(f"plan {record.plan_id} was reclaimed in epoch {record.member_epoch}, which is fenced")
 
     def _to_be_read(self, record: PlanStarted) -> None:
         """Plans are read in the order of their numbers; one that was given up for another one may still be the first of
         them to be read, and then nobody carries the other's number any more."""
         newest = self.newest_used.get(record.member_id, 0)
         if record.plan_id < newest:
-            self.world.fail(f"plan {record.plan_id} was taken up, and {newest} was before it")
+            self.world.fail(f"plan {record.plan_id} was started, and {newest} was before it")
         self.newest_used[record.member_id] = record.plan_id
         later = {
             p.plan_id for p in self.plans.values() if p.member_id == record.member_id and p.plan_id > record.plan_id
@@ -228,7 +237,7 @@ class Ledger:
             self.logged_late += 1
             carried = {run.plan_id for run in self.runs.values()}
             if later & carried:
-                self.world.fail(f"plan {record.plan_id} was taken up, and {sorted(later & carried)} are carried still")
+                self.world.fail(f"plan {record.plan_id} was started, and {sorted(later & carried)} are carried still")
 
     def _completed(self, record: PlanCompleted) -> None:
         self.completed.add(record.plan_id)
@@ -249,7 +258,7 @@ class Ledger:
     def _note_said(self, number: int, key: Record, verdict: Verdict) -> None:
         run = self.runs.get(key, NEVER_ACQUIRED)
         if run.plan_id != number or run.delivery_count != verdict.delivery_count:
-            self.world.fail(f"{key} is staged on plan {number} at count {verdict.delivery_count}: {_text(run)}")
+            self.world.fail(f"{key} is staged on plan {number} at count {verdict.delivery_count}: {in_words(run)}")
         if not self.evidence.was_said(key, verdict.delivery_count, verdict.outcome):
             self.world.fail(f"{key} is staged at count {verdict.delivery_count}, and no sink said {verdict.outcome}")
         self.said.setdefault((number, key), []).append(verdict)
@@ -257,8 +266,9 @@ class Ledger:
             self.passed_over.add(key)
 
     def _outcome(self, key: Record, run: Run) -> int:
-        """What is to become of a record when its plan completes: what all attempts said of it, of which the last one's
-        silence is a part; released if they did not say the same. Of a target that replaces, the last one's alone."""
+        """The outcome of a record when its plan completes: the one on which all attempts agree, where a last attempt
+        that names none counts too; a release if they disagree. Where the target replaces, the last attempt's outcome
+        counts alone."""
         said = self.said.get((run.plan_id or 0, key), [])
         alone = self.plans[run.plan_id or 0].replaces is True
         if alone:
@@ -279,8 +289,13 @@ class Ledger:
                 before = self.runs.get(key, NEVER_ACQUIRED)
                 wrong = self._wrong(key, before, run)
                 if wrong:
-                    self.world.fail(f"{key} {wrong}: {_text(before)} -> {_text(run)}")
+                    self.world.fail(f"{key} {wrong}: {in_words(before)} -> {in_words(run)}")
                 self.runs[key] = run
+                self.just_changed.add(key)
+                if run.state == IN_PROGRESS:
+                    self.in_progress[key] = self.world.now_ms
+                else:
+                    self.in_progress.pop(key, None)
 
     # --- what may become of an offset
 
@@ -290,7 +305,13 @@ class Ledger:
         if before.state == ARCHIVING:
             if after.state != ARCHIVED or after.delivery_count != before.delivery_count:
                 return "was to be a dead letter"
-            return "" if self.broker.letters[key] else "is archived, and its letter is not written"
+            return "" if self.broker.letters[key] else "is archived, and its dead letter is not written"
+        if (wrong := self.actions.wrong_by_hand(key, before, after)) is not None:
+            return wrong
+        if after.state == IN_PROGRESS:
+            return wrong_signal(self, key, before, after)
+        if after.progress is not None:
+            return "has signals, and is not in progress"
         if after.state == Q:
             return self._wrong_acquisition(key, before, after)
         if after.delivery_count != before.delivery_count:
@@ -301,7 +322,7 @@ class Ledger:
             return self._wrong_accept(key, before)
         wrong = self._wrong_archive(key, before, after)
         if not wrong and after.state == ARCHIVING and not self.dead_letters:
-            return "waits for a letter, and none is wanted"
+            return "waits for a dead letter, and none is wanted"
         return wrong
 
     def _wrong_acquisition(self, key: Record, before: Run, after: Run) -> str:
@@ -317,7 +338,7 @@ class Ledger:
             return "is delivered under a count that was handed out before"
         if number not in (before.plan_id, self.last_plan_id):
             return f"carries {before.plan_id or 'no number'}, and plan {number} came back to it"
-        if before.state == Q and number != before.plan_id:
+        if before.state == IN_PROGRESS or (before.state == Q and number != before.plan_id):
             return "has a holder, and is acquired by another one"
         if after.failures > before.failures + 1 or after.failures >= after.delivery_count:
             return "has more failures than deliveries"
@@ -327,12 +348,14 @@ class Ledger:
     def _wrong_return(self, key: Record, before: Run, after: Run) -> str:
         if after.failures > before.failures + 1 or after.failures > after.delivery_count:
             return "has more failures than deliveries"
-        if before.state != Q:
+        if before.state not in HELD:
             return "" if after.plan_id is None else "goes to a number, and nobody acquired it"
         plan = self.plans[before.plan_id or 0]
         kept, released = after.plan_id is not None, after.releases > before.releases
         if kept and after.plan_id != before.plan_id:
             return "returns under another number"
+        if before.state == IN_PROGRESS:
+            return wrong_end_of_work(self, key, before, after)
         if released and not plan.query and not self._was_released(plan, key, before.delivery_count):
             return "is released, and nobody released it"
         if released and plan.query:
@@ -340,9 +363,9 @@ class Ledger:
         if kept:
             if not self.evidence.may_lose(plan.member_id, key, before.delivery_count):
                 return "loses its lock too early"
-            self._note_lost(key, before)
+            self.note_lost(key, before)
         elif plan.query and after.quarantined:
-            self._note_lost(key, before)
+            self.note_lost(key, before)
         return ""
 
     def _wrong_release(self, plan: KnownPlan, key: Record, before: Run, after: Run) -> str:
@@ -358,14 +381,16 @@ class Ledger:
         return ""
 
     def _may_be_released(self, plan: KnownPlan, key: Record, run: Run) -> bool:
-        """What an attempt in explicit mode passed over stays a release in one in implicit mode."""
+        """Whether the record may be released. An explicit attempt that named no outcome has released it, also in a
+        later implicit attempt."""
         mixed = plan.was_explicit and not plan.explicit
         return mixed or self._outcome(key, run) == RELEASE
 
     def _said(self, key: Record, run: Run) -> list[tuple[int, int]]:
         return [(v.delivery_count, v.outcome) for v in self.said.get((run.plan_id or 0, key), [])]
 
-    def _note_lost(self, key: Record, before: Run) -> None:
+    def note_lost(self, key: Record, before: Run) -> None:
+        """The delivery has lost its lock."""
         self.lost.add((*key, before.delivery_count))
         self.lost_numbers.add(before.plan_id or 0)
 
@@ -381,7 +406,9 @@ class Ledger:
             return f"is accepted, and plan {number}, whose batch it is in, was not committed"
         if plan.query and self._outcome(key, before) != ACCEPT:
             return f"is accepted, and its sinks said {self._said(key, before)}"
-        if not plan.query and (before.state != Q or not self.evidence.asked_for(key, before.delivery_count, ACCEPT)):
+        if not plan.query and (
+            before.state not in HELD or not self.evidence.asked_for(key, before.delivery_count, ACCEPT)
+        ):
             return "is accepted, and its holder did not accept this delivery"
         self.done_by[key] = number
         return ""
@@ -396,9 +423,9 @@ class Ledger:
         elif plan.query and (given_up := self._given_up_by_sink(plan, key, before)):
             self.archived[key] = given_up
             if at_once and not (given_up == REJECTED_BY_SINK and self._sink_wrote_letter(plan, key)):
-                return "is archived, and its letter is not written"
+                return "is archived, and its dead letter is not written"
         elif at_once and (plan.query or not self.evidence.asked_for(key, before.delivery_count, GAP)):
-            return "is archived, and its letter is not written"
+            return "is archived, and its dead letter is not written"
         elif plan.query:
             if not (plan.trial and plan.started and before.quarantined):
                 return "is archived, and was not on trial"
@@ -409,6 +436,10 @@ class Ledger:
             self.archived[key] = "a failed trial"
         elif self.evidence.asked_for(key, before.delivery_count, REJECT, GAP):
             self.archived[key] = "rejected"
+        elif before.state == IN_PROGRESS and not (
+            lock_is_over(self, before) or self.evidence.asked_for(key, before.delivery_count, RELEASE)
+        ):
+            return "is in progress, and is given up before its lock is over"
         elif before.tries + 1 >= self.limit:
             self.archived[key] = "its tries are used up"
         else:
@@ -432,7 +463,7 @@ class Ledger:
     # --- looked at
 
     def is_done(self, key: Record) -> bool:
-        """Accepted or archived, or never there for this group; what waits for its letter is not."""
+        """Accepted or archived, or never there for this group; what waits for its dead letter is not."""
         run = self.runs.get(key)
         if run is not None and run.state in (*TERMINAL, ARCHIVING):
             return run.state in TERMINAL
@@ -440,39 +471,8 @@ class Ledger:
             return True
         return key[1] < self.log_starts.get(key[0], 0) or key[1] < self.starts.get(key[0], 0)
 
-    def check_group(self, group: ShareGroup) -> None:
-        """The group has the runs that the log says, merged where they are alike."""
-        for topic_partition, partition in group.partitions.items():
-            seen, before, log = set(), None, log_of(*topic_partition)
-            for first, last, run in partition.runs:
-                if before == (first, run):
-                    self.world.fail(f"{partition!r}: equal neighbours at {first} are not merged")
-                before = (last + 1, run)
-                for offset in range(first, last + 1):
-                    key = (log, offset)
-                    seen.add(key)
-                    said = self.runs.get(key, NEVER_ACQUIRED)
-                    if run._replace(deadline_ms=None) != said._replace(deadline_ms=None):
-                        self.world.fail(f"{key} is {_text(run)} in memory and {_text(said)} in the log")
-            for offset in range(partition.start_offset, partition.end_offset):
-                if (log, offset) not in seen:
-                    self.world.fail(f"{partition!r} does not know {offset}")
-            self._check_start(log, partition.start_offset)
 
-    def check_rebuilt(self, group: ShareGroup, log: Sequence[StoredRecord]) -> None:
-        """Whoever loads the log has the group that is in memory."""
-        if self._state(group.group_id, [r.data for r in log]) != durable_state(group):
-            self.world.fail("the state that the log rebuilds is not the state in memory")
-
-    def _check_start(self, log: int, start_offset: int) -> None:
-        for offset in range(self.starts[log], start_offset):
-            run = self.runs.get((log, offset))
-            below = run is not None and run.state == ARCHIVING and offset < self.log_starts.get(log, 0)
-            if not below and not self.is_done((log, offset)):
-                self.world.fail(f"{(log, offset)} is below the start offset {start_offset}, and not done")
-
-
-def _text(run: Run) -> str:
+def in_words(run: Run) -> str:
     number = "" if run.plan_id is None else f" number {run.plan_id}"
     return f"{run.state.name} count {run.delivery_count} failures {run.failures}{number}"
 
@@ -484,6 +484,8 @@ _READ: dict[type[Any], Any] = {
     ConfigsAltered: Ledger._altered,
     DataLost: Ledger._lost,
     MemberJoined: Ledger._joined,
+    MembersForgotten: Ledger._forgotten,
+    OffsetsAltered: lambda ledger, record: ledger.actions.alter(record),
     PartitionInitialized: Ledger._initialized,
     LogStartMoved: Ledger._log_start,
     PlanAcquired: Ledger._acquired,

@@ -15,7 +15,7 @@ Reply = Callable[[Any], None]
 
 
 class Server(Protocol):
-    """Who is asked."""
+    """The interface of a process that requests are sent to."""
 
     alive: bool
 

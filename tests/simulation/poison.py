@@ -20,7 +20,7 @@ HEARTBEAT_MS = 10_000
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a seed stands for; its repr is what a failure prints."""
+    """The scenario of a seed; its repr is printed with a failure."""
 
     seed: int
     records: int
@@ -131,7 +131,7 @@ class Run:
     # --- the clock
 
     def turn(self) -> None:
-        """What is due next happens."""
+        """Runs the query that is due next."""
         query = min(self.queries, key=lambda q: (self.due[q.name], q.name))
         self.steps += 1
         self._live_until(self.due[query.name])

@@ -13,18 +13,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from coordinator.client.connection import CALL_TIMEOUT_S, HEALTH_TIMEOUT_S
+from coordinator.core.commands.forget import SWEEP_MS
+from tests.simulation.administration import begin_administration
 from tests.simulation.broker import TOPIC, Broker, Record
 from tests.simulation.coordinator_process import CoordinatorProcess
-from tests.simulation.faults import SHORTEST_SESSION_MS, configs_of_now
+from tests.simulation.faults import LOGS_AT_MOST, RETENTION_MS, SHORTEST_SESSION_MS, configs_of_now, few_members_kept
 from tests.simulation.faulty_store import StateLog
 from tests.simulation.ledger import REJECT, Ledger
+from tests.simulation.memory import check_group, check_rebuilt
 from tests.simulation.network import Network
+from tests.simulation.opened_sinks import OpenedSinks
+from tests.simulation.outputs import check_outputs
 from tests.simulation.service_process import ServiceProcess, simulated_time
-from tests.simulation.service_query import Checkpoint, QueryProcess
+from tests.simulation.service_query import Checkpoint, QueryOptions, QueryProcess
 from tests.simulation.service_scenario import ServiceScenario
 from tests.simulation.service_sink import Judge, row, staging
 from tests.simulation.session import ANSWER_TIMEOUT_MS, GROUP
 from tests.simulation.share_consumer import ConsumerProcess
+from tests.simulation.signals import SignallingProcess
 from tests.simulation.witness import Witness
 from tests.simulation.world import BrokenPromise, Process, World
 
@@ -55,11 +61,14 @@ class ServiceRun:
             session_ms=SHORTEST_SESSION_MS if s.faults.configs else int(s.configs["share.session.timeout.ms"]),
             sure_locks=s.fence == "owner",
             steady=bool(s.faults.stalls_ms),
-            configs_change=s.faults.configs,
+            configs_change=s.faults.configs or bool(s.faults.administration_ms),
         )
         self.coordinators: list[CoordinatorProcess] = []
         self.members: list[Process] = []
         self.checkpoints = [Checkpoint(f"q{index + 1}") for index in range(s.queries)]
+        self.put_away: list[tuple[int, Checkpoint]] = []
+        """Checkpoints that are not used now, and perhaps never again, with the index of their query."""
+        self.rest_until_ms = 0
         self.deaths: Counter[str] = Counter()
         for host in range(s.faults.hosts):
             self._start_coordinator(host)
@@ -110,6 +119,22 @@ class ServiceRun:
         self.deaths[kind] += 1
         start_again()
 
+    @property
+    def rests(self) -> bool:
+        """Whether nobody starts anything now."""
+        return self.world.now_ms < self.rest_until_ms and not self.peace
+
+    def _later(self, ms: int, act: Callable[[], None]) -> None:
+        """``act`` after that time, and not before the rest is over."""
+
+        def act_unless_rest() -> None:
+            if self.rests:
+                self.world.at(self.rest_until_ms + self.world.between(0, 20_000), act)
+            else:
+                act()
+
+        self.world.after(ms, act_unless_rest)
+
     def _restart_ms(self) -> int:
         return self.world.between(1_000, 10_000) if self.peace else self.world.between(*self.scenario.restart_ms)
 
@@ -149,17 +174,40 @@ class ServiceRun:
 
     def _query_died(self, process: QueryProcess, index: int) -> None:
         self.witness.died.add(process.session.member_id)
-        alive = any(isinstance(m, QueryProcess) and m.mine is self.checkpoints[index] and m.alive for m in self.members)
-        if not alive:
-            self.world.after(self._restart_ms(), lambda: self._start_query_unless_alive(index))
+        if process.mine is self.checkpoints[index] and not self._is_alive(process.mine):
+            self._later(self._restart_ms(), lambda: self._start_query_unless_alive(index))
+
+    def _is_alive(self, checkpoint: Checkpoint) -> bool:
+        return any(isinstance(m, QueryProcess) and m.mine is checkpoint and m.alive for m in self.members)
 
     def _start_query_unless_alive(self, index: int) -> None:
-        if not any(isinstance(m, QueryProcess) and m.mine is self.checkpoints[index] and m.alive for m in self.members):
+        if not self._is_alive(self.checkpoints[index]):
+            self._change_checkpoint(index)
             self._start_query(index)
+
+    def _change_checkpoint(self, index: int) -> None:
+        """Now and then the query goes on from another one; always where its own one was refused."""
+        before = self.checkpoints[index]
+        changes = not self.peace and self.world.happens(self.scenario.faults.checkpoints_change)
+        if not (before.refused or changes):
+            return
+        others = [each for of, each in self.put_away if of == index and not (each.refused or self._is_alive(each))]
+        another = None
+        if others and self.world.happens(0.5):
+            another = self.world.chance.choice(others)
+            self.put_away.remove((index, another))
+        self.checkpoints[index] = another or Checkpoint(f"q{index + 1}.{len(self.put_away)}")
+        self.put_away.append((index, before))
+        self.world.note(before.query, f"is put away, and {self.checkpoints[index].query} is used")
+
+    def every_checkpoint(self) -> Iterator[tuple[Checkpoint, QueryOptions]]:
+        """The checkpoints of all queries, with those that are not used any more."""
+        for index, checkpoint in (*enumerate(self.checkpoints), *self.put_away):
+            yield checkpoint, self.scenario.query_options[index]
 
     def _start_consumer(self, index: int, member_id: str) -> None:
         name = f"{member_id}-{len(self.members)}"
-        process = ConsumerProcess(
+        process = (SignallingProcess if self.scenario.faults.signals else ConsumerProcess)(
             self.world,
             name,
             member_id,
@@ -179,16 +227,17 @@ class ServiceRun:
         """The next one has its id, or one of its own."""
         if member_id in self.witness.left or self.world.happens(0.5):
             member_id = f"c{index + 1}.{len(self.members)}"
-        self.world.after(self._restart_ms(), lambda: self._start_consumer(index, member_id))
+        self._later(self._restart_ms(), lambda: self._start_consumer(index, member_id))
 
     # --- trouble
 
     def _now_and_then(self, mean_ms: int, act: Callable[[], None]) -> None:
-        """``act`` at random times, until there is peace."""
+        """``act`` at random times, until there is peace, and rarely while everybody rests."""
 
         def again() -> None:
             if not self.peace:
-                act()
+                if not self.rests or self.world.happens(0.02):
+                    act()
                 self._now_and_then(mean_ms, act)
 
         self.world.after(1 + int(self.world.chance.expovariate(1 / mean_ms)), again)
@@ -207,31 +256,50 @@ class ServiceRun:
             self._now_and_then(s.faults.stalls_ms, self._stall_the_coordinator)
         if s.faults.topics_ms:
             self._now_and_then(s.faults.topics_ms, self._change_topics)
+        if s.faults.topics_at_steps:
+            self.world.between_steps = self._change_topics_now_and_then
+        if s.faults.sinks_at_steps:
+            self.sinks = OpenedSinks(self.network, lambda: None if self.peace else self.find(), s.faults.sinks_at_steps)
+            self.world.between_steps = self.sinks.open_now_and_then
+        if s.faults.administration_ms:
+            begin_administration(self)
         for _ in range(s.poison):
             self.world.after(self.world.between(0, s.trouble_ms // 2), self._poison)
 
     def _kill_a_member(self) -> None:
-        alive = [m for m in self.members if m.alive]
-        if alive:
+        if alive := [m for m in self.members if m.alive]:
             self.world.chance.choice(alive).die("killed")
 
     def _stop_a_member(self) -> None:
-        alive = [m for m in self.members if m.alive and not m.stopped]
-        if not alive:
-            return
-        self._stop(self.world.chance.choice(alive), 90_000, 20_000)
+        if alive := [m for m in self.members if m.alive and not m.stopped]:
+            self._stop(self.world.chance.choice(alive), 90_000, 20_000)
 
     def _stop(self, member: Process, most_ms: int, successor_ms: int) -> None:
         """As by SIGSTOP; for a query, its scheduler may think that it is gone and start another process."""
         member.stop_for(self.world.between(1_000, most_ms))
-        if isinstance(member, QueryProcess) and self.world.happens(0.7):
+        if isinstance(member, QueryProcess) and member.mine in self.checkpoints and self.world.happens(0.7):
             index = self.checkpoints.index(member.mine)
-            after_ms = self.world.between(0, successor_ms)
-            self.world.after(after_ms, lambda: None if self.peace else self._start_query(index))
+            self._later(self.world.between(0, successor_ms), lambda: self._start_a_second(index, member.mine))
+
+    def _start_a_second(self, index: int, checkpoint: Checkpoint) -> None:
+        if not self.peace and self.checkpoints[index] is checkpoint:
+            self._start_query(index)
+
+    def _rest(self) -> None:
+        """Everybody is gone, or stands still, for a while that may be longer than members are kept."""
+        longest_ms = RETENTION_MS * 9 // 8 + 2 * SWEEP_MS
+        rest_ms = self.world.chance.choice((600_000, RETENTION_MS, longest_ms, longest_ms, 2 * longest_ms))
+        self.rest_until_ms = self.world.now_ms + rest_ms
+        self.world.note("world", f"rests for {rest_ms} ms")
+        for member in [m for m in self.members if m.alive]:
+            if self.world.happens(0.3):
+                member.stop_for(rest_ms + self.world.between(0, 20_000))
+            else:
+                member.die("rests")
+        self.world.run_until(self.rest_until_ms)
 
     def _kill_a_coordinator(self) -> None:
-        alive = [c for c in self.coordinators if c.alive]
-        if alive:
+        if alive := [c for c in self.coordinators if c.alive]:
             self.world.chance.choice(alive).die("killed")
 
     def _stop_the_coordinator(self) -> None:
@@ -246,9 +314,19 @@ class ServiceRun:
         newest = self.coordinators[-1]
         if newest.alive and not newest.stopped:
             sessions = 3 if self.world.happens(0.7) else 30
-            newest.stop_for(self.world.between(500, sessions * self.witness.session_ms))
+            stopped_ms = self.world.between(500, sessions * self.witness.session_ms)
+            newest.stop_for(stopped_ms)
+            looks_ms = self.world.between(1, 1_000)
+            self.world.after(stopped_ms + looks_ms, lambda: self._leave_if_replaced(newest, looks_ms))
             if self.world.happens(0.5):
                 self.world.after(self.world.between(0, 20_000), self.find)
+
+    def _leave_if_replaced(self, coordinator: CoordinatorProcess, looks_ms: int) -> None:
+        """A coordinator that goes on looks whether the endpoint file names another one by now."""
+        if coordinator.stopped:
+            self.world.after(looks_ms, lambda: self._leave_if_replaced(coordinator, looks_ms))
+        elif coordinator.alive and self._newest(coordinator.host or 0) is not coordinator:
+            coordinator.die("another one has taken its place")
 
     def _move_a_log(self) -> None:
         log = self._any_log()
@@ -258,7 +336,7 @@ class ServiceRun:
 
     def _produce(self) -> None:
         if self.world.happens(0.05) and len(self.broker.logs()) < 4 and TOPIC in self.broker.topics:
-            self.broker.add_partition()
+            self.broker.add_partition(now_ms=self.world.now_ms)
         self.broker.append(self._any_log(), self.world.between(1, 15))
 
     def _change_topics(self) -> None:
@@ -274,6 +352,17 @@ class ServiceRun:
             self.broker.delete(name)
             if self.world.happens(0.7) or not self.broker.topics:
                 self.world.after(self.world.chance.choice((0, 100, 30_000)), lambda: self._create_topic(name))
+
+    def _change_topics_now_and_then(self) -> None:
+        """Before any step: a topic gets another partition, or comes, or goes."""
+        if self.peace or self.rests or not self.world.happens(self.scenario.faults.topics_at_steps):
+            return
+        if self.world.happens(0.2):
+            self._change_topics()
+        elif self.broker.topics and len(self.broker.logs()) < LOGS_AT_MOST:
+            name = self.world.chance.choice(list(self.broker.topics))
+            log = self.broker.add_partition(name, self.world.between(0, 10), self.world.now_ms)
+            self.world.note("broker", f"adds log {log} to topic {name}")
 
     def _create_topic(self, name: str) -> None:
         if name not in self.broker.topics:
@@ -327,7 +416,7 @@ class ServiceRun:
         self._feed()
 
     def _feed(self) -> None:
-        """What was set aside waits for others to complete, so others come, now and then."""
+        """Appends new records now and then, since quarantined records wait until others complete."""
         if not self.is_done():
             for log in self.broker.logs():
                 self.broker.append(log, 1)
@@ -348,7 +437,10 @@ class ServiceRun:
     def play(self) -> None:
         s = self.scenario
         self._begin_trouble()
-        self.world.run_until(self.world.now_ms + s.trouble_ms)
+        for _ in range(s.faults.rests):
+            self.world.run_until(self.world.now_ms + s.trouble_ms // (s.faults.rests + 1))
+            self._rest()
+        self.world.run_until(self.world.now_ms + s.trouble_ms // (s.faults.rests + 1))
         self._make_peace()
         until_ms = self.world.now_ms + PEACE_MS
         while not self.is_done():
@@ -357,47 +449,16 @@ class ServiceRun:
                 self.world.fail(f"no end: {[(r, self.ledger.runs.get(r)) for r in stuck[:5]]} and so on: {len(stuck)}")
             self.world.run_until(self.world.now_ms + 5_000)
         self._check_memory()
-        self._check_outputs()
+        check_outputs(self)
 
     def _check_memory(self) -> None:
         owner = self._newest()
         group = owner.look_in(GROUP)
         # What a dead one had decided may never have been written; and of two that take turns, one finds out at its next
         # append what the other has written.
-        if group is not None and owner.alive and self.scenario.fence == "owner":
-            self.ledger.check_group(group)
-            self.ledger.check_rebuilt(group, self.log.logs[GROUP])
-
-    def _check_outputs(self) -> None:
-        """Each record that was accepted is in an output or was a ShareConsumer's; in one only, if no lock was lost."""
-        held: Counter[Record] = Counter()
-        excused: set[Record] = {(p, offset) for p, offset, _ in self.ledger.lost} | self.ledger.passed_over
-        gone: set[Record] = set()
-        for checkpoint, options in zip(self.checkpoints, self.scenario.query_options, strict=True):
-            excused |= checkpoint.doubled
-            gone |= checkpoint.gone | checkpoint.left_out
-            for batch in checkpoint.commits:
-                held.update(checkpoint.outputs[batch])
-                if options.skips and checkpoint.attempts[batch] > 1:  # it was cut, or its outcomes changed
-                    excused.update(checkpoint.outputs[batch])
-        for record, number in self.ledger.done_by.items():
-            held[record] += not self.ledger.plans[number].query
-            if not held[record] and record not in gone:
-                self.world.fail(f"{record} was accepted in plan {number}, and is in no output")
-            if held[record] > 1 and record not in excused and not self._changes(record):
-                self.world.fail(f"{record} was accepted in plan {number}, and is in {held[record]} outputs")
-            rejected = self.judge is not None and self.judge.is_rejected_always(record)
-            if rejected and self.ledger.plans[number].query and record not in gone:
-                self.world.fail(f"{record} was accepted in plan {number}, and every sink rejects it")
-        for record in self.ledger.archived:
-            poisoned = record in excused or record in self.broker.poison or self._changes(record)
-            if held[record] and not poisoned and self.ledger.archived[record] != "the log's loss":
-                self.world.fail(f"{record} was archived ({self.ledger.archived[record]}), and is in an output")
-
-    def _changes(self, record: Record) -> bool:
-        """Attempts may have said different things of it: then it may be repeated, unless all targets replace."""
-        says = bool(self.scenario.query_options) and all(options.replaces for options in self.scenario.query_options)
-        return self.judge is not None and self.judge.changes(record) and not says
+        if group is not None and owner.serves and self.scenario.fence == "owner":
+            check_group(self.ledger, group)
+            check_rebuilt(self.ledger, group, self.log.logs[GROUP])
 
 
 @contextlib.contextmanager
@@ -421,7 +482,12 @@ def play(scenario: ServiceScenario) -> ServiceRun:
 
 def finish(run: ServiceRun) -> None:
     """Play it. BrokenPromise, with the scenario and the end of the trace, when something is not as promised."""
-    with quiet(), simulated_time(run.world) if run.scenario.faults.real_service else contextlib.nullcontext():
+    with contextlib.ExitStack() as patched:
+        patched.enter_context(quiet())
+        if run.scenario.faults.real_service:
+            patched.enter_context(simulated_time(run.world))
+        if run.scenario.faults.rests:
+            patched.enter_context(few_members_kept())
         try:
             run.play()
         except BrokenPromise as broken:
@@ -429,6 +495,6 @@ def finish(run: ServiceRun) -> None:
 
 
 def trace(run: ServiceRun, most: int | None = None) -> str:
-    """What happened, oldest first."""
+    """The trace of the run, oldest line first."""
     lines = run.world.trace if most is None else run.world.trace[-most:]
     return "\n".join(f"{at_ms / 1000:10.3f}  {who:<16} {what}" for at_ms, who, what in lines)

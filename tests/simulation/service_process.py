@@ -16,14 +16,16 @@ from unittest import mock
 
 import msgspec
 
+from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import JoinGroup, NextPlan
-from coordinator.service import coordinator_service
+from coordinator.service import coordinator_service, lost_logs
+from coordinator.service.admin import AdminService
 from coordinator.service.brokers import broker_watch, log_gaps, subscription, undecided_gaps
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicAndPartition, TopicInfo
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.runtime.runtime import Transaction
+from coordinator.service.runtime.transaction import Transaction
 from tests.simulation.broker import Broker, log_of
 from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faulty_store import HostsStore
@@ -31,7 +33,7 @@ from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.world import Task, World
 
 DEAD_LETTERS = "dlq"
-OLD_TIMES = (broker_watch, coordinator_service, log_gaps, subscription, undecided_gaps)
+OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, subscription, undecided_gaps)
 """Modules of the service that look at the clock."""
 
 
@@ -86,6 +88,7 @@ class ServiceProcess(CoordinatorProcess):
         self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
         self.service = CoordinatorService(_Engine(self), self.watch)
         self.service._asks = _AtOnce()  # type: ignore[assignment]
+        self.admin = AdminService(_Engine(self), self.watch.cluster, _NoGroups())  # type: ignore[arg-type]
 
     def die(self, why: str) -> None:
         super().die(why)
@@ -103,7 +106,8 @@ class ServiceProcess(CoordinatorProcess):
     def _answer(self, request: Any) -> Task:
         if isinstance(request, NextPlan):
             request = msgspec.structs.replace(request, wait_ms=0)
-        return (yield from Fiber(lambda: self.service.handle(request), request).run())
+        service = self.admin if self.admin.handles(request) else self.service
+        return (yield from Fiber(lambda: service.handle(request), request).run())
 
 
 class _Engine:
@@ -122,6 +126,13 @@ class _Engine:
             return wait_for(self.process._run(request, transaction, claim=claim, peek=peek))
         finally:
             store.starting -= starts
+
+
+class _NoGroups:
+    """The groups of a store that nobody lists."""
+
+    def stored_groups(self) -> list[GroupListing]:
+        return []
 
 
 class _AtOnce:
@@ -185,7 +196,7 @@ class SimulatedCluster:
         return True
 
     def create_topic(self, name: str) -> None:
-        """It is there."""
+        """Does nothing, since every topic exists here."""
 
     # --- inside
 

@@ -15,10 +15,20 @@ from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     GroupTakenOver,
     NoPlanToDecide,
+    PlanDiffersFromLog,
     ShareGroupError,
     SinkOutdated,
 )
-from coordinator.protocol.messages import LatestOffsets, LeftOut, NextPlan, OpenSink, PlanReply, SinkOpened, StartPlan
+from coordinator.protocol.messages import (
+    LatestOffsets,
+    LeftOut,
+    NextPlan,
+    OpenSink,
+    PartitionPlan,
+    PlanReply,
+    SinkOpened,
+    StartPlan,
+)
 from coordinator.protocol.values import OutcomeRun
 from tests.simulation.broker import TOPIC, Broker, Record
 from tests.simulation.faults import MODE, NO_FAULTS, Faults
@@ -30,13 +40,13 @@ from tests.simulation.witness import Receipt, Witness, number_of, receipts
 from tests.simulation.world import Gone, Process, Task, World
 
 
-@dataclass
+@dataclass(eq=False)
 class Checkpoint:
-    """What a query has on disk, and what its sink has."""
+    """The files of a query's checkpoint, and the contents of its sink."""
 
     query: str
-    offsets: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Batch id to (plan, member id)."""
+    offsets: dict[int, tuple[str, str, tuple[PartitionPlan, ...]]] = field(default_factory=dict)
+    """Batch id to (plan, member id, ranges)."""
     commits: set[int] = field(default_factory=set)
     outputs: dict[int, tuple[Record, ...]] = field(default_factory=dict)
     gone: set[Record] = field(default_factory=set)
@@ -48,6 +58,8 @@ class Checkpoint:
     left_out: set[Record] = field(default_factory=set)
     """A process that had another one after it wrote the output, and its sink said something else of these."""
     processes: int = 0
+    refused: bool = False
+    """The group has forgotten its query: nobody starts from it any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +75,7 @@ class QueryOptions:
     replaces: bool = False
     """It says so of its output; else nothing is said."""
     writes_first: bool = False
-    letters: float = 0.0
+    executor_dead_letters: float = 0.0
 
 
 class QueryProcess(Process):
@@ -93,11 +105,13 @@ class QueryProcess(Process):
         self.mine, self.options, self.witness, self.broker = checkpoint, options, witness, broker
         self.number_of_process = checkpoint.processes
         self.judge, self.faults = judge, faults
-        self.own_mode = configs[MODE] if faults.configs else ""
+        has_mode = faults.configs and not (faults.sinks_at_steps and world.happens(0.5))
+        self.own_mode = configs[MODE] if has_mode else ""
         self.sink_configs = configs if faults.configs else {}
         self.batch_ms = options.batch_ms
         self.batch = max(checkpoint.offsets, default=-1)
-        self.newest, member_id = checkpoint.offsets.get(self.batch, ("", self.name))
+        self.newest, member_id, self.logged = checkpoint.offsets.get(self.batch, ("", self.name, ()))
+        self.acquired = ""
         subscription = {"topics": (), "topic_pattern": PATTERN} if faults.topics_ms else {}
         self.session = Session(
             self, network, find, member_id, configs=configs, starting_offsets=options.starting_offsets, **subscription
@@ -131,15 +145,19 @@ class QueryProcess(Process):
             raise Gone(str(error)) from error
         except ShareGroupError as error:
             # Of two coordinators that take turns, one answers from what it knew before the other's turn.
+            if isinstance(error, PlanDiffersFromLog) and self.faults.hosts == 1:
+                self.world.fail(f"{self.name} has the log as the coordinator answered it, and is refused: {error}")
             alone = self.mine.processes == self.number_of_process and not self.was_second
             was_told = self.faults.topics_ms and isinstance(error, SinkOutdated | NoPlanToDecide)
             was_told = was_told or (self.faults.hosts > 1 and isinstance(error, GroupTakenOver))
-            if alone and self.witness.sure_locks and not was_told:
+            if self.witness.was_forgotten(self.session.member_id, error):
+                self.mine.refused = True
+            elif alone and self.witness.sure_locks and not was_told:
                 self.world.fail(f"{self.name} is healthy, and is refused: {error}")
             raise Gone(str(error)) from error
 
     explicit = False
-    """What its sink takes silence for: the mode in which it took the plan up."""
+    """What its sink takes silence for: the mode in which it started the plan."""
     was_second = False
     """Another process of this query lived when it started: what it read of the checkpoint may be old."""
 
@@ -164,7 +182,8 @@ class QueryProcess(Process):
         if self.batch + 1 in self.mine.offsets:
             raise Gone("concurrent update of the offset log")
         self.batch, self.newest = self.batch + 1, reply.plan.plan_id
-        self.mine.offsets[self.batch] = (self.newest, self.session.member_id)
+        self.acquired, self.logged = self.newest, reply.plan.partitions
+        self.mine.offsets[self.batch] = (self.newest, self.session.member_id, self.logged)
         self._step()
         yield self.world.between(0, 50)
         yield from self._run_batch()
@@ -176,6 +195,8 @@ class QueryProcess(Process):
             plan_id=self.newest,
             fail_on_data_loss=self.options.fail_on_data_loss,
             acknowledgement_mode=self.own_mode,
+            logged=self.logged,
+            acquired_here=self.acquired == self.newest,
         )
         self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)
         self.plan_topic_ids = {part.topic: part.topic_id for part in reply.plan.partitions}
@@ -250,7 +271,7 @@ class QueryProcess(Process):
             )
 
     def topic_ids_of(self, opened: SinkOpened) -> dict[str, str]:
-        """What the sink is pinned to: the topics of its plan, whatever it found when it was opened."""
+        """The topic ids that the sink is pinned to: its plan's, whatever ids it found when it was opened."""
         return {**opened.topic_ids, **self.plan_topic_ids}
 
     def _open_sink(self) -> Task:
@@ -261,7 +282,7 @@ class QueryProcess(Process):
 
     def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
         delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000)) if outcome == RELEASE else None
-        letter = outcome == REJECT and self.world.happens(self.options.letters)
+        letter = outcome == REJECT and self.world.happens(self.options.executor_dead_letters)
         if letter:
             self.broker.letters[receipt[:2]] += 1
         return row(receipt, outcome, delay_ms, letter)

@@ -1,4 +1,4 @@
-"""What a seed of the service's simulation stands for: who is there, how it is configured, and what goes wrong."""
+"""The scenario of a seed of the service's simulation: its members, its configuration, and its faults."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.simulation.faults import NO_FAULTS, Faults
+from tests.simulation.faults import NO_FAULTS, RETENTION_MS, Faults
 from tests.simulation.service_query import QueryOptions
 from tests.simulation.service_sink import SinkScenario
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceScenario:
-    """What a seed stands for; its repr is what a failure prints."""
+    """The scenario of a seed; its repr is printed with a failure."""
 
     seed: int
     trouble_ms: int
@@ -58,9 +58,11 @@ class ServiceScenario:
         alone = QueryOptions(
             max_records=10, available_now=False, fail_on_data_loss=True, starting_offsets=of.starting_offsets
         )
-        letters = sinks.letters if sinks.dead_letters else 0.0
+        share = sinks.executor_dead_letters if sinks.dead_letters else 0.0
         options = tuple(
-            dataclasses.replace(o, skips=skips, replaces=says and not skips, writes_first=first, letters=letters)
+            dataclasses.replace(
+                o, skips=skips, replaces=says and not skips, writes_first=first, executor_dead_letters=share
+            )
             for o, skips, says, first in zip(
                 of.query_options or (alone,), sinks.skips, sinks.replaces, sinks.writes_first, strict=False
             )
@@ -141,6 +143,13 @@ class ServiceScenario:
         return dataclasses.replace(of, fence="owner", faults=Faults(configs=True))
 
     @classmethod
+    def of_opened_sinks(cls, seed: int) -> ServiceScenario:
+        """Queries with sinks; other sinks are opened between any two steps, and change the group's configs."""
+        chance = random.Random(f"opened sinks {seed}")
+        faults = Faults(configs=True, sinks_at_steps=chance.choice((0.005, 0.02)))
+        return dataclasses.replace(cls.of_configs(seed), faults=faults)
+
+    @classmethod
     def of_hosts(cls, seed: int) -> ServiceScenario:
         """Two hosts; queries, with sinks or without, are started again on any of them, with other configs."""
         of = cls.of_sinks(seed)
@@ -163,8 +172,53 @@ class ServiceScenario:
             consumers=0,
             starting_offsets=starting,
             fence="owner",
-            faults=Faults(topics_ms=chance.choice((15_000, 60_000))),
+            faults=Faults(topics_ms=chance.choice((15_000, 60_000)), topics_at_steps=chance.choice((0.0, 0.005, 0.02))),
         )
+
+    @classmethod
+    def of_members(cls, seed: int) -> ServiceScenario:
+        """Queries, with sinks or without, whose members are forgotten, and return or never do."""
+        of, chance = cls.of_sinks(seed) if seed % 2 else cls.without_sinks(seed), random.Random(f"members {seed}")
+        options = of.query_options or cls.of_sinks(seed).query_options
+        return dataclasses.replace(
+            of,
+            queries=len(options),
+            query_options=options,
+            configs={**of.configs, "share.member.retention.ms": str(RETENTION_MS)},
+            fence="owner",
+            faults=Faults(rests=chance.choice((1, 2, 3)), checkpoints_change=chance.choice((0.1, 0.3, 0.6))),
+        )
+
+    @classmethod
+    def of_signals(cls, seed: int) -> ServiceScenario:
+        """ShareConsumers that say what they work on, beside queries or among themselves."""
+        of, chance = cls.without_sinks(seed), random.Random(f"signals {seed}")
+        queries = min(of.queries, chance.choice((0, 1, 1)))
+        configs = {
+            **of.configs,
+            "share.record.lock.duration.ms": str(chance.choice((5_000, 20_000, 60_000))),
+            "group.share.in.progress.staleness.threshold.ms": str(chance.choice((3_000, 10_000, 40_000))),
+            "group.share.in.progress.max.lock.extension.ms": str(chance.choice((15_000, 60_000, 600_000))),
+            "group.share.in.progress.rebalance.grace.ms": str(chance.choice((0, 2_000, 15_000))),
+        }
+        return dataclasses.replace(
+            of,
+            queries=queries,
+            query_options=of.query_options[:queries],
+            consumers=chance.choice((1, 2, 3)),
+            configs=configs,
+            fence="owner",
+            faults=Faults(signals=True),
+        )
+
+    @classmethod
+    def of_administration(cls, seed: int) -> ServiceScenario:
+        """Queries and ShareConsumers in a group that an administrator changes: every other seed with signals, and of
+        the others every other one with sinks."""
+        of = cls.of_signals(seed) if seed % 2 else cls.of_sinks(seed) if seed % 4 else cls.without_sinks(seed)
+        chance = random.Random(f"administration {seed}")
+        faults = Faults(administration_ms=chance.choice((3_000, 15_000)), signals=bool(seed % 2))
+        return dataclasses.replace(of, fence="owner", faults=faults)
 
     @classmethod
     def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
@@ -203,7 +257,11 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "": ServiceScenario.of,
     "stalls": ServiceScenario.of_stalls,
     "configs": ServiceScenario.of_configs,
+    "opened-sinks": ServiceScenario.of_opened_sinks,
     "topics": ServiceScenario.of_topics,
     "hosts": ServiceScenario.of_hosts,
+    "members": ServiceScenario.of_members,
+    "signals": ServiceScenario.of_signals,
+    "administration": ServiceScenario.of_administration,
 }
 """Scenarios by the kind of faults that they have beside those of every run."""

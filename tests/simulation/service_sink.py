@@ -25,8 +25,9 @@ LOTS = 10
 @dataclass(frozen=True, kw_only=True)
 class SinkScenario:
     """``skips``, ``replaces``, ``writes_first``: by query. A sink that skips a batch id which it knows acknowledges
-    first; one that replaces its output, and may say so (``replaces``), may do so afterwards. ``letters``: how often an
-    executor writes its letter itself. ``dies``: how often a driver dies between staging and Spark's commit."""
+    first; one that replaces its output, and may say so (``replaces``), may do so afterwards. ``executor_dead_letters``:
+    how often an executor writes its dead letter itself. ``dies``: how often a driver dies between staging and Spark's
+    commit."""
 
     explicit: bool
     dead_letters: bool
@@ -34,7 +35,7 @@ class SinkScenario:
     skips: tuple[bool, ...]
     replaces: tuple[bool, ...]
     writes_first: tuple[bool, ...]
-    letters: float
+    executor_dead_letters: float
     letters_fail: float
     backoff_ms: int
     dies: float
@@ -48,7 +49,7 @@ class SinkScenario:
             fickle=chance.random() < 0.5,
             skips=tuple(chance.random() < 0.5 for _ in range(3)),
             writes_first=tuple(chance.random() < 0.3 for _ in range(3)),
-            letters=chance.choice((0.0, 0.5, 0.9)),
+            executor_dead_letters=chance.choice((0.0, 0.5, 0.9)),
             letters_fail=chance.choice((0.0, 0.3)),
             backoff_ms=chance.choice((0, 0, 3_000)),
             dies=chance.choice((0.0, 0.1, 0.3)),
@@ -66,8 +67,8 @@ class SinkScenario:
 
 @dataclass
 class Judge:
-    """What all sinks of a run say. ``modes_change``: what they pass over may be accepted in one attempt, and released
-    in the next."""
+    """The outcomes that all sinks of a run stage. ``modes_change``: a record that they pass over may be accepted in one
+    attempt, and released in the next."""
 
     scenario: SinkScenario
     modes_change: bool = False

@@ -15,6 +15,7 @@ from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     FencedMemberEpoch,
     GroupTakenOver,
+    MemberForgotten,
     NotCoordinator,
     ShareGroupError,
     UnknownMemberId,
@@ -44,6 +45,7 @@ class Session:
         self.process, self.world, self.network, self.find = process, process.world, network, find
         self.member_id = member_id
         self.member_epoch = 0
+        self.configs: dict[str, str] = join.get("configs", {})
         self._join = JoinGroup(group_id=GROUP, member_id=member_id, process_id=process.name, **join)
         self._connection: Server | None = None
         self._fenced: FencedMemberEpoch | None = None
@@ -114,5 +116,5 @@ class Session:
                 yield from self.call(Heartbeat)
             except (CoordinatorNotAvailable, GroupTakenOver):
                 continue  # the next heartbeat tries again
-            except Gone:
+            except (Gone, MemberForgotten):
                 return  # the next call says so

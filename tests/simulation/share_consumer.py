@@ -60,6 +60,8 @@ class ConsumerProcess(Process):
         except CoordinatorNotAvailable as error:
             raise Gone(str(error)) from error
         except ShareGroupError as error:
+            if self.witness.was_forgotten(self.session.member_id, error):
+                raise Gone(str(error)) from error
             self.world.fail(f"{self.name} is healthy, and is refused: {error}")
 
     def _fetch_and_work(self) -> Answer:

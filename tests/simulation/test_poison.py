@@ -47,7 +47,7 @@ def test_one_bad_record_costs_a_few_restarts_and_itself(limit: int, queries: int
     assert run.failures <= (limit + 3) * queries + 2, run.report()
 
 
-def test_a_poison_that_is_the_last_record_of_all_waits_for_others_to_complete() -> None:
+def test_a_poison_at_the_very_end_waits_until_others_complete() -> None:
     run = Run(dataclasses.replace(STORY, poison=((0, 299),)))
     run.until("good_done", 20)
     for _ in range(500):
@@ -58,7 +58,7 @@ def test_a_poison_that_is_the_last_record_of_all_waits_for_others_to_complete() 
     run.until("all_done", 2)
 
 
-def test_two_queries_that_stay_away_longer_than_a_session_do_not_hand_it_to_and_fro() -> None:
+def test_two_queries_away_longer_than_a_session_do_not_exchange_a_poison() -> None:
     for seed in range(20):
         play(dataclasses.replace(STORY, seed=seed, queries=2, restart_ms=AFTER_A_SESSION, coordinator_dies=True))
 
@@ -81,8 +81,8 @@ def test_an_outage_archives_nothing(limit: int, restart_ms: tuple[int, int], que
     assert run.outage_failures == 150
 
 
-def test_an_outage_while_a_whole_batch_is_set_aside_archives_no_good_record() -> None:
-    """L = 2 has no slices: good records are set aside with the bad one, and have yet to fail alone."""
+def test_an_outage_while_a_whole_batch_is_quarantined_archives_no_good_record() -> None:
+    """L = 2 has no slices: good records are quarantined with the bad one, and have yet to fail alone."""
     for after in range(12):
         run = play(
             dataclasses.replace(
@@ -92,7 +92,7 @@ def test_an_outage_while_a_whole_batch_is_set_aside_archives_no_good_record() ->
         assert run.coordinator.archived == [(0, 7)]
 
 
-def test_a_batch_done_before_the_outage_and_told_within_it_is_no_evidence() -> None:
+def test_a_batch_done_before_the_outage_and_completed_within_is_no_evidence() -> None:
     """With a processing-time trigger a query completes its batch at its next tick, when others have long failed."""
     for seed in range(40):
         late = dataclasses.replace(

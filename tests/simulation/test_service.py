@@ -14,14 +14,16 @@ import pytest
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.durability import start_without_appending
 from tests.mistakes.mistake import WITH_SINKS, Make, Patch, Seeds
+from tests.simulation.administration import BY_HAND
 from tests.simulation.service import ServiceRun, finish, play, trace
+from tests.simulation.service_query import QueryProcess
 from tests.simulation.service_scenario import KINDS, ServiceScenario
 from tests.simulation.world import BrokenPromise
 
 FIRST_SEED, SEEDS, AT_ONCE = 0, 120, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
 SEEDS_OF_A_KIND = 5
-WALKED = ("configs", "hosts", "stalls", "topics")
+WALKED = ("administration", "configs", "hosts", "members", "opened-sinks", "signals", "stalls", "topics")
 """Kinds of faults in which nothing is found now."""
 SCENARIOS = {**KINDS, "sinks": ServiceScenario.of_sinks, "stopped drivers": ServiceScenario.of_stopped_drivers}
 FOUND_HERE = [(mistake.make, seeds) for mistake in MISTAKES.values() for seeds in mistake.simulator]
@@ -34,13 +36,13 @@ def test_every_record_ends_and_no_answer_is_forgotten(first: int) -> None:
         play(ServiceScenario.of(seed))
 
 
-def test_a_plan_that_a_stopped_driver_logs_after_its_successor_was_given_another_stops_no_query() -> None:
+def test_a_stopped_drivers_late_plan_in_sparks_log_stops_no_query() -> None:
     logged_late = sum(play(ServiceScenario.of_stopped_drivers(seed)).ledger.logged_late for seed in range(40))
     assert logged_late >= 3
 
 
 def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
-    """Attempts disagree, rows are stale, and letters are written twice."""
+    """Attempts disagree, rows are stale, and dead letters are written twice."""
     vetoed, stale, letters, records = 0, 0, 0, 0
     for seed in range(WITH_SINKS, WITH_SINKS + 15):
         run = play(ServiceScenario.of_sinks(seed))
@@ -50,6 +52,67 @@ def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
     assert vetoed > 10
     assert stale > 5
     assert letters > records > 10
+
+
+def test_topics_get_partitions_between_any_two_steps_and_each_is_read() -> None:
+    added, begun, read = set(), set(), set()
+    for seed in range(8):
+        run = play(ServiceScenario.of_topics(seed))
+        added |= {(seed, log) for log in run.broker.added}
+        begun |= {(seed, log) for log in run.ledger.starts if log in run.broker.added}
+        read |= {(seed, log) for log, _, _ in run.ledger.delivered if log in run.broker.added}
+    assert len(added) > 10
+    assert len(begun) > 10, "the group reads them"
+    assert len(read) > 5
+
+
+def test_sinks_are_opened_between_any_two_steps_and_change_configs() -> None:
+    """Of the queries in these runs some set a mode themselves, and some take the group's."""
+    opened, modes = 0, set()
+    for seed in range(4):
+        run = play(ServiceScenario.of_opened_sinks(seed))
+        opened += run.sinks.opened
+        modes |= {member.own_mode for member in run.members if isinstance(member, QueryProcess)}
+    assert opened > 10
+    assert modes == {"", "implicit", "explicit"}
+
+
+def test_members_that_never_return_are_forgotten_and_late_ones_refused() -> None:
+    forgotten = returned = refused = 0
+    for seed in range(25):
+        run = play(ServiceScenario.of_members(seed))
+        forgotten += len(run.ledger.forgotten_plans)
+        returned += len(set(run.ledger.forgotten_plans) - run.ledger.away)
+        refused += run.witness.answers["refused, was forgotten"]
+    assert forgotten > 30
+    assert returned >= 3
+    assert refused >= 3
+
+
+def test_work_in_progress_is_lost_and_taken_over_and_its_signals_refused() -> None:
+    taken = refused = lost = long_locks = 0
+    for seed in range(15):
+        run = play(ServiceScenario.of_signals(seed))
+        taken, refused = taken + run.witness.signals.taken, refused + run.witness.signals.refused
+        lost += run.ledger.lost_in_progress
+        long_locks += run.witness.lock_ms > run.witness.session_ms
+    assert taken > 80
+    assert refused > 30
+    assert lost > 50
+    assert long_locks > 2
+
+
+def test_an_administrator_resets_decides_and_releases_in_the_midst_of_trouble() -> None:
+    resets = skipped = refused = by_hand = 0
+    for seed in range(12):
+        run = play(ServiceScenario.of_administration(seed))
+        resets, skipped = resets + run.ledger.actions.resets, skipped + run.ledger.actions.skipped
+        refused += run.witness.answers["GroupNotEmpty"] + run.witness.answers["RecordsHeld"]
+        by_hand += list(run.ledger.archived.values()).count(BY_HAND)
+    assert resets > 20
+    assert skipped > 100
+    assert refused > 3
+    assert by_hand > 0
 
 
 @pytest.mark.parametrize("kind", WALKED)

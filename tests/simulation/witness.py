@@ -1,8 +1,5 @@
-"""What was answered, held against what is durable; and what members did, for the ledger to ask.
-
-Nothing is answered that is not in the log. No receipt names two deliveries. What was done, and was said to be done,
-never comes again.
-"""
+"""Compares the answers with the log, and tells the ledger what the members did. Every answer is in the log. No receipt
+names two deliveries. A record that was answered as done is never delivered again."""
 
 from __future__ import annotations
 
@@ -13,23 +10,36 @@ from typing import Any
 
 from coordinator.core.commands import StageRuns
 from coordinator.core.isolation import isolation_class, slice_size
-from coordinator.core.record_state import RecordState
-from coordinator.protocol.errors import InternalError, ShareGroupError, StateRecordUnreadable
+from coordinator.core.record_state import HELD, RecordState
+from coordinator.protocol.admin_messages import Action
+from coordinator.protocol.errors import (
+    InternalError,
+    MemberForgotten,
+    NoPlanToDecide,
+    ShareGroupError,
+    StalePlan,
+    StateRecordUnreadable,
+)
 from coordinator.protocol.messages import (
     Acknowledge,
     AcknowledgeReply,
     AcquiredReply,
     Joined,
+    MarkInProgress,
     NextPlan,
     OutcomesStaged,
     PartitionAcks,
     PartitionPlan,
     PlanReply,
+    ProgressReply,
     StartPlan,
 )
+from coordinator.protocol.receipt_errors import NoneHeld
 from tests.simulation.broker import Record, log_of
 from tests.simulation.coordinator_process import CoordinatorProcess
-from tests.simulation.ledger import ACCEPT, GAP, REJECT, Ledger
+from tests.simulation.ledger import ACCEPT, GAP, NEVER_ACQUIRED, REJECT, Ledger
+from tests.simulation.memory import check_group
+from tests.simulation.signals_judge import SKEW_MS, Signals
 from tests.simulation.world import World
 
 RENEW = 4
@@ -78,7 +88,11 @@ class Witness:
     receivers: dict[Receipt, tuple[int, str]] = field(default_factory=dict)
     final: dict[Record, int] = field(default_factory=dict)
     asked: Counter[Any] = field(default_factory=Counter)
+    signals: Signals = field(init=False)
     answers: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.signals = Signals(self)
 
     # --- asked by the ledger
 
@@ -94,16 +108,38 @@ class Witness:
     def own_mode(self, number: int, member_epoch: int) -> str:
         return self.own_modes.get((number, member_epoch), "")
 
+    def signalled(self, member_id: str, record: Record, count: int) -> bool:
+        return (member_id, record, count) in self.signals.sent
+
+    def is_gone(self, member_id: str, at_ms: int) -> bool:
+        is_over = at_ms > self.session_until_ms.get(member_id, 0)
+        return is_over or member_id in self.left or self.ledger.actions.may_release(member_id)
+
     def has_left(self, member_id: str) -> bool:
         return member_id in self.left
+
+    @property
+    def _sure_lock_ms(self) -> int:
+        """A new lock's time. One that is longer than a session is compared with the clock of whoever takes over."""
+        return self.lock_ms if self.lock_ms <= self.session_ms else self.lock_ms - 2 * SKEW_MS
 
     def may_lose(self, member_id: str, record: Record, count: int) -> bool:
         now_ms = self.world.now_ms
         if self.steady and self.ledger.queries[member_id]:
             return member_id in self.died
-        if not self.sure_locks or member_id in self.left or now_ms > self.session_until_ms.get(member_id, 0):
+        if not self.sure_locks or self.is_gone(member_id, now_ms):
             return True
         return not self.ledger.queries[member_id] and now_ms > self.lock_until_ms.get((*record, count), 0)
+
+    def was_forgotten(self, member_id: str, error: ShareGroupError) -> bool:
+        """Whether a member is refused by name since the group forgot it. It must be refused so, or not at all."""
+        if member_id not in self.ledger.forgotten_plans:
+            return False
+        by_name = isinstance(error, MemberForgotten | StalePlan) and "share.member.retention.ms" in str(error)
+        if not by_name and not isinstance(error, NoneHeld | NoPlanToDecide):  # a sink's rows name no member
+            self.world.fail(f"{member_id} was forgotten, and is refused by another name: {error}")
+        self.answers["refused, was forgotten"] += 1
+        return True
 
     def trial_broke_off(self, number: int) -> bool:
         return number in self.replayed or number in self.ledger.lost_numbers
@@ -111,7 +147,7 @@ class Witness:
     # --- every answer on its way out
 
     def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
-        if isinstance(request, Acknowledge):
+        if isinstance(request, Acknowledge | MarkInProgress):
             self.asked[request] += 1
         if isinstance(request, StartPlan):
             self.own_modes[number_of(request.plan_id), request.member_epoch] = request.acknowledgement_mode
@@ -124,8 +160,11 @@ class Witness:
             self.world.fail(str(answer))
         if isinstance(answer, OutcomesStaged):
             self._staged(request, answer)
+        elif isinstance(request, Action):
+            self.ledger.actions.answered(answer)
         elif not isinstance(answer, ShareGroupError):
             self._check_epoch(coordinator, request)
+            self.ledger.seen_ms[request.member_id] = self.world.now_ms
         if isinstance(answer, Joined):
             self._joined(coordinator, request, answer)
         elif isinstance(answer, PlanReply):
@@ -133,10 +172,18 @@ class Witness:
         elif isinstance(answer, AcquiredReply):
             self._durable(answer.plan_id, answer.partitions)
             for receipt in receipts(answer.partitions):
-                self.lock_until_ms[receipt] = coordinator.decided_ms + self.lock_ms
+                self.lock_until_ms[receipt] = coordinator.decided_ms + self._sure_lock_ms
         elif isinstance(answer, AcknowledgeReply):
             self._acknowledged(coordinator, request, answer)
-        group = coordinator.look_in(request.group_id)
+        elif isinstance(answer, ProgressReply):
+            self.signals.answered(coordinator, request, answer)
+        self._look_at(coordinator, request.group_id, name)
+
+    def _look_at(self, coordinator: CoordinatorProcess, group_id: str, name: str) -> None:
+        """Now and then the whole group is compared with the log, and always what must have ended by now."""
+        if coordinator.serves and self.sure_locks:
+            self.signals.check_overdue(coordinator)
+        group = coordinator.look_in(group_id)
         if coordinator.serves and group is not None and self.answers[name] % CHECK_GROUP_EVERY == 0:
             self.check_group(coordinator)
 
@@ -144,7 +191,7 @@ class Witness:
         """The owner's memory is the log, if nothing is under way."""
         for group in coordinator.runtime.groups.values():
             if self.ledger.starts and coordinator.is_idle and coordinator.knows_the_log:
-                self.ledger.check_group(group)
+                check_group(self.ledger, group)
 
     def _check_epoch(self, coordinator: CoordinatorProcess, request: Any) -> None:
         """A process is served no more when its member has a newer one."""
@@ -165,6 +212,9 @@ class Witness:
     def _planned(self, coordinator: CoordinatorProcess, request: Any, answer: PlanReply) -> None:
         self._durable(answer.plan.plan_id, answer.plan.partitions)
         number = number_of(answer.plan.plan_id)
+        named = number if isinstance(request, StartPlan) else number_of(request.start)
+        if named in self.ledger.forgotten_plans.get(request.member_id, ()):
+            self.world.fail(f"plan {named} of {request.member_id}, which was forgotten, is answered")
         if isinstance(request, NextPlan) and request.start and number_of(request.start) not in self.ledger.completed:
             self.world.fail(f"{request.start} is said to be completed, and is not in the log")
         if isinstance(request, StartPlan):
@@ -192,7 +242,7 @@ class Witness:
                 self.world.fail(f"{receipt} is answered for plan {number_of(number)}, and is not in the log")
 
     def _check_slice(self, number: int, answer: PlanReply) -> None:
-        held = [self.ledger.runs[p, offset] for p, offset, _ in receipts(answer.plan.partitions)]
+        held = [self.ledger.runs.get((p, offset), NEVER_ACQUIRED) for p, offset, _ in receipts(answer.plan.partitions)]
         held = [run for run in held if run.plan_id == number and run.state == RecordState.ACQUIRED]
         tries = {run.failures + 1 for run in held if isolation_class(run.failures, self.ledger.limit)}
         most = min((slice_size(c, self.ledger.limit, self.ledger.base) or 1 for c in tries), default=len(held))
@@ -213,19 +263,27 @@ class Witness:
             run = self.ledger.runs.get(record)
             if kind == RENEW:
                 if coordinator.serves:
-                    until_ms = coordinator.decided_ms + self.lock_ms
+                    until_ms = coordinator.decided_ms + min(
+                        self.lock_ms, self.session_ms
+                    )  # renewals are not in the log
                     self.lock_until_ms[(*record, count)] = max(until_ms, self.lock_until_ms.get((*record, count), 0))
-            elif run is not None and run.state == RecordState.ACQUIRED and run.delivery_count == count:
-                self.world.fail(f"{record} is said to be acknowledged, and is still acquired in the log")
+            elif run is not None and run.state in HELD and run.delivery_count == count:
+                self.world.fail(f"{record} is said to be acknowledged, and is still held in the log")
 
     def _was_in_time(self, coordinator: CoordinatorProcess, request: Acknowledge, acks: PartitionAcks) -> bool:
+        log = log_of(acks.topic_id, acks.partition)
+        return self.is_held(coordinator, request, [(log, offset, count) for offset, count, _ in outcomes(acks)])
+
+    def is_held(self, coordinator: CoordinatorProcess, request: Any, asked: list[Receipt]) -> bool:
+        """Whether the member that asks has a session, and the locks of these deliveries, for sure."""
+        now_ms = self.world.now_ms
         if not self.sure_locks or not coordinator.serves or self.asked[request] > 1:
             return False
-        now_ms = self.world.now_ms
         if now_ms > self.session_until_ms.get(request.member_id, 0):
             return False
-        asked = [(log_of(acks.topic_id, acks.partition), offset, count) for offset, count, _ in outcomes(acks)]
-        return all(now_ms <= self.lock_until_ms.get(r, 0) and r not in self.ledger.lost for r in asked)
+        taken = self.ledger.actions.reset
+        held = [r for r in asked if r not in self.ledger.lost and r[:2] not in taken]
+        return len(held) == len(asked) and all(now_ms <= self.lock_until_ms.get(r, 0) for r in held)
 
     # --- what a member received
 
@@ -236,7 +294,8 @@ class Witness:
             if self.receivers.setdefault(receipt, who) != who:
                 self.world.fail(f"{receipt} was delivered to {self.receivers[receipt]}, and to {who}")
             done = self.final.get((partition, offset))
-            if done is not None and count > done and (partition, offset, done) not in self.ledger.lost:
+            is_back = (partition, offset, done) in self.ledger.lost or (partition, offset) in self.ledger.actions.reset
+            if done is not None and count > done and not is_back:
                 self.world.fail(f"{receipt} is delivered, and delivery {done} was answered to be done")
 
     def sent(self, acks: PartitionAcks) -> None:

@@ -37,6 +37,8 @@ class World:
         self.broken: BrokenPromise | None = None
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
+        self.between_steps: Callable[[], None] = lambda: None
+        """What else may happen just before any process takes its next step."""
 
     def __repr__(self) -> str:
         return f"<World seed={self.seed} now={self.now_ms} events={self.events}>"
@@ -48,7 +50,7 @@ class World:
         self.at(self.now_ms + ms, act)
 
     def run_until(self, until_ms: int, is_done: Callable[[], bool] = lambda: False) -> None:
-        """What is due by then happens. May be called from within an event: a call that takes its time."""
+        """Runs the events that are due by then. An event may call this for a call that takes time."""
         while self._queue and self._queue[0][0] <= until_ms:
             if is_done():
                 return
@@ -141,6 +143,7 @@ class Process:
     def _resume(self, task: Task, answer: Any) -> None:
         if not self.when_running(lambda: self._resume(task, answer)):
             return
+        self.world.between_steps()
         try:
             waits_for = task.send(answer)
         except StopIteration:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.group_state import forget_clients
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.query_spec import QuerySpec
-from tests.support.share_job import ShareJob
+from tests.support.share_job import ShareJob, numbers
 from tests.support.spark_program import RunningQuery, SparkProgram
 
 JobFactory = Callable[..., ShareJob]
@@ -68,6 +68,14 @@ def program() -> Iterator[ProgramFactory]:
     """Starts Spark programs of the test's own, which it may kill; they end with the test."""
     with ExitStack() as programs:
         yield lambda **fields: programs.enter_context(SparkProgram(**fields))
+
+
+@pytest.fixture
+def orders(kafka: KafkaBroker, topic: Callable[[str], str]) -> str:
+    """A topic with 100 records."""
+    name = topic("orders")
+    kafka.produce(name, numbers(100))
+    return name
 
 
 @pytest.fixture

@@ -12,18 +12,10 @@ from contextlib import closing
 import pytest
 
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.group_state import describe, forget_clients
+from tests.support.group_state import describe
 from tests.support.share_job import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-@pytest.fixture
-def orders(kafka, topic):
-    """A topic with 100 records."""
-    name = topic("orders")
-    kafka.produce(name, numbers(100))
-    return name
 
 
 def test_a_topic_that_does_not_exist(kafka, job, start, unique):
@@ -32,7 +24,7 @@ def test_a_topic_that_does_not_exist(kafka, job, start, unique):
     assert missing in error and "does not exist" in error
 
 
-def test_a_broker_that_cannot_be_reached_is_named_and_the_password_is_not(job, start, shared_program, runtime_dir):
+def test_an_unreachable_broker_is_named_and_the_password_is_not(job, start, shared_program, runtime_dir):
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     secret = {
@@ -47,7 +39,7 @@ def test_a_broker_that_cannot_be_reached_is_named_and_the_password_is_not(job, s
     assert not any("hunter2" in text for text in (error, shared_program.get().log(), *logs))
 
 
-def test_a_checkpoint_of_another_group(kafka, orders, job, start):
+def test_a_checkpoint_of_another_group_is_refused(kafka, orders, job, start):
     mine, other = job(orders), job(orders)
     done = start(mine.query("a", trigger="available_now")).wait_over()
     assert not done.error()
@@ -55,7 +47,7 @@ def test_a_checkpoint_of_another_group(kafka, orders, job, start):
     assert "ForeignCheckpoint" in foreign.error() and mine.group in foreign.error()
 
 
-def test_a_topic_added_to_the_subscription_is_read_and_one_taken_away_gives_its_records_back(
+def test_an_added_topic_is_read_and_a_removed_one_releases_its_records(
     kafka, orders, topic, job, start, shared_program
 ):
     more = topic("more")
@@ -96,7 +88,7 @@ def test_a_checkpoint_that_runs_twice_fences_the_older_query(orders, job, start,
     assert queue.output().of("copy").values() == dict.fromkeys(numbers(60, first=40), 1)
 
 
-def test_a_rolled_back_checkpoint_is_refused_and_its_records_stay_with_the_group(kafka, orders, job, start, tmp_path):
+def test_a_rolled_back_checkpoint_is_refused_and_loses_no_record(kafka, orders, job, start, tmp_path):
     queue = job(orders, maxOffsetsPerTrigger=40)
     first = start(queue.query("a", trigger="available_now")).wait_over()
     backup = tmp_path / "backup"
@@ -135,9 +127,3 @@ def test_a_wrong_option_is_found_at_load(orders, job, start):
     """The rest of them, without Spark: tests/unit/test_options.py."""
     error = start(job(orders).query("a", options={"kafka.auto.offset.reset": "latest"})).wait_over().error()
     assert "RefusedOption" in error and "startingOffsets" in error
-
-
-@pytest.fixture(autouse=True)
-def _no_stale_clients():
-    yield
-    forget_clients()

@@ -1,6 +1,8 @@
 """The brokers are away for longer than a session, with the coordinator's state in them: a query goes on when they are
 back, with each record once, with few lines in its log; and query.stop() does not wait for them."""
 
+import re
+
 import pytest
 
 from coordinator.client import on_demand
@@ -14,10 +16,16 @@ HASTY = {
     "share.coordinator.write.timeout.ms": 1_000,
     "share.session.timeout.ms": 4_000,
 }
+OUTAGE_S = 120
 LINES = 10
 """In a log, of an outage of two minutes."""
 SPARKS_OWN = ("Traceback", "  File ", "BrokenPipeError")
 """What Spark's Python daemon writes of a worker that ended, outage or not."""
+
+
+def logged_outage_s(program):
+    """How long the outage lasts by the program's log."""
+    return max(map(int, re.findall(r"no answer for (\d+) s", program.log())), default=0)
 
 
 @pytest.fixture
@@ -35,7 +43,7 @@ def own_program(program, kafka, runtime):
 
 
 @pytest.mark.slow
-def test_a_query_waits_for_its_brokers_and_goes_on_and_a_stop_does_not_wait(kafka, topic, job, own_program):
+def test_a_query_waits_for_its_brokers_and_a_stop_does_not(kafka, topic, job, own_program):
     orders = topic("orders")
     kafka.produce(orders, numbers(500))
     queue = job(orders, bootstrap=kafka.proxied_bootstrap, maxOffsetsPerTrigger=500, **HASTY)
@@ -50,31 +58,33 @@ def test_a_query_waits_for_its_brokers_and_goes_on_and_a_stop_does_not_wait(kafk
 
     queue.output().assert_exactly_once(numbers(1_000))
 
+    before = own_program.log().count("kafka: no answer for")
     kafka.proxy.cut()
-    wait_until(lambda: own_program.log().count("kafka: no answer for") == 2, what="it waits again")
+    wait_until(lambda: own_program.log().count("kafka: no answer for") > before, what="it waits again")
     query.stop()
     assert query.error() == ""
 
 
 @pytest.mark.soak
-def test_an_outage_of_two_minutes_is_ridden_out_with_the_defaults_and_few_lines(
-    kafka, topic, job, own_program, runtime
-):
+def test_the_defaults_ride_out_an_outage_of_two_minutes(kafka, topic, job, own_program, runtime):
     orders = topic("orders")
     kafka.produce(orders, numbers(500))
     queue = job(orders, bootstrap=kafka.proxied_bootstrap, maxOffsetsPerTrigger=500)
     query = own_program.start_query(queue.query("a", hold=("100",))).wait_held("100")
-    before = len(own_program.log().splitlines())
+    (coordinators_log,) = runtime.glob("coordinator-*.log")
+    before, coordinators_before = len(own_program.log().splitlines()), len(coordinators_log.read_text().splitlines())
     kafka.proxy.cut()
     query.spec.release()
-    wait_until(lambda: "no answer for 12" in own_program.log(), timeout_s=240, what="two minutes are over")
+    wait_until(lambda: logged_outage_s(own_program) >= OUTAGE_S, timeout_s=400, what="two minutes are over")
     kafka.produce(orders, numbers(500, first=500))
     kafka.proxy.heal()
     query.wait(lambda: queue.written() == 1_000, "it goes on")
     queue.output().assert_exactly_once(numbers(1_000))
     own_program.wait_said("answers again after")
     lines = [line for line in own_program.log().splitlines()[before:] if not line.startswith(SPARKS_OWN)]
+    print("the driver's log:", *lines, sep="\n")
     assert len(lines) <= LINES, "\n".join(lines)
-    (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
-    warnings = [line for line in log.splitlines() if " WARNING " in line or " ERROR " in line]
+    said = coordinators_log.read_text().splitlines()[coordinators_before:]
+    warnings = [line for line in said if " WARNING " in line or " ERROR " in line]
+    print("the coordinator's log:", *warnings, sep="\n")
     assert len(warnings) <= LINES, "\n".join(warnings)

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 LOOK_OFTEN = {"share.coordinator.metadata.refresh.ms": 500}
 
 
-def test_a_compacted_topic_is_delivered_as_the_log_has_it_and_its_gaps_are_no_lag(kafka, topic, job, start):
+def test_a_compacted_topic_is_delivered_and_its_gaps_are_no_lag(kafka, topic, job, start):
     compacted = topic(
         "compacted", cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=200
     )
@@ -72,7 +72,7 @@ def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
-def test_records_deleted_inside_a_plan(kafka, topic, job, start, fail_on_data_loss):
+def test_records_deleted_inside_a_plan_are_left_out_and_reported(kafka, topic, job, start, fail_on_data_loss):
     """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
     orders = topic("orders")
     kafka.produce(orders, numbers(300))
@@ -104,7 +104,7 @@ def test_a_topic_deleted_and_created_anew_begins_at_its_earliest_record(kafka, t
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
-def test_a_plan_over_a_topic_created_anew(kafka, topic, job, start, fail_on_data_loss):
+def test_a_replay_takes_no_record_of_a_recreated_topic(kafka, topic, job, start, fail_on_data_loss):
     """The old topic's records are gone, those that no plan had, too: failed for once, or left out; none of the new
     topic's is taken for them."""
     orders = topic("orders")

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from sharegroup.demo.processes import ENDING, undisturbed
+from tests.support.signals import hearing
 from tests.support.waiting import wait_until
 
 DEMO = [sys.executable, "-m", "sharegroup", "demo"]
+STARTING, AT_WORK = "Two Spark programs start", "Both are in the group"
 END_WITHIN_S = 120
 """Far beyond what it takes."""
 
@@ -38,7 +40,7 @@ def environment(temporary: Path, **more: str) -> dict[str, str]:
 
 
 def processes_of(temporary: Path) -> list[psutil.Process]:
-    """Whatever runs with the demo's temporary directory."""
+    """The processes that run with the demo's temporary directory."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -47,6 +49,15 @@ def processes_of(temporary: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+def java_processes(temporary: Path) -> int:
+    """Return how many of these are Java's."""
+    count = 0
+    for process in processes_of(temporary):
+        with suppress(psutil.Error):
+            count += process.name() == "java"
+    return count
 
 
 class RunningDemo:
@@ -89,7 +100,7 @@ class RunningDemo:
 
 @pytest.fixture(scope="module")
 def story() -> Iterator[RunningDemo]:
-    """One story for the three tests of its parts, which run in this order."""
+    """One story for the four tests of its parts, which run in this order."""
     directory = Path(tempfile.mkdtemp(prefix="sgd-"))
     with closing(RunningDemo(directory)) as demo:
         yield demo
@@ -99,13 +110,18 @@ def story() -> Iterator[RunningDemo]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_story_begins_with_two_queries_in_one_group(story):
-    story.follow("Both are in the group")
+    story.follow(AT_WORK)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_story_kills_a_query_in_mid_batch_which_replays_the_batch(story):
+def test_the_story_kills_a_query_in_mid_batch(story):
     story.follow("SIGKILL to query A")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_killed_query_of_the_story_replays_its_batch(story):
     story.follow("Query A has replayed batch")
 
 
@@ -129,29 +145,26 @@ def test_the_story_ends_with_checks_of_all_that_it_told(story):
     )
 
 
-@contextmanager
-def hearing(number: int) -> Iterator[None]:
-    """A program that is started in here hears the signal. It may be ignored in the tests' own process, as `nohup` and a
-    shell's `&` have it, and so in all that they start; the demo leaves that as it is."""
-    before = signal.signal(number, signal.default_int_handler)  # a new program has the default for a handler
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_ends_all_that_it_started(temporary, ending):
+@pytest.mark.parametrize(
+    ("ending", "when"),
+    [
+        pytest.param(signal.SIGINT, AT_WORK, id="INT-at-work"),
+        pytest.param(signal.SIGTERM, STARTING, id="TERM-starting"),
+        pytest.param(signal.SIGINT, STARTING, id="INT-starting", marks=pytest.mark.soak),
+        pytest.param(signal.SIGTERM, AT_WORK, id="TERM-at-work", marks=pytest.mark.soak),
+    ],
+)
+def test_interrupted_it_ends_all_that_it_started(temporary, ending, when):
     with hearing(ending):
         demo = subprocess.Popen(
             DEMO, env=environment(temporary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
     try:
         assert demo.stdout is not None
-        assert any("Both are in the group" in line for line in demo.stdout)
-        assert len(processes_of(temporary)) > 4
+        assert any(when in line for line in demo.stdout)
+        wait_until(lambda: java_processes(temporary) >= 2, what="Spark has started in both queries")
         demo.send_signal(ending)
         _, errors = demo.communicate(timeout=END_WITHIN_S)
     finally:
@@ -175,10 +188,15 @@ def test_a_signal_that_is_ignored_stays_so_while_it_cleans_up(ending):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_killed_outright_it_takes_its_queries_with_it(temporary):
+@pytest.mark.parametrize(
+    "when",
+    [pytest.param(STARTING, id="starting"), pytest.param(AT_WORK, id="at-work", marks=pytest.mark.soak)],
+)
+def test_killed_outright_it_takes_its_queries_with_it(temporary, when):
     demo = subprocess.Popen(DEMO, env=environment(temporary), stdout=subprocess.PIPE, text=True)
     assert demo.stdout is not None
-    assert any("Both are in the group" in line for line in demo.stdout)
+    assert any(when in line for line in demo.stdout)
+    wait_until(lambda: java_processes(temporary) >= 2, what="Spark has started in both queries")
     demo.kill()
     demo.communicate()
     wait_until(

@@ -14,10 +14,35 @@ LONG = {"share.session.timeout.ms": 300_000}
 SHORT = {"share.session.timeout.ms": 10_000}
 
 
-@pytest.mark.parametrize("coordinator_dies", [False, True], ids=["driver", "driver-and-coordinator"])
-def test_a_killed_driver_replays_its_batch_when_it_is_started_again(
-    kafka, topic, job, program, start, coordinator_dies
-):
+def test_a_killed_driver_replays_its_batch_or_others_get_it_later(kafka, topic, job, program, start):
+    """Queries of two groups die with it: one is started again within its session, the records of the other one go to
+    another query after the session."""
+    orders, more_orders = topic("orders"), topic("orders")
+    for name in (orders, more_orders):
+        kafka.produce(name, numbers(RECORDS))
+    queue = job(orders, maxOffsetsPerTrigger=5_000, **LONG)
+    left = job(more_orders, maxOffsetsPerTrigger=5_000, **SHORT)
+    driver = program(master="local[4]")
+    killed = driver.start_query(queue.query("a", hold=("7000",))).wait_held("7000").spec
+    driver.start_query(left.query("gone", hold=("100",))).wait_held("100")
+    plan = logged_plan(killed, 1)
+    other = start(left.query("other"))
+    other.wait(lambda: left.written() == RECORDS - 5_000, "it has written what it can get")
+    driver.kill()
+
+    again = start(queue.query("a"))
+    other.wait(lambda: left.written() == RECORDS, "it has written the rest")
+    again.wait(lambda: queue.written() == RECORDS, "all is written")
+    assert_whole_and_replayed(queue.output(), plan)
+    output = left.output()
+    output.assert_exactly_once(numbers(RECORDS))
+    assert output.by_query() == {"other": RECORDS}
+    late = output.rows[output.rows["offset"] < 5_000]
+    assert set(late["deliveryCount"]) == {2}
+    other.wait(lambda: describe(left).lag() == 0, "the last batch is completed")
+
+
+def test_a_driver_killed_with_the_coordinator_replays_its_batch(kafka, topic, job, program, start):
     """Killed in mid-batch; restarted within the session."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
@@ -27,15 +52,10 @@ def test_a_killed_driver_replays_its_batch_when_it_is_started_again(
     killed = driver.start_query(queue.query("a", hold=("7000",))).wait_held("7000").spec
     plan = logged_plan(killed, 1)
     driver.kill()
-    if coordinator_dies:
-        assert kill_coordinators()
+    assert kill_coordinators()
 
     start(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
-    output = queue.output()
-    output.assert_exactly_once(numbers(RECORDS))
-    assert_replayed(output, {1: plan})
-    for batch in (0, 2, 3):
-        assert output.of("a", batch).delivery_counts() == {1}
+    assert_whole_and_replayed(queue.output(), plan)
 
 
 @pytest.mark.soak
@@ -63,6 +83,14 @@ def test_a_driver_killed_twice_once_with_the_coordinator_replays_both_batches(ka
     assert output.of("a", 0).delivery_counts() == output.of("a", 3).delivery_counts() == {1}
 
 
+def assert_whole_and_replayed(output: Output, plan) -> None:
+    """All records are there once; batch 1 of query a is as Spark's log has it, and the only one delivered twice."""
+    output.assert_exactly_once(numbers(RECORDS))
+    assert_replayed(output, {1: plan})
+    for batch in (0, 2, 3):
+        assert output.of("a", batch).delivery_counts() == {1}
+
+
 def assert_replayed(output: Output, plans) -> None:
     """The batches of query a are those that Spark's log has, and were delivered twice."""
     for batch, logged in plans.items():
@@ -87,23 +115,3 @@ def test_the_coordinator_alone_is_killed_and_the_queries_go_on(kafka, topic, job
     output.assert_exactly_once(numbers(RECORDS))
     assert output.delivery_counts() == {1}
     assert not a.over() and not b.over()
-
-
-def test_records_of_a_query_that_does_not_come_back_are_with_the_others_after_its_session(
-    kafka, topic, job, program, start
-):
-    orders = topic("orders")
-    kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, maxOffsetsPerTrigger=5_000, **SHORT)
-    gone = program()
-    gone.start_query(queue.query("gone", hold=("100",))).wait_held("100")
-    other = start(queue.query("other"))
-    other.wait(lambda: queue.written() == RECORDS - 5_000, "it has written what it can get")
-    gone.kill()
-    other.wait(lambda: queue.written() == RECORDS, "it has written the rest")
-    output = queue.output()
-    output.assert_exactly_once(numbers(RECORDS))
-    assert output.by_query() == {"other": RECORDS}
-    late = output.rows[output.rows["offset"] < 5_000]
-    assert set(late["deliveryCount"]) == {2}
-    other.wait(lambda: describe(queue).lag() == 0, "the last batch is completed")

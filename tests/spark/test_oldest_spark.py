@@ -18,26 +18,25 @@ OLDEST = ROOT / ".build" / f"pyspark-{OLDEST_SPARK}"
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_killed_query_replays_its_batch_on_the_oldest_spark(kafka, topic, job, program):
-    """The driver is killed in the middle of a batch and the coordinator with it; another process goes on."""
+def test_a_query_stopped_in_a_batch_replays_it_on_the_oldest_spark(kafka, topic, job, program):
+    """The coordinator is killed meanwhile. `make test-oldest-spark` kills drivers on it, too."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, maxOffsetsPerTrigger=2_000)
-    first, second = (program(PYTHONPATH=f"{OLDEST}{os.pathsep}{ROOT}") for _ in range(2))
-    killed = first.start_query(queue.query("a", hold=("3000",))).wait_held("3000").spec
-    assert killed is not None
-    plan = logged_plan(killed, 1)
-    first.kill()
+    oldest = program(PYTHONPATH=f"{OLDEST}{os.pathsep}{ROOT}")
+    held = oldest.start_query(queue.query("a", hold=("3000",))).wait_held("3000")
+    plan = logged_plan(held.spec, 1)
+    held.stop()
     assert kill_coordinators()
-    second.start_query(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
+    oldest.start_query(queue.query("a")).wait(lambda: queue.written() == RECORDS, "all is written")
     output = queue.output()
     output.assert_exactly_once(numbers(RECORDS))
     assert output.of("a", 1).records() == plan_records(plan)
     assert output.of("a", 1).delivery_counts() == {2}
-    assert second.version() == OLDEST_SPARK
+    assert oldest.version() == OLDEST_SPARK
 
 
-def test_a_spark_that_is_too_old_is_named_when_the_format_is_used(tmp_path):
+def test_a_spark_too_old_is_named_when_the_format_is_used(tmp_path):
     """As on Spark 4.0 and 4.1, where the module that admission control came with is not found."""
     use = """
 import importlib.util

@@ -13,37 +13,41 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-RECORDS = 2_000
-TRIES = 5
-QUICK, LATE = 6, 2
-"""Restarts within the session and after it, at least: together more than a record has tries."""
+RECORDS, BATCH = 100, 25
+HELD = str(BATCH + 10)
 IMPATIENT = {"kafkaConsumer.pollTimeoutMs": "1000"}
 
 
-def test_nothing_is_archived_by_an_outage(kafka, topic, job, start):
-    """Restarted more often than the delivery limit has tries, within its session and after the session's end."""
+@pytest.mark.parametrize(
+    ("limit", "quick", "late"),  # restarts within the session and after it: with the first start more than tries
+    [pytest.param(3, 2, 1, id="short"), pytest.param(5, 6, 2, id="long", marks=pytest.mark.soak)],
+)
+def test_nothing_is_archived_by_an_outage(kafka, topic, job, start, limit, quick, late):
+    """Restarted more often than the delivery limit has tries, within its session and after the session's end.
+    The slices begin at a batch, so that few batches are left to deliver in slices when the outage is over."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(
         orders,
         bootstrap=kafka.proxied_bootstrap,
-        maxOffsetsPerTrigger=500,
-        **{"share.state.store": "sqlite", "share.session.timeout.ms": 5_000},
+        maxOffsetsPerTrigger=BATCH,
+        **{"share.state.store": "sqlite", "share.session.timeout.ms": 5_000, "share.isolation.base": BATCH},
+        **{"share.delivery.count.limit": limit},
     )
     assert describe(queue).lag() == -1
-    held = start(queue.query("a", hold=("700",))).wait_held("700")
-    assert queue.written() == 500
+    held = start(queue.query("a", hold=(HELD,))).wait_held(HELD)
+    assert queue.written() == BATCH
     kafka.proxy.cut(records_only=True)
     try:
         held.stop()
-        for attempt in range(QUICK + LATE):
-            if attempt >= QUICK:
+        for attempt in range(quick + late):
+            if attempt >= quick:
                 wait_until(lambda: describe(queue).active_members() == 0, what="the session is over")
             failed = start(queue.query("a", options=IMPATIENT)).wait_over()
             assert "ReadTimeout" in failed.error(), failed.error()
     finally:
         kafka.proxy.heal()
-    assert describe(queue).most_failures() >= TRIES  # so it could have been taken for poison
+    assert describe(queue).most_failures() >= limit  # so it could have been taken for poison
     assert describe(queue).archived() == 0
     last = start(queue.query("a"))
     last.wait(lambda: queue.written() == RECORDS, "all is delivered")

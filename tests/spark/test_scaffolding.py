@@ -1,4 +1,4 @@
-"""What the tests with Spark stand on, tried without a share group: Spark's rate source."""
+"""The support of the tests with Spark works by itself: it is tried with Spark's rate source."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.spark
 RATE = {"rowsPerBatch": "100", "numPartitions": "2"}
 
 
-def test_dry_run(start, program, tmp_path):
+def test_a_program_runs_holds_and_fails_without_a_share_group(start, program, tmp_path):
     spec = QuerySpec(
         name="rate", directory=str(tmp_path), options=RATE, source="rate-micro-batch", hold=("150",), poison=("250",)
     )

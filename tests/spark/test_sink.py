@@ -53,7 +53,7 @@ DECISIONS = {
 
 @dataclass(kw_only=True)
 class Story:
-    """What lay where when the query was through."""
+    """The topics and outputs that a query left behind."""
 
     orders: str
     dlq: str
@@ -63,7 +63,7 @@ class Story:
     bootstrap: str
 
     def letter_of(self, partition: int, offset: int) -> DeadLetter:
-        """The one letter of a record."""
+        """The one dead letter of a record."""
         (found,) = [letter for letter in self.letters if letter.origin == (self.orders, partition, offset)]
         return found
 
@@ -118,7 +118,7 @@ def test_each_record_ends_as_its_row_said(story):
     [("flaky", (OWN_DELAY_MS, OWN_DELAY_MS)), ("soon", (BACKOFF_MS, 2 * BACKOFF_MS))],
     ids=["releaseDelayMs", "share.release.backoff.ms"],
 )
-def test_released_records_come_back_with_the_next_count_and_not_before_their_delay(story, kind, delays_ms):
+def test_released_records_come_back_after_their_delay_with_the_next_count(story, kind, delays_ms):
     seen = story.job.seen()
     for _, sights in seen[seen["text"].str.startswith(kind, na=False)].groupby(["partition", "offset"]):
         assert sights["deliveryCount"].tolist() == [1, 2, 3]
@@ -135,7 +135,7 @@ def test_dead_letters_equal_their_originals_byte_for_byte(story):
 
 
 @pytest.mark.parametrize(("partition", "message"), [(2, "Offset rejected by client."), (3, REASON)])
-def test_a_letter_says_what_a_kafka_4_4_dlq_would_say_and_its_disposition(story, partition, message):
+def test_a_dead_letter_has_kafka_4_4_headers_and_its_disposition(story, partition, message):
     """KIP-1191's table, each value as text; the row's reason takes the place of Kafka's message."""
     for offset in range(len(BAD)):
         kafkas = [

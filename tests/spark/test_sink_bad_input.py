@@ -1,9 +1,9 @@
-"""What is wrong with a sink is said by name, with the row where it is a row; and nothing is lost by it."""
+"""Wrong input of a sink is refused by name, with its row where a row is wrong; no record is lost."""
 
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from tests.support.group_state import describe, forget_clients
+from tests.support.group_state import describe
 from tests.support.guarded_broker import ALICE, grant, guarded_broker
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
@@ -12,20 +12,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 EVERY = {"acknowledgement": "'accept'"}
 DLQ_NAME = "errors.deadletterqueue.topic.name"
-
-
-@pytest.fixture
-def orders(kafka, topic):
-    """A topic with 100 records."""
-    name = topic("orders")
-    kafka.produce(name, numbers(100))
-    return name
-
-
-@pytest.fixture(autouse=True)
-def _no_stale_clients():
-    yield
-    forget_clients()
 
 
 @pytest.mark.parametrize(
@@ -116,9 +102,7 @@ COMPUTED = {
 
 @pytest.mark.parametrize("columns", [EVERY, {**EVERY, **COMPUTED}], ids=["the source's columns", "computed columns"])
 @pytest.mark.parametrize("sink", ["sharegroup", "acknowledge+replace"])
-def test_a_sink_of_another_group_than_its_source_is_refused_and_nothing_of_either_is_acknowledged(
-    orders, job, start, columns, sink
-):
+def test_a_sink_of_another_group_is_refused_and_acknowledges_nothing(orders, job, start, columns, sink):
     """Both groups read the topic for the first time: their receipts are alike."""
     queue, other = job(orders), job(orders)
     held = start(

@@ -5,7 +5,7 @@ import pytest
 
 from share_sink.archive.batches import archive_dataset
 from tests.support.dead_letters import read_letters
-from tests.support.group_state import describe, forget_clients
+from tests.support.group_state import describe
 from tests.support.share_job import Output, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -14,22 +14,8 @@ EVERY = {"acknowledgement": "'accept'"}
 DLQ_NAME = "errors.deadletterqueue.topic.name"
 
 
-@pytest.fixture
-def orders(kafka, topic):
-    """A topic with 100 records."""
-    name = topic("orders")
-    kafka.produce(name, numbers(100))
-    return name
-
-
-@pytest.fixture(autouse=True)
-def _no_stale_clients():
-    yield
-    forget_clients()
-
-
 def accepted(queue) -> Output:
-    """What a program's own sink keeps: the rows that it accepted."""
+    """The rows that the program's own sink accepted."""
     rows = queue.output().rows
     return Output(rows[rows["acknowledgement"] == "accept"])
 
@@ -87,7 +73,7 @@ def test_acknowledge_first_then_write(orders, job, start, first, again, keeps):
 
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "dropped"])
-def test_a_letter_holds_the_rows_columns_and_the_originals_where_there_are_none(kafka, topic, job, start, replaced):
+def test_a_dead_letter_has_the_rows_columns_else_the_records(kafka, topic, job, start, replaced):
     orders, dlq = topic("orders"), topic("dlq")
     kafka.produce(orders, ["one", "two", None], keys=["k", None, b"\xff"], headers=[("trace", b"1"), ("null", None)])
     queue = job(orders, includeHeaders=True)
@@ -113,11 +99,9 @@ def test_a_letter_holds_the_rows_columns_and_the_originals_where_there_are_none(
     )
 
 
-def test_without_copying_letters_are_headers_only_whoever_writes_them_and_the_archive_is_whole(
-    kafka, topic, job, start, tmp_path
-):
-    """The executor writes the letter of the rejected record, the coordinator that of the one whose tries are used up;
-    a key, value or headers of the row's own are not copied either."""
+def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kafka, topic, job, start, tmp_path):
+    """The executor writes the dead letter of the rejected record, the coordinator that of the one whose tries are used
+    up; a key, value or headers of the row's own are not copied either."""
     orders, dlq = topic("orders"), topic("dlq")
     kafka.produce(orders, ["bad", "flaky", "good"], keys=["k"] * 3, headers=[("trace", b"1")])
     queue = job(orders, includeHeaders=True, **{"share.delivery.count.limit": 2})
@@ -143,8 +127,8 @@ def test_without_copying_letters_are_headers_only_whoever_writes_them_and_the_ar
     assert [(header["key"], header["value"]) for header in row["headers"]] == [("trace", b"1")]
 
 
-def test_a_record_whose_tries_are_used_up_is_dead_lettered_by_the_coordinator(kafka, orders, topic, job, start):
-    """Nobody's rows hold it then: the original is read, and the letter says what Kafka's would."""
+def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orders, topic, job, start):
+    """Nobody's rows hold it then: the original is read, and the dead letter says what Kafka's would."""
     dlq = topic("dlq")
     queue = job(orders, **{"share.delivery.count.limit": 2})
     flaky = {"acknowledgement": "if(text = '7', 'release', 'accept')", "reason": "'for nobody'"}
@@ -168,7 +152,7 @@ def test_a_record_whose_tries_are_used_up_is_dead_lettered_by_the_coordinator(ka
 
 
 @pytest.mark.parametrize(("does", "times"), [("replaces", 1), ("skips", 2)])
-def test_a_replay_that_looks_at_the_delivery_count_is_in_an_output_that_replaces_once(orders, job, start, does, times):
+def test_a_replay_by_delivery_count_is_once_in_a_replacing_output(orders, job, start, does, times):
     """The first attempt releases every seventh record; the second one, at deliveryCount 2, accepts and writes it."""
     queue = job(orders)
     puts_off = {"acknowledgement": "if(int(text) % 7 = 0 and deliveryCount = 1, 'release', 'accept')"}
@@ -186,7 +170,7 @@ def test_a_replay_that_looks_at_the_delivery_count_is_in_an_output_that_replaces
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
 
-def test_in_explicit_mode_what_no_row_decided_is_released_and_what_does_not_exist_is_not(kafka, topic, job, start):
+def test_explicit_mode_releases_undecided_records_and_not_gaps(kafka, topic, job, start):
     orders = topic("orders")
     kafka.produce_transaction(orders, numbers(100))  # with a marker at its end
     queue = job(orders, **EXPLICIT)
@@ -202,7 +186,7 @@ def test_in_explicit_mode_what_no_row_decided_is_released_and_what_does_not_exis
     assert describe(queue).archived() == 1  # the marker
 
 
-def test_what_a_batch_passed_over_comes_again_though_its_query_is_started_again_in_implicit_mode(orders, job, start):
+def test_undecided_records_come_again_after_a_restart_in_implicit_mode(orders, job, start):
     """It is stopped between two ticks: its batch is committed, and the group has not heard of that yet."""
     queue = job(orders, **EXPLICIT)
     passes_over = queue.query(
@@ -224,7 +208,7 @@ def test_what_a_batch_passed_over_comes_again_though_its_query_is_started_again_
     accepted(queue).assert_exactly_once(numbers(100))
 
 
-def test_an_explicit_query_that_no_sink_decides_fails_by_name_and_burns_no_try(orders, job, start):
+def test_an_explicit_query_without_a_sink_fails_and_counts_no_try(orders, job, start):
     queue = job(orders, **EXPLICIT)
     for _ in range(2):
         error = start(queue.query("a")).wait_over().error()
@@ -236,7 +220,7 @@ def test_an_explicit_query_that_no_sink_decides_fails_by_name_and_burns_no_try(o
     accepted(queue).assert_exactly_once(numbers(100))
 
 
-def test_the_drivers_log_names_the_records_that_no_row_decided_until_the_limit(orders, job, start, shared_program):
+def test_the_drivers_log_names_records_undecided_up_to_the_limit(orders, job, start, shared_program):
     queue = job(orders, **EXPLICIT, **{"share.delivery.count.limit": 2})
     filtered = "int(text) < 90"
     query = start(
@@ -257,9 +241,7 @@ STALE = {
 }
 
 
-def test_a_stale_row_is_counted_and_logged_and_the_rest_of_its_batch_is_acknowledged(
-    orders, job, start, shared_program
-):
+def test_a_stale_row_is_logged_and_the_rest_is_acknowledged(orders, job, start, shared_program):
     queue = job(orders)
     options = {"columns": STALE, "drop": ("seen",), "sink": "sharegroup", "sink_options": queue.sink_options()}
     query = start(queue.query("a", **options))
@@ -271,7 +253,7 @@ def test_a_stale_row_is_counted_and_logged_and_the_rest_of_its_batch_is_acknowle
     assert seen["7"] == seen["8"] == 2  # of 7 nothing was said then: accepted, as implicit mode has it
 
 
-def test_on_stale_receipt_fail_stops_the_query_and_nothing_of_the_batch_is_acknowledged(orders, job, start):
+def test_on_stale_receipt_fail_stops_the_query_and_acknowledges_nothing(orders, job, start):
     queue = job(orders)
     sink = queue.sink_options(onStaleReceipt="fail")
     options = {"columns": STALE, "drop": ("seen",), "sink": "sharegroup", "sink_options": sink}
@@ -286,7 +268,7 @@ def test_on_stale_receipt_fail_stops_the_query_and_nothing_of_the_batch_is_ackno
 # --- the breaker
 
 
-def test_too_many_rejects_stop_the_query_and_its_records_stay_with_the_group(orders, topic, job, start):
+def test_too_many_rejects_stop_the_query_and_lose_no_record(orders, topic, job, start):
     queue = job(orders)
     sink = queue.sink_options(**{DLQ_NAME: topic("dlq"), "errors.deadletterqueue.max.reject.ratio": 0.3})
     bad_deploy = {"acknowledgement": "if(int(text) % 2 = 0, 'reject', 'accept')"}

@@ -13,7 +13,7 @@ RECORDS = 1_000
 SHORT_LOGS = {"spark.sql.streaming.minBatchesToRetain": "2"}
 
 
-def test_a_query_goes_on_after_spark_has_removed_the_logs_of_its_older_batches(kafka, topic, job, program):
+def test_a_query_goes_on_after_spark_removed_its_older_logs(kafka, topic, job, program):
     """Killed in mid-batch, when the plans of all batches but the last ones are in no log any more."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
@@ -39,9 +39,7 @@ SPECULATES = {
 """A copy of a task starts soon after one task of two has ended."""
 
 
-def test_a_speculative_copy_of_a_task_that_hangs_ends_the_batch_and_each_record_is_written_once(
-    kafka, topic, job, program
-):
+def test_a_speculative_task_ends_the_batch_and_doubles_no_record(kafka, topic, job, program):
     """The first attempt at the task never ends by itself. Its copy reads the same ranges on the other host."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))

@@ -1,4 +1,4 @@
-"""What Spark does that surprises (docs/facts.md, "Spark"): each line of it that was seen in a run."""
+"""Spark's surprises (docs/facts.md, "Spark"): each test shows one of them in a run."""
 
 import pytest
 
@@ -6,14 +6,6 @@ from tests.support.group_state import describe
 from tests.support.share_job import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-@pytest.fixture
-def orders(kafka, topic):
-    """A topic with 100 records."""
-    name = topic("orders")
-    kafka.produce(name, numbers(100))
-    return name
 
 
 def test_a_self_union_reads_each_record_for_both_sides(orders, job, start):
@@ -58,7 +50,7 @@ def test_a_query_stopped_inside_foreach_batch_replays_that_batch(orders, job, st
     assert output.delivery_counts() == {2}  # batch 0, with the new process's initial offset as its start
 
 
-def test_an_idle_first_batch_and_a_second_available_now_run(kafka, topic, job, start):
+def test_available_now_runs_read_each_record_once(kafka, topic, job, start):
     """An AvailableNow run with nothing to read, one that reads, one that reads what came since, one with nothing."""
     orders = topic("orders")
     queue = job(orders)
@@ -79,7 +71,7 @@ def test_a_query_idle_from_its_first_batch_on_wakes_up(kafka, topic, job, start)
     query.wait(lambda: queue.written() == 10, "what came is written")
 
 
-def test_the_reader_killed_in_mid_batch(kafka, orders, job, program):
+def test_a_reader_killed_in_mid_batch_doubles_nothing(kafka, orders, job, program):
     """The batch still commits, then the query fails; started again it goes on, and nothing comes twice."""
     queue = job(orders, maxOffsetsPerTrigger=50)
     own = program()
@@ -97,7 +89,7 @@ def test_the_reader_killed_in_mid_batch(kafka, orders, job, program):
 
 def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
     """The batch is done and the next tick is far: the records stay acquired, and nobody else gets them."""
-    queue = job(orders, **{"share.session.timeout.ms": 5_000})
+    queue = job(orders, **{"share.session.timeout.ms": 10_000})
     a = start(queue.query("a", trigger="15 seconds")).wait_written()
     b = start(queue.query("b")).wait_started()
     kafka.produce(orders, numbers(10, first=100))
@@ -106,7 +98,7 @@ def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
     queue.output().assert_exactly_once(numbers(110))
 
 
-def test_after_async_progress_tracking_an_older_batch_is_refused_and_nothing_is_lost(orders, job, start):
+def test_async_progress_trackings_older_batch_is_refused_and_loses_no_record(orders, job, start):
     """It leaves batches out of Spark's log, where the plans are (docs/operations.md: leave it off)."""
     queue = job(orders, maxOffsetsPerTrigger=30)
     rarely = {"asyncProgressTrackingEnabled": "true", "asyncProgressTrackingCheckpointIntervalMs": "600000"}

@@ -1,1 +1,1 @@
-"""What the tests start and stop: a real Kafka broker, and a proxy that cuts its data path."""
+"""Support of the tests: processes that they start and stop, drivers, and builders."""

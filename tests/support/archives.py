@@ -137,5 +137,5 @@ class Stopped(Mortal):
 
 
 def mortal_place(mortal: Mortal):
-    """What `archive_location` answers in a process that is killed."""
+    """A substitute for ``archive_location`` in a process that is killed."""
     return lambda path: ArchiveLocation(path, PyFileSystem(mortal), str(path))

@@ -27,10 +27,14 @@ def coordinator_pids() -> set[int]:
 def has_ended(process: psutil.Process) -> bool:
     """True also for a process that ended and whose parent has not asked yet how.
 
-    psutil's own ``wait`` opens a pidfd, which fails with FileNotFoundError where the process ends in between.
+    A killed process is a zombie when its first thread has ended. Its files, locks and ports are open until its last
+    thread has. psutil's own ``wait`` opens a pidfd, which fails with FileNotFoundError where the process ends in
+    between.
     """
     try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        if not process.is_running():
+            return True
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() == 1
     except psutil.NoSuchProcess:
         return True
 

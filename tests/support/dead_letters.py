@@ -13,7 +13,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class DeadLetter(NamedTuple):
-    """One letter. ``headers``: all, in order; ``said``: those of dead letters as text, without their prefix."""
+    """One dead letter. ``headers``: all, in order; ``said``: those of dead letters as text, without their prefix."""
 
     partition: int
     offset: int
@@ -32,7 +32,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, int, int]:
-        """Topic, partition and offset of the record: what makes two letters one."""
+        """Topic, partition and offset of the record: what makes two dead letters one."""
         said = self.said
         return said["topic"], int(said["partition"]), int(said["offset"])
 

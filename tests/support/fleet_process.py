@@ -49,7 +49,7 @@ class FleetProcess:
         stop_process(self._process.pid)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT to the process."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:

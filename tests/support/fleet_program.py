@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def answer(fleet: Fleet, lost: list[int], word: str, partition: int = -1) -> object:
-    """What the fleet says; an error by its name."""
+    """The fleet's answer to the word; an error is answered by its name."""
     try:
         if word == "owned":
             return sorted(fleet.owned)

@@ -23,7 +23,7 @@ from coordinator.core.commands import (
     PlanDone,
     StageRuns,
     StartOrReclaimPlan,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.core.decide import decide
 from coordinator.core.records import decode_record, encode_record, encode_records
@@ -46,7 +46,7 @@ SESSION_MS = 45_000
 
 
 def durable_state(group: ShareGroup) -> list[bytes]:
-    """What a snapshot of the group says, less what is not durable (lock deadlines)."""
+    """The records of the group's snapshot, without the soft state in them (lock deadlines)."""
     records = []
     for record in group.snapshot():
         if type(record).__name__ == "RunsChanged":
@@ -58,7 +58,8 @@ def durable_state(group: ShareGroup) -> list[bytes]:
                 else:
                     merged.append((f, last, run))
             record = type(record)(topic_id=record.topic_id, partition=record.partition, runs=tuple(merged))  # type: ignore
-        records.append(encode_record(record))
+        # Twice: in Python 3.10 an empty tuple made of a generator is not the default, and msgspec writes it.
+        records.append(encode_record(decode_record(encode_record(record))))
     return sorted(records)
 
 
@@ -79,7 +80,7 @@ class GroupDriver:
             self.run(AlterConfigs(configs=configs))
         self.run(
             InitializePartitions(
-                topics=(TopicPartitions(topic="orders", topic_id=self.topic_id, partitions=partitions),),
+                topics=(TopicWithId(topic="orders", topic_id=self.topic_id),),
                 starts=tuple(PartitionStart(topic_id=self.topic_id, partition=p, start_offset=0) for p in self.ends),
             )
         )
@@ -93,7 +94,7 @@ class GroupDriver:
         return decision.reply
 
     def append(self, records: Iterable[Any]) -> None:
-        """What a decision came to: durable, then replayed."""
+        """Appends a decision's records to the log and replays them."""
         records = tuple(records)
         self.log += [encode_record(r) for r in records if r.durable]
         for record in records:
@@ -168,7 +169,7 @@ class GroupDriver:
         return self.acquire(start, member, limit)
 
     def use(self, number: str, member: str = "m1", **fields: Any) -> PlanReply:
-        """partitions(end)."""
+        """Starts or reclaims the plan, as partitions(end) does."""
         reply = self.run(
             StartOrReclaimPlan(
                 member_id=member, member_epoch=self.epochs[member], plan_id=number, bounds=self.bounds(), **fields

@@ -52,6 +52,10 @@ class GroupState:
     def active_members(self) -> int:
         return sum(member.active for member in self.description.members)
 
+    def configs(self) -> dict[str, str]:
+        """The configs that the group keeps."""
+        return self.description.configs
+
     def start_offset(self, topic: str, partition: int = 0) -> int:
         """SPSO; -1 while the group does not have the partition."""
         found = [p for p in self.description.partitions if (p.topic, p.partition) == (topic, partition)]

@@ -39,7 +39,8 @@ def guarded_broker(**options: str) -> KafkaBroker:
 
 
 def change_password(broker: KafkaBroker, password: str) -> dict[str, str]:
-    """From now on alice has another one, and no connection of before is left; the configuration of a client with it."""
+    """Gives alice this password and cuts every connection that was made with the one before. Returns the client
+    configuration with the new one."""
     broker.shut_down()
     path = broker.properties_path
     path.write_text(re.sub(r'user_alice="[^"]*"', f'user_alice="{password}"', path.read_text()))
@@ -76,7 +77,7 @@ def revoke(broker: KafkaBroker, acls: Collection[AclBinding]) -> None:
 
 
 def _holding(broker: KafkaBroker) -> set[AclBinding]:
-    """What the broker's own authorizer has."""
+    """The ACLs that the broker's own authorizer holds."""
     anything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )

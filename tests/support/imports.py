@@ -1,11 +1,18 @@
-"""What Python files import, read from their syntax: nothing is run."""
+"""The imports of Python files, read from their syntax: no file is run."""
 
 import ast
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("coordinator", "share_source", "share_sink", "pyspark_sharegroup", "sharegroup")
+
+
+def python_path() -> str:
+    """PYTHONPATH for a process that a test starts: this clone, and what the tests themselves were given, such as
+    another Spark (`make test-oldest-spark`)."""
+    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.support.java_options import BROKER_OPTIONS
 from tests.support.ports import free_ports
 from tests.support.stopped_process import stop_process
 from tests.support.tcp_proxy import TcpProxy
@@ -27,9 +28,12 @@ from tests.support.waiting import wait_until
 
 KAFKA_VERSION = "4.3.1"
 JARS = Path(__file__).resolve().parents[2] / ".build" / f"kafka-{KAFKA_VERSION}"
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 300
 REQUEST_TIMEOUT_S = 60
-"""Far beyond what a busy machine takes: it has taken a minute for a start."""
+"""Far beyond what a busy machine takes: where sixty processes computed, a start took more than three minutes."""
+
+LINGER_MS = 10_000
+"""Milliseconds. A few records become one batch, however slow their producer is. `flush` does not wait so long."""
 
 Value = bytes | str | None
 
@@ -49,6 +53,11 @@ BROKER_CONFIG = {
     "share.coordinator.state.topic.num.partitions": "4",
     "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
     "group.initial.rebalance.delay.ms": "0",
+    # native share groups whose locks end within seconds, and whose members get their partitions at once
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "200",
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.assignment.interval.ms": "0",
     # a killed broker's registration has to end before the next start is let in (9000)
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
@@ -77,9 +86,18 @@ class BrokerError(RuntimeError):
 class KafkaBroker:
     """One broker. `bootstrap` is its address; `proxied_bootstrap` the one through `proxy`, which a test can cut."""
 
-    def __init__(self, *, heap: str = "1g", joins: "KafkaBroker | None" = None, node: int = 2, **config: str) -> None:
+    def __init__(
+        self,
+        *,
+        heap: str = "1g",
+        joins: "KafkaBroker | None" = None,
+        node: int = 2,
+        java_options: Sequence[str] = BROKER_OPTIONS,
+        **config: str,
+    ) -> None:
         """Start it and wait until it answers; `config` is broker configuration, with _ for the dots. `joins`: as
         another broker, number `node`, of that one's cluster, whose controller it has; the one it joins ends after it.
+        `java_options`: none where the broker's speed is measured.
         """
         require_jars()
         self.directory = Path(tempfile.mkdtemp(prefix="sharegroup-kafka-"))
@@ -91,6 +109,7 @@ class KafkaBroker:
         self.proxy = TcpProxy(("127.0.0.1", self._proxied_port))
         self._config = config
         self._heap = heap
+        self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: AdminClient | None = None
         self._guard = subprocess.Popen(
@@ -156,7 +175,7 @@ class KafkaBroker:
             return
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self._java(f"-Xmx{self._heap}", "kafka.Kafka", str(self.properties_path)),
+                self._java(*self._java_options, f"-Xmx{self._heap}", "kafka.Kafka", str(self.properties_path)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -183,7 +202,7 @@ class KafkaBroker:
         stop_process(self._running().pid)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT to the broker."""
         self._running().send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
@@ -235,11 +254,31 @@ class KafkaBroker:
         return True
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; returns when no metadata names it."""
+        """Delete a topic; returns when no metadata has its id. Somebody may have created another of that name."""
+        topic_id = self.topic_id(name)
         self.admin.delete_topics([name])[name].result(REQUEST_TIMEOUT_S)
-        wait_until(
-            lambda: name not in self.admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics, what=f"{name} is deleted"
-        )
+        wait_until(lambda: not self._has(name, topic_id), what=f"{name} is deleted")
+
+    def _has(self, name: str, topic_id: str) -> bool:
+        try:
+            return self.topic_id(name) == topic_id
+        except KafkaException as raised:
+            if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return False
+
+    def recreate_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
+        """Delete a topic and create it as `create_topic` does. A topic that a coordinator creates in between, since it
+        misses the one before, is deleted, too."""
+        while True:
+            self.delete_topic(name)
+            try:
+                self.create_topic(name, partitions, **configs)
+            except KafkaException as raised:
+                if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+            else:
+                return
 
     def add_partitions(self, name: str, total: int) -> None:
         """Let the topic have `total` partitions."""
@@ -304,7 +343,7 @@ class KafkaBroker:
     def run_tool(self, java_class: str, *arguments: str, stdin: str = "", timeout_s: float = 300) -> str:
         """Run the main class of one of Kafka's command line tools; what it printed. BrokerError when it failed."""
         done = subprocess.run(
-            self._java("-Xmx256m", java_class, *arguments),
+            self._java(*BROKER_OPTIONS, "-Xmx256m", java_class, *arguments),
             input=stdin,
             capture_output=True,
             text=True,
@@ -319,7 +358,7 @@ class KafkaBroker:
 
     @property
     def properties_path(self) -> Path:
-        """Its configuration, read when it starts."""
+        """The broker's configuration file, read when the broker starts."""
         return self.directory / "server.properties"
 
     @property
@@ -400,7 +439,7 @@ class KafkaBroker:
 
     def _client_config(self, config: dict[str, object]) -> dict[str, object]:
         given = {key.replace("_", "."): value for key, value in config.items()}
-        return {"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0, **given}
+        return {"bootstrap.servers": self.bootstrap, "linger.ms": LINGER_MS, "log_level": 0, **given}
 
     def _send(
         self,

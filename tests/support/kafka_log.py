@@ -1,4 +1,4 @@
-"""What lies in a partition's log, read with a plain consumer."""
+"""Reads a partition's log with a plain consumer."""
 
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition

@@ -91,7 +91,7 @@ class Kept(ShareConsumers):
             self.end += 1
 
     def parts_of_a_snapshot(self) -> list[KeyValue]:
-        """What comes before the mark."""
+        """The parts of a snapshot, which are written before its mark."""
         return self.live.snapshot_parts(encode_records(self.group.snapshot()))
 
     def snapshot_in_parts(self) -> None:
@@ -105,7 +105,7 @@ class Kept(ShareConsumers):
         self.wrote(self.live.next_sequence or 0, shown)
 
     def prune(self) -> None:
-        """What lies below the group's needed offset goes."""
+        """Deletes the records below the group's needed offset."""
         needed = self.live.needed_offset or 0
         self.written = [entry for entry in self.written if entry[0] >= needed]
 

@@ -46,7 +46,7 @@ class Progress(StreamingQueryListener):
         self._files_of_runs: dict[str, EventFile] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Its reports are its own, be they as late as they may: the next query of that name has another file."""
+        """A late report goes to the file of its own query: the next query of that name has another file."""
         if event.name in self.files:
             self._files_of_runs[str(event.runId)] = self.files[event.name]
 

@@ -1,4 +1,4 @@
-"""What the queries of the tests do in foreachBatch: steps, named in the order in which they are done.
+"""The foreachBatch functions of the tests' queries: steps, named in the order in which they are done.
 
 ``replace``     what this (query, batch) wrote before is replaced
 ``append``      it is added to

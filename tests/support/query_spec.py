@@ -1,4 +1,5 @@
-"""What a test asks a Spark program to run: one query, its source, its work and its sink. Plain data, sent as JSON."""
+"""The specification of a query that a test sends to a Spark program: its source, its work and its sink. It is plain
+data, sent as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""What the queries of the tests do with a record: a UDF, in Spark's Python workers. Where told it raises, or stops.
-
-Imported by the workers: nothing of the test's own side is used here.
-"""
+"""The work of the tests' queries on a record: a UDF, in Spark's Python workers. It raises or stops where the test says
+so. The workers import this module, so it uses nothing of the test's own process."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Rejecting:
         return list(self._handle(DescribeGroup(group_id=self.group)).partitions)
 
     def archiving(self) -> int:
-        """Records whose letters are not written yet."""
+        """Records whose dead letters are not written yet."""
         return sum(p.archiving for p in self.partitions())
 
     def archived(self) -> int:
@@ -172,12 +172,12 @@ def read_all(kafka: KafkaBroker, topic: str) -> list[Message]:
 
 
 def origins(messages: list[Message]) -> Counter[Origin | None]:
-    """How often each origin has a letter."""
+    """How often each origin has a dead letter."""
     return Counter(parse_headers(message.headers()).origin for message in messages)
 
 
 def said(message: Message) -> tuple[str, str]:
-    """Disposition and message of a letter."""
+    """Disposition and message of a dead letter."""
     headers = dict(message.headers())
     return headers[DISPOSITION].decode(), headers[MESSAGE].decode()
 

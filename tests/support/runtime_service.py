@@ -7,11 +7,12 @@ from coordinator.core.commands import (
     InitializePartitions,
     PartitionStart,
     StartOrReclaimPlan,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import Heartbeat, JoinGroup, PartitionBounds
-from coordinator.service.runtime.runtime import CoordinatorRuntime, one
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import Died, FaultyStore
 
@@ -59,7 +60,7 @@ class Service:
         self.ask(CreateGroup(incarnation="i", topic_ids=True), group_id)
         self.ask(
             InitializePartitions(
-                topics=(TopicPartitions(topic="orders", topic_id="T", partitions=1),),
+                topics=(TopicWithId(topic="orders", topic_id="T"),),
                 starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),),
             ),
             group_id,

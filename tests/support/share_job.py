@@ -83,7 +83,7 @@ class ShareJob:
 
 
 class Output:
-    """What queries wrote. `rows` has topic, partition, offset, deliveryCount, value, query, batch."""
+    """The rows that queries wrote. `rows` has topic, partition, offset, deliveryCount, value, query, batch."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
         self.rows = rows

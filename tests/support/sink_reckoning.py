@@ -1,7 +1,7 @@
-"""What came of a run of tests.support.sink_chaos: every record accepted or dead-lettered, and none both.
+"""Checks the result of a run of tests.support.sink_chaos: every record is accepted or dead-lettered, and none both.
 
-The rule: told from what lies in topics and files alone, as an outsider finds it: the source topic, the dead letters,
-the output that replaces, the archive, and the sights that the work wrote down.
+Rule: it reads topics and files alone, as an outsider does: the source topic, the dead letters, the output that
+replaces, the archive, and the deliveries that the work wrote down.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reckoning:
 
 
 class _Found:
-    """What lies where, by place."""
+    """The topics' and files' contents, by the place of the record."""
 
     def __init__(self, chaos: SinkChaos) -> None:
         self.values = {place: (value or b"").decode() for place, (_, value, _) in chaos.produced.items()}
@@ -58,7 +58,7 @@ class _Found:
 
 
 def reckon(chaos: SinkChaos) -> Reckoning:
-    """Look at everything."""
+    """The reckoning of a run."""
     result, found = Reckoning(chaos.seed), _Found(chaos)
     _whole(result, chaos, found)
     _letters(result, chaos, found)
@@ -127,18 +127,18 @@ def _letters(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
     for place, letters in found.letters.items():
         for letter in letters:
             if wrong := list(_wrong(chaos, place, letter, counts.get(place, set()))):
-                result.problems.append(f"letter of {place} ({found.values.get(place)}): {wrong}, {letter}")
+                result.problems.append(f"dead letter of {place} ({found.values.get(place)}): {wrong}, {letter}")
     kinds = {place: found.values[place][0] for place in found.letters if place in found.values}
     rejected = {place for place, value in found.values.items() if value[0] == "r"}
     limited = {place for place, kind in kinds.items() if kind != "r"}
-    result.expect({place for place in rejected if place not in kinds}, "rejected records without a letter")
-    result.expect({place for place in limited if kinds[place] not in "tp"}, "accepted kinds with a letter")
+    result.expect({place for place in rejected if place not in kinds}, "rejected records without a dead letter")
+    result.expect({place for place in limited if kinds[place] not in "tp"}, "accepted kinds with a dead letter")
     poison = {place for place, value in found.values.items() if value[0] == "p"}
-    result.expect(poison - limited, "poison without a letter")
+    result.expect(poison - limited, "poison without a dead letter")
     result.numbers |= {
         "rejected": len(rejected),
         "at the limit": len(limited),
-        "letters twice": sum(len(letters) - 1 for letters in found.letters.values()),
+        "dead letters twice": sum(len(letters) - 1 for letters in found.letters.values()),
     }
     del result.problems[20:]
 

@@ -22,7 +22,7 @@ OPTIONS = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.group.id": "billing
 
 
 def played(group: GroupDriver, script: Any) -> Any:
-    """What the script answers."""
+    """The answer of the transaction."""
     steps = script(group.group)
     try:
         command = next(steps)
@@ -33,7 +33,7 @@ def played(group: GroupDriver, script: Any) -> Any:
 
 
 def facts(group: GroupDriver) -> Facts:
-    """What the broker would say of the driver's topic."""
+    """The facts that the broker would answer about the driver's topic."""
     return Facts(
         partitions=[TopicIdPartition("orders", TOPIC_ID, p) for p in group.ends],
         log_starts={("orders", p): start for p, start in group.log_starts.items()},
@@ -52,6 +52,9 @@ class DriverClient:
 
     def __repr__(self) -> str:
         return f"<DriverClient asked={len(self.asked)}>"
+
+    def coordinator_of(self, group_id: str) -> str:
+        return "the driver"
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The requests of a kind."""

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pyspark
 
-from tests.support.imports import ROOT
+from tests.support.imports import python_path
+from tests.support.java_options import SHORT_LIVED
 from tests.support.kafka_broker import free_ports
 from tests.support.waiting import wait_until
 
@@ -45,9 +46,11 @@ class SparkCluster:
                 ["sh", "-c", f"{self._script(port)} wait"],
                 env={
                     **os.environ,
-                    "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+                    "PYTHONPATH": python_path(),
                     "SPARK_HOME": str(_SPARK),
                     "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED),
+                    "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,

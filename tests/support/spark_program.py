@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import psutil
 
 from tests.support.coordinator_process import coordinator_pids, has_ended
 from tests.support.imports import ROOT
+from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.query_spec import QuerySpec
 from tests.support.waiting import wait_until
 
@@ -31,6 +32,9 @@ START_TIMEOUT_S = 180
 BATCH_TIMEOUT_S = 240
 KILL_TIMEOUT_S = 60
 """Far beyond what a busy machine takes: a test of this room fails by what it sees, and only a hang by these."""
+SLOW_START = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, which a loaded machine may not keep: what starts Spark once and
+ends with this text is started again, as a scheduler would."""
 
 SPARK_CONFIG = {
     "spark.ui.enabled": "false",
@@ -57,7 +61,7 @@ class RunningQuery:
         return f"<RunningQuery {self.spec.name} {self._events}>"
 
     def events(self, kind: str = "") -> list[dict[str, Any]]:
-        """What happened so far, all of it or one kind: started, refused, written, progress, ended."""
+        """The events so far, all of them or those of one kind: started, refused, written, progress, ended."""
         if not self._events.exists():
             return []
         lines = [line for line in self._events.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -133,9 +137,12 @@ class SparkProgram:
         master: str = "local[2]",
         settings: Mapping[str, str] | None = None,
         executors: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = SPARK_OPTIONS,
         **environment: str,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sgj-"))  # short: sockets' paths lie in it
+        # What a killed JVM leaves behind goes with the folder.
+        java = " ".join((f"-Djava.io.tmpdir={self.directory}", *java_options))
         config = {
             **SPARK_CONFIG,
             "spark.master": master,
@@ -143,9 +150,8 @@ class SparkProgram:
             "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
             "spark.python.unix.domain.socket.dir": str(self.directory),
             "spark.executor.memory": "640m",
-            # what a killed JVM leaves behind goes with the folder
-            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
-            "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
+            "spark.driver.extraJavaOptions": java,
+            "spark.executor.extraJavaOptions": java,
             **(settings or {}),
             **{f"spark.executorEnv.{key}": value for key, value in {**environment, **(executors or {})}.items()},
         }
@@ -157,7 +163,12 @@ class SparkProgram:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.query_program", str(config_path)],
                 cwd=ROOT,
-                env={**os.environ, **environment, "SPARK_WORKER_DIR": str(self.directory / "cluster")},
+                env={
+                    **os.environ,
+                    "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),  # of the JVM that puts the driver's command together
+                    "SPARK_WORKER_DIR": str(self.directory / "cluster"),
+                    **environment,
+                },
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -208,14 +219,14 @@ class SparkProgram:
         self._process.stdin.flush()
 
     def read(self, path: Path | str, *columns: str, fmt: str = "parquet") -> list[dict[str, Any]]:
-        """What Spark reads there: SQL expressions by their names."""
+        """The rows that Spark reads there: SQL expressions by their names."""
         answer = self.directory / f"read-{uuid.uuid4().hex}.json"
         self.tell({"do": "read", "format": fmt, "path": str(path), "columns": columns, "to": str(answer)})
         wait_until(lambda: answer.exists() or not self.alive, timeout_s=BATCH_TIMEOUT_S, what=f"{path} is read")
         return list(json.loads(answer.read_text()))
 
     def processes(self, word: str = "") -> list[psutil.Process]:
-        """What the program started, itself included, whose command line has this word; no coordinator."""
+        """The processes that the program started, itself included, whose command line has this word; no coordinator."""
         with contextlib.suppress(psutil.NoSuchProcess):
             main = psutil.Process(self._process.pid)
             found = [main, *main.children(recursive=True)]
@@ -225,16 +236,15 @@ class SparkProgram:
 
     def kill(self) -> None:
         """SIGKILL of the driver, its JVM and all its Python workers, as when a host goes away."""
-        found = self.processes()
-        for each in found:  # all stand still first: nobody starts, or says, anything meanwhile
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.suspend()
-        found = [*found, *(each for each in self.processes() if each not in found)]
-        for each in found:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.send_signal(signal.SIGKILL)
+        found = kill_processes(self.processes)
         self._process.wait(KILL_TIMEOUT_S)
         wait_until(lambda: all(map(has_ended, found)), timeout_s=KILL_TIMEOUT_S, what=f"{self!r} has ended")
+
+    def end(self) -> None:
+        """The end of its commands, at which the program stops its session and ends by itself."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(START_TIMEOUT_S)
 
     def close(self) -> None:
         """The end: its processes and its folder are gone."""
@@ -254,6 +264,19 @@ class SparkProgram:
         """Wait until the log has it: what Python says reaches it through a thread of the JVM's, a while later."""
         wait_until(lambda: text in self.log() or not self.alive, timeout_s=BATCH_TIMEOUT_S, what=f"{text!r} is logged")
         assert text in self.log()
+
+
+def kill_processes(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    """SIGKILL of all processes that ``find`` returns, as when a host goes away; returns those."""
+    found = find()
+    for each in found:  # all stand still first: nobody starts, or says, anything meanwhile
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.suspend()
+    found = [*found, *(each for each in find() if each not in found)]
+    for each in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(signal.SIGKILL)
+    return found
 
 
 def _command(process: psutil.Process) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trustme
 
+from coordinator.client.client import CoordinatorClient
 from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
@@ -97,7 +99,7 @@ class StandaloneProcess:
         return host, int(port)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Its log: every line is an object."""
+        """The lines of the coordinator's log, each an object."""
         whole, _, _ = self.log_path.read_text().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
 
@@ -113,7 +115,7 @@ class StandaloneProcess:
         stop_process(self.process.pid)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT to the process."""
         self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> int:
@@ -132,3 +134,28 @@ def wait_shared(*fleet: StandaloneProcess) -> None:
     on none changes hands."""
     for each in fleet:
         wait_until(partial(each.said, "fleet: gained state partitions"), what="it has state partitions")
+
+
+@contextlib.contextmanager
+def two_coordinators(
+    folder: Path, bootstrap: str, fleet: str, configs: Mapping[str, object] | None = None
+) -> Iterator[tuple[list[StandaloneProcess], CoordinatorClient]]:
+    """Two coordinators of a fleet, each with state partitions, and a client of both. They end with the block."""
+    given = {
+        "bootstrap.servers": bootstrap,
+        "share.coordinator.fleet.group.id": fleet,
+        "share.coordinator.session.timeout.ms": 6_000,
+        **(configs or {}),
+    }
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name in ("a", "b"):
+            (folder / name).mkdir()
+            running.append(stack.enter_context(contextlib.closing(StandaloneProcess(folder / name, given))))
+        endpoints = ",".join(each.wait_ready().endpoint for each in running)
+        wait_shared(*running)
+        token = {"share.coordinator.token.file": str(running[0].token_file)}
+        client = stack.enter_context(
+            contextlib.closing(CoordinatorClient.connect("unused:1", {}, "kafka", endpoints, configs=token))
+        )
+        yield running, client

@@ -1,4 +1,4 @@
-"""What Kafka's own ShareGroupStateMessageFormatter prints of a state topic, and the state that it comes to."""
+"""Reads a state topic with Kafka's own ShareGroupStateMessageFormatter, and combines the state from its lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the state log share: records made at random, by single offset, and as Kafka's were recorded."""
+"""Records for the tests of the state log: made at random, by single offset, and as Kafka's were recorded."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def snake(name: str) -> str:
 
 
 def batch_of(entry: dict[str, int] | list[int]) -> StateBatch:
-    """From either recording: named fields, or [first, last, state, count]."""
+    """The batch of an entry of either recording: named fields, or [first, last, state, count]."""
     if isinstance(entry, list):
         first, last, state, count = entry
         return StateBatch(first, last, RecordState(state), count)

@@ -56,7 +56,7 @@ def in_mid_write(writer: GroupWriter, key: bytes, value: bytes) -> None:
 
 
 def taken(store: KafkaStore, group_id: str = "billing", *, claim: bool = True) -> list[bytes | None]:
-    """What its owner loads."""
+    """The records that the group's owner loads."""
     if claim:
         store.claim(group_id)
     return [data for _, data in store.load(group_id)]

@@ -1,4 +1,4 @@
-"""What every state store promises. A store's test module makes a subclass of StoreContract with two fixtures."""
+"""The promises of every state store. A store's test module makes a subclass of StoreContract with two fixtures."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -82,7 +82,7 @@ class StoreContract:
         assert after == sorted(set(after))
         assert min(after) > max(before)
 
-    def test_a_snapshot_takes_the_place_of_the_group_s_log_and_of_no_other_s(self, reopen):
+    def test_a_snapshot_replaces_the_groups_log_and_no_others(self, reopen):
         store = self.own(reopen(), "billing", "shipping")
         store.append({"billing": [b"a", b"b"], "shipping": [b"x"]})
         store.replace_with_snapshot("billing", [b"s", b"t"])
@@ -103,7 +103,7 @@ class StoreContract:
         self.own(store).append({"billing": [b"c"]})
         assert self.records(store) == [b"a", b"b", b"c"]
 
-    def test_an_append_of_nothing_proves_that_the_group_is_still_ours_and_leaves_no_record(self, reopen):
+    def test_an_empty_append_proves_ownership_and_leaves_no_record(self, reopen):
         store = self.own(reopen())
         store.append({"billing": [b"a"]})
         store.append({"billing": []})
@@ -128,7 +128,7 @@ class StoreContract:
 
     @faults
     @pytest.mark.parametrize("by", ["the same owner", "the next owner"])
-    def test_after_an_append_that_failed_the_next_load_has_all_of_it_or_nothing(self, reopen, break_next, how, by):
+    def test_a_failed_append_is_loaded_whole_or_not_at_all(self, reopen, break_next, how, by):
         store = self.own(reopen())
         store.append({"billing": [b"a"]})
         break_next(store, how)
@@ -141,7 +141,7 @@ class StoreContract:
         assert self.records(reopen()) == [*found, b"d"]
 
     @faults
-    def test_after_a_snapshot_that_failed_the_log_is_the_old_one_or_the_new_one(self, reopen, break_next, how):
+    def test_a_failed_snapshot_leaves_the_old_log_or_the_new(self, reopen, break_next, how):
         store = self.own(reopen())
         store.append({"billing": [b"a", b"b"]})
         break_next(store, how)
@@ -155,7 +155,7 @@ class StoreContract:
         assert self.records(reopen()) == [b"u"]
 
     @faults
-    def test_of_an_append_to_several_groups_each_has_all_of_it_or_nothing(self, reopen, break_next, how):
+    def test_each_group_of_an_append_has_all_of_it_or_nothing(self, reopen, break_next, how):
         store = self.own(reopen(), "billing", "shipping")
         store.append({"billing": [b"a"], "shipping": [b"x"]})
         break_next(store, how)

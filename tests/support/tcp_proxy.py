@@ -130,7 +130,7 @@ class TcpProxy:
 
 
 class _Requests:
-    """What a client sends, as Kafka's requests: four bytes with the length of what follows, two with the API key."""
+    """The bytes of a client, split into Kafka's requests: four bytes with the rest's length, two with the API key."""
 
     def __init__(self) -> None:
         self._begun = b""

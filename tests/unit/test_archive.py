@@ -146,7 +146,7 @@ def test_a_failed_batch_leaves_nothing(tmp_path):
     assert not leftovers(tmp_path)
 
 
-def test_an_attempt_that_writes_on_after_its_batch_was_finished_is_never_seen(tmp_path):
+def test_an_attempt_that_writes_after_its_batch_finished_is_never_seen(tmp_path):
     late = ArchiveWriter(str(tmp_path), "billing", "q-1", 0, 0)
     late.write(rejected("a", 1))
     batch(tmp_path, 0, rejected("a", 1))
@@ -171,7 +171,7 @@ def test_a_batch_that_is_replayed_on_another_day_stands_there_alone(tmp_path, mo
     assert read(tmp_path) == [("a", 1)]
 
 
-def test_two_writes_of_a_batch_both_stand_there_and_its_replay_replaces_both(tmp_path):
+def test_two_writes_of_a_batch_both_stay_and_its_replay_replaces_both(tmp_path):
     for run in ("r-1", "r-2"):
         for tables in ([rejected("a", 1), rejected("b", 2)], [rejected("a", 3)], []):
             files = [file for task, table in enumerate(tables) for file in attempt(tmp_path, 4, task, table)]
@@ -213,7 +213,7 @@ def test_whatever_is_replayed_the_last_attempt_of_each_batch_is_read(tmp_path_fa
 
 
 @pytest.mark.parametrize("lives", range(12))
-def test_a_driver_killed_at_any_step_leaves_no_half_and_its_replay_no_doubles(tmp_path, monkeypatch, lives):
+def test_a_driver_killed_at_any_step_leaves_no_half_and_no_doubles(tmp_path, monkeypatch, lives):
     batch(tmp_path, 0, rejected("a", 0))
     batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
     second = [(0, rejected("a", 1)), (1, rejected("a", 2)), (2, rejected("c", 4))]
@@ -244,7 +244,7 @@ def test_the_driver_can_be_killed_at_each_of_its_steps(tmp_path, monkeypatch):
 # --- drivers that were replaced, and go on
 
 
-def test_a_driver_whose_successor_has_archived_the_batch_deletes_nothing_of_it_and_is_refused(tmp_path):
+def test_a_driver_whose_successor_archived_the_batch_is_refused_and_deletes_nothing(tmp_path):
     """It was stopped between the staging and the archive."""
     late = attempt(tmp_path, 7, 0, rejected("a", 1))
     batch(tmp_path, 7, rejected("a", 5), attempt_number=1, run_id="its successor")
@@ -254,7 +254,7 @@ def test_a_driver_whose_successor_has_archived_the_batch_deletes_nothing_of_it_a
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_a_driver_that_is_stopped_at_any_step_deletes_nothing_of_its_successor(tmp_path, monkeypatch, step):
+def test_a_driver_stopped_at_any_step_deletes_nothing_of_its_successor(tmp_path, monkeypatch, step):
     batch(tmp_path, 7, rejected("a", 0))
     files = [file for task in (0, 1) for file in attempt(tmp_path, 7, task, rejected("a", task), run_id="stopped")]
 
@@ -270,7 +270,7 @@ def test_a_driver_that_is_stopped_at_any_step_deletes_nothing_of_its_successor(t
     assert ("a", 5) in read(tmp_path)
 
 
-def test_a_driver_that_gives_its_batch_up_leaves_its_successors_tasks_their_files(tmp_path):
+def test_a_driver_that_gives_up_leaves_its_successors_files(tmp_path):
     files = attempt(tmp_path, 7, 0, rejected("a", 5), run_id="its successor")
     attempt(tmp_path, 7, 0, rejected("a", 1), run_id="stopped")
     discard_batch(str(tmp_path), **QUERY, batch_id=7, run_id="stopped")

@@ -11,6 +11,7 @@ import pytest
 
 from share_sink.archive import batches, compaction
 from share_sink.archive.compaction import Compacted, compact
+from share_sink.errors import ArchiveNotFound
 from tests.support.archives import Killed, Mortal, batch, mortal_place, read, rejected
 
 ROWS = sorted([("a", n) for n in range(6)] + [("b", n) for n in range(6)])
@@ -72,11 +73,18 @@ def test_large_files_and_those_of_strangers_stay_as_they_are(old):
 
 
 def test_an_archive_without_files_has_nothing_to_compact(tmp_path):
-    assert compact(str(tmp_path / "new")) == Compacted(before=0, after=0)
+    assert compact(str(tmp_path)) == Compacted(before=0, after=0)
+
+
+def test_a_folder_that_is_no_archive_is_not_compacted(tmp_path):
+    (tmp_path / "passwords").touch()
+    for path, reason in ((tmp_path / "new", "no such folder"), (tmp_path, "it has passwords, for example")):
+        with pytest.raises(ArchiveNotFound, match=reason):
+            compact(str(path))
 
 
 @pytest.mark.parametrize("lives", range(22))
-def test_killed_at_any_step_no_row_is_there_twice_and_the_next_call_has_all(old, monkeypatch, lives):
+def test_a_kill_at_any_step_doubles_no_row_and_loses_none(old, monkeypatch, lives):
     with monkeypatch.context() as patch:
         patch.setattr(compaction, "archive_location", mortal_place(Mortal(lives)))
         with contextlib.suppress(Killed):

@@ -60,7 +60,7 @@ def test_a_topic_that_the_broker_does_not_have_is_gone():
     assert consumer_that_is_told(SimpleNamespace(error=None, partitions={0: None})).exists(KEY, 1.0)
 
 
-def test_a_consumer_that_stopped_where_the_log_ends_is_not_kept_standing_there(monkeypatch):
+def test_a_consumer_beyond_the_logs_end_serves_no_task_there(monkeypatch):
     consumer = KeptConsumer(())
     consumer.positions[KEY] = ConsumerPosition((100, "T"))
     consumer._consumer = SimpleNamespace(

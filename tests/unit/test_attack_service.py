@@ -14,7 +14,7 @@ from coordinator.core.commands import (
     CreateGroup,
     InitializePartitions,
     PartitionStart,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.core.decide import decide
 from coordinator.core.record_state import RecordState
@@ -22,14 +22,24 @@ from coordinator.core.records import RunsChanged, UnreadableRecord, decode_recor
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
-from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, NextPlan, PartitionBounds, PlanReply
+from coordinator.protocol.messages import (
+    AcquireRecords,
+    Done,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    NextPlan,
+    PartitionBounds,
+    PlanReply,
+)
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.brokers import subscription
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
-from coordinator.service.on_demand import keep_endpoint
-from coordinator.service.runtime.runtime import CoordinatorRuntime, one
+from coordinator.service.on_demand import keep_endpoint, write_endpoint
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreRefused
 from tests.support.fake_cluster import FakeCluster
@@ -49,7 +59,7 @@ def cluster():
 # --- brokers and topics
 
 
-def test_ends_of_a_deleted_topic_are_not_a_new_one_s_for_another_subscription_either(running, cluster):
+def test_a_deleted_topics_ends_are_not_its_successors_for_another_subscription(running, cluster):
     running.join(starting_offsets="earliest")
     running.next()
     cluster.delete("orders")
@@ -58,7 +68,7 @@ def test_ends_of_a_deleted_topic_are_not_a_new_one_s_for_another_subscription_ei
     assert held(running.next(member="m2", max_records=500)) == {("orders", 0): [(0, 9)]}
 
 
-def test_ends_that_were_asked_for_before_a_topic_was_made_anew_are_not_kept(cluster, monkeypatch):
+def test_ends_asked_for_before_a_topic_was_recreated_are_not_kept(cluster, monkeypatch):
     watch = BrokerWatch(cluster, metadata_refresh_ms=0)
     orders = Subscription(topics=("orders",))
     watch.topics(orders)
@@ -78,7 +88,7 @@ def test_ends_that_were_asked_for_before_a_topic_was_made_anew_are_not_kept(clus
     watch.close()
 
 
-def test_log_starts_that_were_asked_for_before_a_topic_was_made_anew_are_not_where_it_begins(cluster, monkeypatch):
+def test_a_recreated_topic_does_not_begin_at_its_predecessors_log_start(cluster, monkeypatch):
     cluster.move("orders", 1000, start=500)
     watch = BrokerWatch(cluster, metadata_refresh_ms=0)
     orders = Subscription(topics=("orders",))
@@ -99,6 +109,19 @@ def test_log_starts_that_were_asked_for_before_a_topic_was_made_anew_are_not_whe
     watch.close()
 
 
+def test_an_older_answer_of_the_brokers_does_not_replace_a_newer_topic(running, cluster, monkeypatch):
+    running.join(starting_offsets="earliest")
+    cluster.add("payments", end=5)
+    running.join("m2", topic_pattern="orders|payments", starting_offsets="earliest")
+    stale = {"orders": TopicInfo("orders", "id-of-its-predecessor", 1), "payments": cluster.found["payments"]}
+    answers = [stale]
+    monkeypatch.setattr(cluster, "topics", lambda names: answers.pop(0) if answers else dict(cluster.found))
+    plan = running.next(member="m2", max_records=100)
+    assert not answers, "the member's subscription was resolved by the old answer"
+    assert held(plan) == {("payments", 0): [(0, 4)]}
+    assert held(running.next(member="m1", max_records=100)) == {("orders", 0): [(0, 99)]}
+
+
 @pytest.mark.parametrize("stale", [{}, {"orders": TopicInfo("orders", "id-of-its-predecessor", 1)}])
 def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, cluster, monkeypatch, stale):
     monkeypatch.setattr(subscription, "PAUSES_S", (0.0, 0.0))
@@ -110,10 +133,17 @@ def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, clust
     assert (held(taken_up.plan), taken_up.data_loss) == ({("orders", 0): [(0, 99)]}, ())
 
 
-def test_a_plan_is_read_at_the_isolation_level_that_the_group_has_now(running):
+def test_a_plan_is_read_at_the_groups_current_isolation_level(running):
     running.join(starting_offsets="earliest")
     running.join("m2", configs={"share.isolation.level": "read_committed"})
     assert running.use(running.next(max_records=10).plan_id).isolation_level == "read_committed"
+
+
+def test_a_consumers_records_are_read_at_the_groups_current_isolation_level(running):
+    """Records of aborted transactions must not come to a program once the group reads committed ones."""
+    running.join("c1", query=False, starting_offsets="earliest")
+    running.join("m2", configs={"share.isolation.level": "read_committed"})
+    assert running.ask(AcquireRecords, "c1", max_records=10).isolation_level == "read_committed"
 
 
 def test_a_cluster_that_elects_its_controller_is_not_one_without_topic_ids(monkeypatch):
@@ -159,7 +189,7 @@ def test_what_another_owner_wrote_meanwhile_refuses_an_append_until_it_is_loaded
     assert list(first.load("shipping")) == []
 
 
-def test_a_group_that_cannot_be_loaded_again_whatever_it_is_stops_no_other(tmp_path, monkeypatch):
+def test_a_group_that_cannot_be_loaded_again_stops_no_other(tmp_path, monkeypatch):
     runtime = CoordinatorRuntime(SqliteStore(tmp_path / "state.db"))
     created = CreateGroup(incarnation="i", topic_ids=True)
     runtime.submit("billing", one(created))
@@ -196,7 +226,7 @@ def test_two_owners_give_no_record_to_two_members(two_owners):
                 continue
 
     ask(0, CreateGroup(incarnation="i", topic_ids=True))
-    topics = (TopicPartitions(topic="orders", topic_id="T", partitions=1),)
+    topics = (TopicWithId(topic="orders", topic_id="T"),)
     starts = (PartitionStart(topic_id="T", partition=0, start_offset=0),)
     ask(0, InitializePartitions(topics=topics, starts=starts))
     bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1000),)
@@ -223,9 +253,13 @@ def test_an_endpoint_file_that_was_cleaned_away_is_written_again(tmp_path):
     endpoint = Endpoint(host="127.0.0.1", port=1, token="t", pid=2)
     keep_endpoint(settings, endpoint)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    path.write_text("another's")
-    keep_endpoint(settings, endpoint)
-    assert path.read_text() == "another's"
+    assert keep_endpoint(settings, endpoint) is None
+    path.write_text("damaged")
+    assert keep_endpoint(settings, endpoint) is None
+    assert path.read_text() == "damaged"
+    another = Endpoint(host="127.0.0.1", port=1, token="another's", pid=3)
+    write_endpoint(path, another)
+    assert keep_endpoint(settings, endpoint) == another, "the successor of a coordinator that stood still"
 
 
 # --- clients
@@ -301,14 +335,14 @@ def test_a_session_that_lapses_again_while_it_comes_back_comes_back_again():
 # --- records and clocks
 
 
-def test_a_record_with_a_field_that_this_version_does_not_know_is_refused():
+def test_a_record_with_an_unknown_field_is_refused():
     data = encode_record(RunsChanged(topic_id="T", partition=0, runs=()))
     newer = data.replace(b"\x84", b"\x85", 1) if data[0] == 0x84 else bytes([data[0] + 1]) + data[1:]
     with pytest.raises(UnreadableRecord, match="unknown field"):
         decode_record(newer + b"\xa6staged\xc3")
 
 
-def test_a_clock_that_went_back_does_not_make_a_record_wait_for_what_it_was_ahead():
+def test_a_clock_that_went_back_does_not_prolong_a_records_delay():
     group = ShareGroup("billing")
 
     def ask(command):
@@ -318,7 +352,7 @@ def test_a_clock_that_went_back_does_not_make_a_record_wait_for_what_it_was_ahea
         return decision.reply
 
     ask(CreateGroup(incarnation="i", topic_ids=True))
-    topics = (TopicPartitions(topic="orders", topic_id="T", partitions=1),)
+    topics = (TopicWithId(topic="orders", topic_id="T"),)
     ask(InitializePartitions(topics=topics, starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),)))
     ask(JoinGroup(group_id="billing", member_id="m1", process_id="p1"))
     aside = Run(

@@ -27,7 +27,6 @@ from coordinator.config.resolved import (
 )
 from coordinator.protocol.errors import (
     ConfigConflict,
-    ConfigNotAvailable,
     ConfigOutOfBounds,
     ConfigTypeMismatch,
     ShareGroupError,
@@ -37,7 +36,6 @@ from coordinator.protocol.errors import (
 ROOT = Path(__file__).resolve().parents[2]
 ALL_KEYS = [*GROUP_KEYS.values(), *COORDINATOR_KEYS.values(), *SERVER_KEYS.values()]
 KAFKAS_WITHOUT_KIP = {
-    "share.assignment.interval.ms",
     "queued.max.requests",
     "socket.request.max.bytes",
     "max.connections",
@@ -161,18 +159,6 @@ def test_a_value_that_is_not_allowed_says_what_is(name: str, text: str, bounds: 
         GroupConfig.parse({name: text})
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "room"),
-    [
-        ("share.assignment.interval.ms", "5", "assignment"),
-    ],
-)
-def test_what_is_not_built_yet_is_refused_not_ignored(name: str, text: str, room: str) -> None:
-    with pytest.raises(ConfigNotAvailable, match=r"not built.*Remove it") as caught:
-        GroupConfig.parse({name: text})
-    assert room in str(caught.value)
-
-
 @pytest.mark.parametrize("text", ["sqlite:", "mysql", ""])
 def test_a_state_store_is_sqlite_or_a_path(text: str) -> None:
     assert CoordinatorConfig.parse({"share.state.store": "sqlite:/tmp/state.db"}).share_state_store.endswith("state.db")
@@ -189,7 +175,7 @@ def test_a_short_session_shortens_heartbeats_that_are_not_set() -> None:
     assert GroupConfig.parse({"share.session.timeout.ms": "3000"}).share_heartbeat_interval_ms == 1000
 
 
-def test_without_a_dead_letter_queue_a_record_is_never_on_trial_by_time_unless_asked_for() -> None:
+def test_without_a_dead_letter_topic_no_trial_begins_by_time_by_default() -> None:
     assert GroupConfig.parse().share_poison_solo_timeout_ms == NEVER_MS
     assert GroupConfig.parse({"share.poison.solo.timeout.ms": "600000"}).share_poison_solo_timeout_ms == 600_000
 

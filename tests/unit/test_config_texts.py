@@ -1,4 +1,4 @@
-"""What stands in an error about a config, letter by letter, and texts that are almost a value."""
+"""Errors about a config have exactly these texts; some values are almost right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from coordinator.config.resolved import NEVER_MS, CoordinatorConfig, GroupConfig
 from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.protocol.errors import (
     ConfigConflict,
-    ConfigNotAvailable,
     ConfigOutOfBounds,
     ConfigTypeMismatch,
     UnknownConfig,
@@ -20,18 +19,6 @@ NUMBER = ConfigKey(name="a.plan_id", default=7, low=0, high=100, doc="A number."
 
 def test_a_value_is_shown_as_it_is_written() -> None:
     assert [show(value) for value in (True, False, "Earliest", 7, 1.5)] == ["true", "false", "Earliest", "7", "1.5"]
-
-
-@pytest.mark.parametrize(
-    ("default", "text", "value", "holds"), [("", "Dead", "Dead", '""'), (True, "FALSE", "false", "true")]
-)
-def test_what_is_not_built_says_what_was_asked_for_and_what_holds(
-    default: Value, text: str, value: str, holds: str
-) -> None:
-    key = ConfigKey(name="a.key", default=default, room="the attic", doc="A key.")
-    with pytest.raises(ConfigNotAvailable) as refused:
-        key.parse(text)
-    assert refused.value.fields == {"key": "a.key", "value": value, "room": "the attic", "default": holds}
 
 
 @pytest.mark.parametrize("text", ["1_000", "+7", "7.0", "0x7", "--7", "7-", "", "9" * 21])

@@ -1,4 +1,5 @@
-"""What members ask becomes commands with the broker's facts: where groups begin, what is acquired, what has gone."""
+"""Requests of members become commands with the broker's facts: where groups begin, which records are acquired, which
+were deleted."""
 
 import threading
 
@@ -11,6 +12,7 @@ from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     CoordinatorNotAvailable,
     GroupIdNotFound,
+    InvalidGroupId,
     InvalidRequest,
     InvalidStartingOffsets,
     TopicIdsMissing,
@@ -24,6 +26,7 @@ from coordinator.protocol.messages import (
     AcquireRecords,
     DescribeGroup,
     Heartbeat,
+    JoinGroup,
     LatestOffsets,
     LeaveGroup,
     NextPlan,
@@ -62,7 +65,30 @@ def test_a_new_group_begins_where_it_is_told_to(running, fields, starts):
     assert running.start_offsets() == {("orders", 0): starts[0], ("orders", 1): starts[1]}
 
 
-def test_by_duration_begins_at_the_first_record_after_that_time_or_at_the_end(running, cluster):
+def test_a_join_reports_a_created_group_and_its_initialized_partitions(running, cluster):
+    first = running.join()
+    assert (first.created, first.begun) == (True, 2)
+    second = running.join("m2", starting_offsets="earliest")
+    assert (second.created, second.begun) == (False, 0)
+
+
+def test_a_join_tells_which_configs_of_an_existing_group_it_changed(running):
+    limit = "share.delivery.count.limit"
+    first = running.join(configs={limit: "7", "share.isolation.base": "50"})
+    assert (first.replaced, first.configs) == ({}, {limit: "7", "share.isolation.base": "50"})
+    second = running.join("m2", configs={limit: "3", "share.isolation.base": "", "share.release.backoff.ms": "5"})
+    assert second.replaced == {limit: "7", "share.isolation.base": "50", "share.release.backoff.ms": ""}
+    assert second.configs == {limit: "3", "share.release.backoff.ms": "5"}
+
+
+def test_a_heartbeat_tells_the_configs_that_another_member_set(running):
+    running.join(configs={"share.delivery.count.limit": "3"})
+    running.join("m2", configs={"share.delivery.count.limit": "7"})
+    beat = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
+    assert running.service.handle(beat).configs == {"share.delivery.count.limit": "7"}
+
+
+def test_by_duration_begins_at_the_first_later_record_or_the_end(running, cluster):
     now_ms = running.event_loop.clock.now_ms()
     cluster.timestamps = {("orders", 0): {now_ms - 7_200_000: 20, now_ms - 1_800_000: 70}, ("orders", 1): {}}
     running.join(configs={"share.auto.offset.reset": "by_duration:PT1H"})
@@ -70,7 +96,7 @@ def test_by_duration_begins_at_the_first_record_after_that_time_or_at_the_end(ru
 
 
 @pytest.mark.parametrize("text", ["newest", "[1]", '{"orders": {"0": 1}}', '{"orders": {"0": -3, "1": 1}}'])
-def test_starting_offsets_that_cannot_be_used_are_refused_by_name_and_no_group_begins(running, text):
+def test_unusable_starting_offsets_are_refused_and_create_no_group(running, text):
     with pytest.raises(InvalidStartingOffsets):
         running.join(starting_offsets=text)
     with pytest.raises(GroupIdNotFound):
@@ -104,21 +130,21 @@ def test_a_topic_that_comes_to_match_the_pattern_begins_at_its_earliest(running,
     assert held(running.next(max_records=100)) == {("orders-eu", 0): [(0, 4)]}
 
 
-def test_a_topic_that_came_while_the_query_was_down_begins_at_its_earliest(running, cluster):
+def test_a_topic_created_while_the_query_was_down_begins_at_its_earliest(running, cluster):
     running.join(topic_pattern="ord.*")
     cluster.add("orders-eu", end=5)
     running.join(topic_pattern="ord.*", process="another")
     assert held(running.next(max_records=100)) == {("orders-eu", 0): [(0, 4)]}
 
 
-def test_a_topic_that_another_query_brings_to_the_group_begins_by_the_policy(running, cluster):
+def test_a_topic_that_another_query_subscribes_to_begins_by_the_policy(running, cluster):
     running.join()
     cluster.add("payments", end=5)
     running.join("m2", topics=("payments",))
     assert running.start_offsets()["payments", 0] == 5
 
 
-def test_a_partition_whose_offsets_are_not_known_yet_is_not_left_to_another_rule(running, cluster):
+def test_a_join_without_a_partitions_offsets_is_retriable_and_creates_no_group(running, cluster):
     log = cluster.logs.pop(("orders", 1))
     with pytest.raises(CoordinatorNotAvailable, match=r"no offsets of orders-1 yet") as raised:
         running.join(starting_offsets="latest")
@@ -184,6 +210,13 @@ def test_configs_of_a_join_are_the_group_s_from_then_on(running):
     joined = running.join(configs={"share.session.timeout.ms": "6000", "share.isolation.level": "read_committed"})
     assert (joined.session_timeout_ms, joined.isolation_level) == (6000, "read_committed")
     assert running.join("m2").session_timeout_ms == 6000
+
+
+def test_a_session_that_comes_back_sets_no_configs_again(running):
+    epoch = running.join(configs={"share.session.timeout.ms": "6000"}).member_epoch
+    running.join("m2", configs={"share.session.timeout.ms": "9000"})
+    running.ask(LeaveGroup)
+    assert running.join(member_epoch=epoch, configs={"share.session.timeout.ms": "6000"}).session_timeout_ms == 9000
 
 
 # --- plans
@@ -272,7 +305,7 @@ def test_read_committed_goes_up_to_the_last_stable_offset(running, cluster):
     assert held(running.next()) == {("orders", 0): [(10, 59)]}
 
 
-def test_a_log_that_ends_below_what_was_acquired_is_said_once_and_gives_nothing(running, cluster, caplog):
+def test_a_log_that_ends_below_acquired_records_is_logged_once(running, cluster, caplog):
     running.join(starting_offsets="earliest")
     plan = running.next()
     reached = plan.partitions[0].ranges[-1].last + 1
@@ -311,7 +344,7 @@ def test_records_that_retention_took_before_they_were_acquired_are_not_acquired(
 # --- what has gone
 
 
-def test_what_the_log_lost_of_a_plan_is_told_when_it_is_taken_up(running, cluster):
+def test_a_plans_losses_are_reported_when_it_is_started(running, cluster):
     running.join(starting_offsets="earliest")
     plan = running.next()
     cluster.move("orders", 100, start=50)
@@ -319,7 +352,7 @@ def test_what_the_log_lost_of_a_plan_is_told_when_it_is_taken_up(running, cluste
     assert [(left.partition, left.first, left.last) for left in lost] == [(0, 10, 49)]
 
 
-def test_a_topic_made_anew_begins_at_its_earliest_and_the_old_one_s_ranges_are_lost(running, cluster):
+def test_a_recreated_topic_begins_at_its_earliest_and_loses_the_old_ranges(running, cluster):
     running.join(starting_offsets="earliest")
     plan = running.next()
     cluster.delete("orders")
@@ -329,7 +362,7 @@ def test_a_topic_made_anew_begins_at_its_earliest_and_the_old_one_s_ranges_are_l
     assert held(running.next(plan.plan_id)) == {("orders", 0): [(0, 4)], ("orders", 1): [(0, 4)]}
 
 
-def test_a_topic_that_is_gone_loses_its_ranges_and_the_query_goes_on(running, cluster):
+def test_a_deleted_topic_loses_its_ranges_and_the_query_goes_on(running, cluster):
     cluster.add("payments", end=5)
     running.join(topics=("orders", "payments"), starting_offsets="earliest")
     plan = running.next()
@@ -368,7 +401,7 @@ def test_a_cluster_without_ids_has_them_derived_from_the_names(tmp_path):
     running.close()
 
 
-def test_ids_that_are_no_longer_given_are_an_error_and_not_a_new_topic(running, cluster):
+def test_topic_ids_no_longer_given_are_an_error_not_a_new_topic(running, cluster):
     running.join()
     cluster.topic_ids = False
     cluster.add("orders", 2)
@@ -379,10 +412,20 @@ def test_ids_that_are_no_longer_given_are_an_error_and_not_a_new_topic(running, 
 # --- people
 
 
-def test_a_group_is_described_with_its_lag_and_without_it_when_the_broker_is_away(running, cluster):
+def test_a_description_has_the_lag_unless_the_broker_is_away(running, cluster):
     running.join(starting_offsets="earliest")
     running.next(max_records=20)
     assert {p.lag for p in running.partitions().values()} == {90}
     assert {p.acquired for p in running.partitions().values()} == {10}
     cluster.unreachable = True
     assert {p.lag for p in running.partitions().values()} == {None}
+
+
+@pytest.mark.parametrize("group_id", ["bill\ning", "g" * 40_000], ids=["a line break", "40,000 characters"])
+def test_a_group_is_not_created_with_an_id_that_is_no_name(running, group_id):
+    """A client of another version may not have refused it."""
+    join = JoinGroup(group_id=group_id, member_id="m1", process_id="p", topics=("orders",))
+    with pytest.raises(InvalidGroupId):
+        running.service.handle(join)
+    with pytest.raises(GroupIdNotFound):
+        running.service.handle(DescribeGroup(group_id=group_id))

@@ -1,4 +1,4 @@
-"""The backlog of letters: looked at in parts, in order, each record once."""
+"""The backlog of dead letters: looked at in parts, in order, each record once."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""One group's letters, pass after pass: what is filed, what stays, and what the next pass is for. The log and the dead
-letter topic are stood in for; the group is a real one."""
+"""One group's dead letters, pass after pass: what is filed, what stays, and what the next pass is for. The log and the
+dead letter topic are stood in for; the group is a real one."""
 
 import logging
 from collections import Counter
@@ -201,7 +201,7 @@ def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, worker, qu
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
-def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group, worker, queue, monkeypatch, copy):
+def test_a_pass_writes_no_more_to_a_partition_that_fails(group, worker, queue, monkeypatch, copy):
     monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 5)
     reject(group, copy_record_enable=copy)
@@ -211,7 +211,7 @@ def test_no_more_is_tried_in_a_pass_of_a_partition_of_the_queue_that_fails(group
     assert (queue.asked, waiting(group)) == (12, {0: 10, 1: 0})
 
 
-def test_a_letter_that_can_not_be_written_holds_up_no_other_and_is_held(group, worker, queue, monkeypatch):
+def test_an_unwritable_dead_letter_is_held_and_delays_no_other(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
     reject(group)
     queue.of_offset = {4: WriteResult(WriteStatus.PERMANENT_FAILURE, "INVALID_RECORD")}
@@ -229,7 +229,7 @@ def test_on_failure_archive_archives_what_can_not_heal_at_once(group, worker, qu
     assert len(queue.letters) == 10
 
 
-def test_on_failure_archive_archives_what_may_pass_after_as_many_attempts_as_kafka(group, worker, queue):
+def test_on_failure_archive_archives_after_as_many_attempts_as_kafka(group, worker, queue):
     reject(group, on_failure="archive")
     queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
 
@@ -249,7 +249,7 @@ def test_while_the_source_can_not_be_read_nothing_is_given_up(group, worker, que
     assert not queue.letters
 
 
-def test_an_original_that_can_not_be_read_leaves_its_place_and_the_others_are_whole(group, worker, queue, log):
+def test_an_unreadable_source_record_leaves_headers_only_and_others_whole(group, worker, queue, log):
     reject(group)
     log.unreadable = {3}
 
@@ -259,7 +259,7 @@ def test_an_original_that_can_not_be_read_leaves_its_place_and_the_others_are_wh
     assert values == {(p, n): b"%d" % n for p in (0, 1) for n in range(10) if n != 3}
 
 
-def test_what_the_log_never_had_gets_no_letter_and_what_it_lost_its_place(group, worker, queue, log):
+def test_a_gap_gets_no_dead_letter_and_a_lost_record_headers_only(group, worker, queue, log):
     reject(group)
     log.absent = {1: AbsenceReason.NEVER, 2: AbsenceReason.GONE}
 
@@ -308,7 +308,7 @@ def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, worker, q
     assert set(queue.values().values()) == {None}
 
 
-def test_a_topic_made_anew_has_nothing_to_say_of_the_old_ones_offsets(group, worker, queue, log, cluster):
+def test_a_recreated_topic_decides_nothing_about_the_old_ones_offsets(group, worker, queue, log, cluster):
     reject(group)
     cluster.delete("orders")
     cluster.add("orders", partitions=2)
@@ -318,7 +318,7 @@ def test_a_topic_made_anew_has_nothing_to_say_of_the_old_ones_offsets(group, wor
     assert len(queue.letters) == 20
 
 
-def test_letters_that_may_be_written_later_are_waited_for_though_others_need_a_person(group, worker, queue):
+def test_retriable_dead_letters_are_awaited_beside_permanent_failures(group, worker, queue):
     reject(group)
     queue.fates = {
         0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),

@@ -1,4 +1,4 @@
-"""What is wrong with a dead letter topic is found when a query starts."""
+"""A wrong dead letter topic is found when a query starts."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_one_that_can_not_be_written_is_named(cluster):
         check(cluster)
 
 
-def test_a_topic_of_the_groups_own_is_refused_even_if_it_would_be_created(cluster):
+def test_the_groups_own_topic_is_refused_even_before_its_creation(cluster):
     with pytest.raises(DeadLetterTopicSubscribed, match=r"dlq\.orders"):
         check(cluster, own={"dlq.orders"}, **{CREATE: "true"})
     assert "dlq.orders" not in cluster.found

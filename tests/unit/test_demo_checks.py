@@ -55,8 +55,8 @@ def letter(order: int, delivery_count: int = 1) -> DeadLetter:
 def good() -> Outcome:
     """Forty orders in four batches; batch 1 of query A, orders 20 to 29, was killed when 20 and 21 were written.
 
-    Of the broken ones, one was in the killed batch, which wrote its letter twice. Of those that were told to try again,
-    one was told so twice, and one was in the killed batch.
+    Of the broken ones, one was in the killed batch, which wrote its dead letter twice. Of those that were told to try
+    again, one was told so twice, and one was in the killed batch.
     """
     return Outcome(
         orders=4 * BATCH,
@@ -276,7 +276,7 @@ def test_a_lag_that_is_not_0_or_not_known_is_found(lag):
 
 
 @pytest.mark.parametrize("archived", [1, 3])
-def test_an_archived_order_without_a_dead_letter_or_the_other_way_round_is_found(archived: int):
+def test_an_archived_order_without_a_dead_letter_is_found_and_vice_versa(archived: int):
     assert failed(replace(good(), archived=archived)) == {ARCHIVED}
 
 

@@ -64,7 +64,7 @@ def test_the_parts_of_the_manifest_name_each_other(objects, container):
     assert conf == objects["ConfigMap"]["metadata"]["name"]
 
 
-def test_no_secret_is_in_the_manifest_and_others_may_not_read_its_files(objects):
+def test_the_manifest_has_no_secret_and_keeps_its_files_private(objects):
     assert "Secret" not in objects
     volumes = objects["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
     modes = [volume["secret"]["defaultMode"] for volume in volumes if "secret" in volume]

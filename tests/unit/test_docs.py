@@ -1,4 +1,4 @@
-"""What the docs name exists: links, options, errors, files; and what they show can be run."""
+"""Links, options, errors and files that the docs name exist, and the programs in the docs run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from coordinator.core.isolation import isolation_threshold, slice_size
 from share_sink.option_table import OPTIONS as SINK_OPTIONS
 from share_sink.option_table import REFUSED as SINK_REFUSED
 from share_source.option_table import OPTIONS, REFUSED
+from share_source.share_consumer.options import OPTIONS as CONSUMER_OPTIONS
 from tests.support.imports import PACKAGES, ROOT, python_files
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.md")])
-GENERATED = ROOT / "docs" / "options.md"
-WRITTEN = [page for page in PAGES if page != GENERATED]
+GENERATED = {ROOT / "docs" / "options.md", ROOT / "docs" / "bad-input.md"}
+WRITTEN = [page for page in PAGES if page not in GENERATED]
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
@@ -44,7 +45,7 @@ def text_of(page: Path) -> str:
 
 def known_options() -> set[str]:
     tables = (REFUSED, SINK_REFUSED, GROUP_KEYS, COORDINATOR_KEYS, SERVER_KEYS)
-    return {option.name for option in (*OPTIONS, *SINK_OPTIONS)}.union(*tables)
+    return {option.name for option in (*OPTIONS, *SINK_OPTIONS, *CONSUMER_OPTIONS)}.union(*tables)
 
 
 def is_known(option: str) -> bool:
@@ -199,3 +200,28 @@ def test_the_defaults_in_the_readme_are_the_tables():
     rows = re.findall(r"^\| `(share[\w.]+)` \| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)
     assert rows
     assert all(str(GROUP_KEYS[key].default) == default for key, default in rows)
+
+
+def section(page, heading):
+    """The text of a page from this heading to the next of its level."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.split(r"^## ", text.partition(f"\n## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_every_alert_has_its_row_in_operations():
+    rules = (ROOT / "deploy" / "prometheus" / "rules.yaml").read_text(encoding="utf-8")
+    alerts = re.findall(r"- alert: (\w+)", rules)
+    assert len(alerts) == 6
+    assert re.findall(r"^\| `(\w+)` \|", section("docs/operations.md", "What to watch"), re.MULTILINE) == alerts
+
+
+def test_the_numbers_of_the_sizing_table_were_measured():
+    number = re.compile(r"\d+(?:[,.]\d+)*")
+    measured = {
+        found for page in ("benchmarks", "facts") for found in number.findall((ROOT / f"docs/{page}.md").read_text())
+    }
+    rows = [
+        line.split(" | ") for line in section("docs/operations.md", "Sizing").splitlines() if line.startswith("| how")
+    ]
+    assert len(rows) == 9
+    assert {each for row in rows for each in number.findall(row[1])} - measured == set()

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from coordinator.client import connection as connection_module
+from coordinator.client.admin import ShareAdmin
 from coordinator.client.client import CoordinatorClient
+from coordinator.client.connection import Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
 from coordinator.protocol.errors import (
@@ -35,9 +37,11 @@ class Fleet:
         self.owner: dict[str, str] = {}
         self.asked: list[str] = []
         self.out_of_touch = ""
-        self.servers = [FlightServer(self._handler(number), TOKEN) for number in range(size)]
-        for server in self.servers:
-            server.find = self._find
+        self.find = self._find
+        self.servers = [
+            FlightServer(self._handler(number), TOKEN, find=lambda group_id: self.find(group_id))
+            for number in range(size)
+        ]
         self.addresses = [server.address for server in self.servers]
 
     def _handler(self, number):
@@ -98,7 +102,7 @@ def test_any_coordinator_says_who_serves_a_group_and_is_asked_once(fleet):
     assert sorted(fleet.asked) == ["billing", "mail"]
 
 
-def test_a_group_that_moved_is_found_again_and_the_others_are_left_alone(fleet):
+def test_a_group_that_moved_is_found_again_and_no_other_disturbed(fleet):
     fleet.owner = dict.fromkeys(("billing", "mail"), fleet.addresses[0])
     with fleet.client() as client:
         assert served_by(client, "billing") == served_by(client, "mail") == fleet.addresses[0]
@@ -127,7 +131,7 @@ def test_a_sinks_rows_follow_a_group_that_moved(fleet):
             assert staged == OutcomesStaged(staged=1, stale_sample=(address,))
 
 
-def test_an_owner_that_lost_touch_with_its_fleet_is_not_asked_for_ever(fleet):
+def test_an_owner_without_its_fleet_is_not_asked_for_ever(fleet):
     fleet.owner["billing"] = fleet.addresses[0]
     with fleet.client() as client:
         assert served_by(client, "billing") == fleet.addresses[0]
@@ -162,18 +166,17 @@ def test_a_group_that_nobody_has_yet_is_waited_for_in_bounded_time(fleet):
 
 def test_a_group_that_is_always_elsewhere_ends_in_bounded_time(fleet):
     fleet.owner["billing"] = fleet.addresses[0]
-    fleet.servers[0].find = fleet.servers[1].find = fleet.servers[2].find = lambda _: fleet.addresses[1]
+    fleet.find = lambda _: fleet.addresses[1]
     with fleet.client(retry_timeout_s=0.5) as client, pytest.raises(NotCoordinator):
         served_by(client, "billing")
 
 
-def test_an_error_of_the_group_is_the_answer_and_no_other_coordinator_is_asked(fleet):
+def test_an_error_of_the_group_asks_no_other_coordinator(fleet):
     def refuse(group_id):
         fleet.asked.append(group_id)
         raise GroupIdNotFound(group_id=group_id)
 
-    for server in fleet.servers:
-        server.find = refuse
+    fleet.find = refuse
     with fleet.client() as client, pytest.raises(GroupIdNotFound):
         served_by(client, "billing")
     assert fleet.asked == ["billing"]
@@ -185,6 +188,21 @@ def test_nobody_there_is_said_with_the_addresses_and_what_to_check(fleet, nobody
         pytest.raises(CoordinatorUnreachable, match=rf"answers at {nobody} .*both sides speak TLS"),
     ):
         served_by(client, "billing")
+
+
+@pytest.mark.parametrize(("others", "kind"), [([], Refused), ([Unreachable("no answer")], Unreachable)])
+def test_an_unknown_host_is_certain_only_if_no_other_may_answer(monkeypatch, others, kind):
+    errors = [*others, Refused("Domain name not found")]
+    endpoints = Endpoints(addresses=tuple(("host", port) for port in range(1, len(errors) + 1)), token=TOKEN)
+
+    def ask(self, address, group_id):
+        raise errors[address[1] - 1]
+
+    monkeypatch.setattr(Endpoints, "_ask", ask)
+    for _ in range(10):  # the addresses are asked in any order
+        with pytest.raises(Unreachable) as raised:
+            endpoints.connect()
+        assert type(raised.value) is kind
 
 
 def test_a_wrong_token_is_not_tried_again(fleet):
@@ -206,7 +224,7 @@ def test_a_client_of_another_protocol_is_refused_by_name(fleet, monkeypatch, gro
     """By itself where it asks for Health, else by the coordinator."""
     monkeypatch.setattr(connection_module, "PROTOCOL", 99)
     fleet.owner["billing"] = fleet.addresses[0]
-    with pytest.raises(CoordinatorVersionMismatch, match=r"speaks protocol 2 .*this program protocol 99.*upgrade"):
+    with pytest.raises(CoordinatorVersionMismatch, match=r"speaks protocol 3 .*this program protocol 99.*upgrade"):
         Endpoints(addresses=parse_endpoints(fleet.addresses[0]), token=TOKEN).connect(group_id)
 
 
@@ -238,3 +256,25 @@ def test_on_loopback_plain_text_is_spoken_and_elsewhere_tls(host):
 )
 def test_an_endpoint_is_host_and_port(text, found):
     assert parse_endpoints(text) == found
+
+
+def test_an_admin_asks_once_while_no_coordinator_answers(fleet, nobody, tmp_path, monkeypatch):
+    tried, right = [], Endpoints.connect
+
+    def connect(self, group_id=""):
+        tried.append(group_id)
+        return right(self, group_id)
+
+    monkeypatch.setattr(Endpoints, "connect", connect)
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+    conf = {"share.coordinator.endpoint": nobody, "share.coordinator.token.file": str(tmp_path / "token")}
+    with ShareAdmin({**conf, "share.broker.outage.timeout.ms": "1000"}) as admin:
+        with pytest.raises(CoordinatorUnreachable, match=nobody):
+            admin.plans("billing")
+        assert len(tried) > 1, "a coordinator that restarts is waited for"
+        tried.clear()
+        for look in (admin.plans, admin.in_flight, admin.delete_group):
+            with pytest.raises(CoordinatorUnreachable, match=nobody):
+                look("billing")
+        assert tried == ["billing"] * 3, "its outage is known by now"

@@ -53,7 +53,7 @@ def test_an_offset_of_ours_is_read_back_from_sparks_log(offset: dict[str, Any]) 
     ],
 )
 def test_an_offset_of_another_version_is_refused_with_the_way_out(version: dict[str, Any], reason: str) -> None:
-    """Also before its group is looked at: a newer version may name it otherwise."""
+    """The version is checked before the group, which another version may name otherwise."""
     offset = {"group": "audit", "member": "m1", "plan_id": "i.7", **version}
     with pytest.raises(
         UnreadableOffset, match=rf"{reason}.*new checkpointLocation.*or run the\s+version that wrote it"

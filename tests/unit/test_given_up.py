@@ -135,7 +135,7 @@ def test_a_refused_append_gives_nothing_up_and_the_repeated_request_does(running
 # --- the driver's log
 
 
-def test_the_driver_log_has_one_line_a_reason_with_count_offsets_and_reason(caplog: Any) -> None:
+def test_the_driver_log_has_one_line_a_reason_with_counts_and_offsets(caplog: Any) -> None:
     ranges = tuple(("orders", 0, first, first) for first in range(0, 40, 2))
     with caplog.at_level(logging.WARNING):
         warn_given_up("billing", [GivenUp(disposition="undecided", count=300, sample=ranges)])

@@ -3,9 +3,10 @@
 import pytest
 
 from coordinator.core.commands import ArchiveGaps
+from coordinator.core.commands.view_group import LogRange
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.values import OffsetRange
-from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps, LogRange
+from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
@@ -29,7 +30,7 @@ def test_the_holes_of_a_range_are_named(cluster):
     assert gaps.among([at(10, 12)], read_committed=False) == ()
 
 
-def test_while_the_log_cannot_be_read_nothing_is_a_gap_nothing_is_evidence_and_nobody_waits_twice(cluster, monkeypatch):
+def test_an_unreadable_log_shows_no_gap_and_no_evidence(cluster, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     gaps = LogGaps(cluster)
@@ -73,7 +74,7 @@ def test_what_was_removed_from_the_log_is_lost_and_no_gap(cluster):
     assert gaps.among([at(45, 54)], read_committed=False) == ()
 
 
-def test_one_log_that_cannot_be_read_keeps_nobody_from_looking_at_the_others(cluster, monkeypatch):
+def test_an_unreadable_log_keeps_nobody_from_reading_the_others(cluster, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     cluster.add("broken", 3, end=100)
@@ -149,7 +150,7 @@ def test_a_batch_of_gaps_is_no_evidence_that_processing_works(running, cluster):
     assert state(running)[2] == [True]
 
 
-def test_a_record_that_was_set_aside_and_does_not_exist_is_archived_and_never_tried_alone(running, cluster):
+def test_a_quarantined_gap_is_archived_and_never_tried_alone(running, cluster):
     number = fail_alone(running)
     cluster.gaps = {0, 1, 2, 4}
     plan = running.next(number, max_records=10)
@@ -174,7 +175,7 @@ def fail_until_set_aside(running, topic, member):
 
 
 @pytest.mark.parametrize("goes", ["deleted", "made anew"])
-def test_a_record_set_aside_in_a_topic_that_went_starves_no_trial_of_others(running, cluster, goes):
+def test_a_quarantined_record_of_a_deleted_topic_starves_no_trial(running, cluster, goes):
     cluster.move("orders", 1)
     cluster.add("other", end=1)
     fail_until_set_aside(running, "other", "m2")

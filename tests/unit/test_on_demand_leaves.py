@@ -42,18 +42,22 @@ def office_of(group: GroupDriver) -> DeadLetterDispatcher:
         return dispatcher
 
 
-def why_it_left(group: GroupDriver, *, away_s: float = 0.0) -> str:
-    """What an on-demand coordinator that nobody asks anything gives for a reason: idle, if it may leave by itself.
-    ``away_s``: for how long its brokers have been away."""
+def why_it_left(
+    group: GroupDriver, *, away_s: float = 0.0, unloaded: bool = False, looks: int = 50, outage_ms: int = 300_000
+) -> str:
+    """The reason for which an on-demand coordinator without requests leaves: idle, if it may leave by itself.
+    ``away_s``: for how long its brokers have been away. ``unloaded``: another group can't be loaded."""
     coordinator: Any = Coordinator.__new__(Coordinator)
     coordinator.config = SimpleNamespace(
-        share_coordinator_idle_timeout_ms=1_000, share_broker_outage_timeout_ms=300_000
+        share_coordinator_idle_timeout_ms=1_000, share_broker_outage_timeout_ms=outage_ms
     )
     coordinator.cluster = SimpleNamespace(away_s=away_s)
-    coordinator.event_loop = SimpleNamespace(may_rest=lambda: group.group.may_rest(group.now_ms))
+    coordinator.event_loop = SimpleNamespace(
+        may_rest=lambda *, loaded=False: (loaded or not unloaded) and group.group.may_rest(group.now_ms)
+    )
     coordinator.dispatcher = office_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)
-    return str(coordinator.wait_until_idle(Looks(group, 50)))
+    return str(coordinator.wait_until_idle(Looks(group, looks)))
 
 
 def test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there() -> None:
@@ -75,6 +79,16 @@ def test_a_coordinator_leaves_without_calls_and_brokers() -> None:
     group, _ = started_plan()
     assert why_it_left(group, away_s=300) == "told to"
     assert why_it_left(group, away_s=302) == "nobody has called, and no broker answered, for 301 s"
+
+
+def test_a_coordinator_leaves_without_calls_when_its_groups_cannot_be_loaded() -> None:
+    group, plan = started_plan()
+    assert why_it_left(group, unloaded=True, outage_ms=1_000) == "told to", "another group is held"
+    group.complete(plan)
+    group.pass_time(SESSION_MS + 1)
+    reason = "nobody has called, and its groups could not be loaded, for 2 s"
+    assert why_it_left(group, unloaded=True, outage_ms=1_000) == reason
+    assert why_it_left(group, unloaded=True, outage_ms=1_000, looks=15) == "told to"
 
 
 def test_a_coordinator_stays_while_a_dead_letter_waits() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -47,7 +49,7 @@ def told(caplog):
     return Told(caplog)
 
 
-def test_an_outage_is_a_line_at_its_start_one_a_minute_and_one_at_its_end(told):
+def test_an_outage_logs_its_start_each_minute_and_its_end(told):
     for _ in range(130):
         told.outage.failed("NextPlan", 1_000.0, "Connection refused")
         told.now_s += 1
@@ -96,6 +98,7 @@ class Coordinator:
 
     by_group = False
     where = "kafka:9092 kafka"
+    naming_log = staticmethod(lambda error: error)
 
     def __init__(self, *errors, refuses_us=False):
         self.errors = list(errors)
@@ -158,18 +161,18 @@ def connected(monkeypatch, *errors, **options):
     return len(asked)
 
 
-def test_a_sink_s_process_that_is_new_rides_out_the_outage_that_its_query_is_in(monkeypatch):
+def test_a_new_sink_rides_out_the_outage_of_its_query(monkeypatch):
     assert connected(monkeypatch, *[AWAY] * 20, in_batch=True) == 21
     with pytest.raises(BrokerSecurityFailed):
         connected(monkeypatch, REFUSED, in_batch=True)
 
 
-def test_a_query_s_process_that_is_new_fails_at_once_since_its_address_may_be_wrong(monkeypatch):
+def test_a_new_query_fails_at_once_since_its_address_may_be_wrong(monkeypatch):
     with pytest.raises(BrokerNotReachable):
         connected(monkeypatch, AWAY)
 
 
-def test_brokers_that_a_query_can_not_reach_at_its_start_are_an_error_at_once():
+def test_brokers_unreachable_at_a_querys_start_are_an_error_at_once():
     coordinator = Coordinator(AWAY)
     join = JoinGroup(group_id="billing", member_id="m1", process_id="p")
     with pytest.raises(BrokerNotReachable):
@@ -177,7 +180,7 @@ def test_brokers_that_a_query_can_not_reach_at_its_start_are_an_error_at_once():
     assert coordinator.asked == 1
 
 
-def test_an_outage_that_is_too_long_names_the_brokers_the_log_and_the_way_out():
+def test_an_outage_too_long_names_brokers_log_and_way_out():
     coordinator = Coordinator(*[AWAY] * 1_000_000)
     with pytest.raises(OutageTooLong) as raised:
         client_of(coordinator, timeout_s=0.2).call(POLL)
@@ -191,14 +194,14 @@ def test_an_outage_that_is_too_long_names_the_brokers_the_log_and_the_way_out():
         assert part in str(raised.value)
 
 
-def test_credentials_that_the_brokers_refuse_are_an_error_at_once_in_the_client_s_own_words():
+def test_refused_credentials_are_an_error_at_once_in_librdkafkas_words():
     coordinator = Coordinator(REFUSED, refuses_us=True)
     with pytest.raises(BrokerSecurityFailed, match="Invalid username or password"):
         client_of(coordinator).call(POLL)
     assert coordinator.asked == 1
 
 
-def test_a_coordinator_whose_credentials_are_refused_is_replaced_by_one_with_the_query_s():
+def test_a_coordinator_with_refused_credentials_is_replaced_by_the_querys_own():
     coordinator = Coordinator(REFUSED)
     assert client_of(coordinator).call(POLL) == Done()
     assert coordinator.renewed == 1
@@ -210,7 +213,7 @@ def test_the_credentials_of_a_standalone_coordinator_are_its_administrator_s():
         endpoints.renew(SimpleNamespace(), REFUSED)
 
 
-def test_each_query_has_its_own_patience_of_five_minutes_unless_it_says_otherwise():
+def test_each_query_retries_for_its_own_five_minutes_by_default():
     options = {"kafka.bootstrap.servers": "k:1", "kafka.group.id": "billing", "subscribe": "orders"}
     assert SourceOptions.parse(options).poll_timeout_ms == 300_000
     patient = SourceOptions.parse({**options, "share.broker.outage.timeout.ms": "900000"})
@@ -226,7 +229,33 @@ def test_a_heartbeat_that_fails_for_a_while_writes_few_lines(caplog):
     assert caplog.records == []
 
 
-def test_errors_of_an_outage_are_errors_of_a_coordinator_that_is_not_available():
+def test_a_closed_client_ends_its_retries_and_connects_no_more(caplog):
+    asking, closed = threading.Event(), threading.Event()
+
+    class Away(Coordinator):
+        def call(self, request, timeout_s=0.0):
+            asking.set()
+            assert closed.wait(60)
+            return super().call(request)
+
+        def close(self): ...
+
+    coordinator = Away(*[NOT_AVAILABLE] * 5)
+    client = client_of(coordinator)
+    with ThreadPoolExecutor(1) as thread:
+        call = thread.submit(client.call, BEAT)
+        assert asking.wait(60)
+        client.close()
+        closed.set()
+        with pytest.raises(CoordinatorNotAvailable):
+            call.result(60)
+    with pytest.raises(CoordinatorNotAvailable, match="the client is closed"):
+        client.call(BEAT)
+    assert coordinator.asked == 1
+    assert caplog.records == []
+
+
+def test_errors_of_an_outage_are_coordinator_not_available():
     assert issubclass(OutageTooLong, CoordinatorNotAvailable)
     assert not OutageTooLong.retriable
     assert issubclass(BrokerSecurityFailed, ShareGroupError)

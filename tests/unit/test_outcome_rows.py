@@ -62,7 +62,7 @@ def test_what_differs_in_anything_stays_a_run_of_its_own(other: Row) -> None:
     assert rows_of(coalesce(table(Row("t", 0, 0, 0), other))) == [Row("t", 0, 0, 0), other]
 
 
-def test_nothing_gives_nothing() -> None:
+def test_no_rows_give_no_outcomes() -> None:
     assert coalesce(SCHEMA.empty_table()).equals(SCHEMA.empty_table())
     assert partition_outcomes(SCHEMA.empty_table()) == ()
 
@@ -96,7 +96,7 @@ def test_of_two_deliveries_of_a_record_the_newest_is_meant() -> None:
     ]
 
 
-def test_outcomes_by_partition() -> None:
+def test_outcomes_are_grouped_by_partition() -> None:
     found = partition_outcomes(
         table(
             Row("b", 0, 0, 0, outcome=2, delay_ms=7),
@@ -139,7 +139,7 @@ def test_what_no_sink_sends_is_refused(wrong: pa.Table) -> None:
 
 def any_row(topic: str, partition: int, first: int, width: int, *rest: Any) -> Row:
     row = Row(topic, partition, first, first + width, *rest)
-    return row._replace(reason=None) if row.dead_letter else row  # a reason is kept where there is no letter
+    return row._replace(reason=None) if row.dead_letter else row  # a reason is kept where there is no dead letter
 
 
 rows = st.builds(
@@ -165,7 +165,7 @@ def by_offset(said: list[Row]) -> dict[tuple[str, int, int], set[Row]]:
 
 
 @given(st.lists(rows, max_size=12), st.randoms(use_true_random=False))
-def test_runs_are_disjoint_and_say_of_each_offset_what_its_newest_rows_agree_on(said: list[Row], order: Any) -> None:
+def test_runs_are_disjoint_with_the_outcome_that_newest_rows_agree_on(said: list[Row], order: Any) -> None:
     found = rows_of(coalesce(table(*said)))
     wanted = by_offset(said)
     told = by_offset(found)

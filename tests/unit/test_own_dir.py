@@ -14,7 +14,7 @@ STRANGER = 65534
 
 @pytest.fixture
 def stranger_owns(monkeypatch):
-    """Whose paths these are, to those who look: a stranger's."""
+    """Lets chosen paths look as if another user owned them."""
     right, theirs = os.lstat, set()
 
     def lstat(path, **options):
@@ -33,7 +33,7 @@ def test_it_is_made_for_the_user_alone(tmp_path):
     assert own_dir(made, named=False) == made
 
 
-def test_a_link_in_its_place_is_refused_whoever_owns_what_it_leads_to(tmp_path):
+def test_a_link_in_its_place_is_refused_whoever_owns_the_target(tmp_path):
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     with pytest.raises(UnsafeDirectory, match=f"it is a symbolic link of user {os.getuid()}"):
@@ -47,7 +47,7 @@ def test_a_link_that_leads_nowhere_is_refused_by_name(tmp_path):
         own_dir(tmp_path / "link", named=False)
 
 
-def test_a_parent_of_somebody_else_s_is_refused_since_they_may_put_another_in_its_place(tmp_path, stranger_owns):
+def test_another_users_parent_is_refused_since_they_may_replace_the_folder(tmp_path, stranger_owns):
     stranger_owns.add(str(tmp_path))
     with pytest.raises(UnsafeDirectory, match=f"{tmp_path} belongs to user {STRANGER}"):
         own_dir(tmp_path / "mine", named=False)
@@ -62,7 +62,7 @@ def test_a_link_of_somebody_else_s_on_the_way_is_refused(tmp_path, stranger_owns
         own_dir(tmp_path / "link" / "mine", named=False)
 
 
-def test_a_parent_in_which_all_may_replace_files_is_refused_and_a_sticky_one_is_not(tmp_path):
+def test_a_parent_writable_for_all_is_refused_unless_it_is_sticky(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(UnsafeDirectory, match=f"others may replace what is in {tmp_path}"):
         own_dir(tmp_path / "mine", named=False)

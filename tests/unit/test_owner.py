@@ -5,7 +5,7 @@ import shutil
 from coordinator.service.on_demand import installation_id
 
 
-def test_the_coordinators_of_one_runtime_directory_have_one_place_and_no_others_have_it(tmp_path):
+def test_a_place_is_that_of_one_runtime_directorys_coordinators_alone(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()

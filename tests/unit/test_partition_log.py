@@ -323,7 +323,7 @@ def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
     assert remembered(loaded) == remembered(log)
 
 
-def test_the_cold_get_a_snapshot_as_long_as_one_of_them_was_written_to() -> None:
+def test_cold_partitions_get_a_snapshot_if_one_was_written_to() -> None:
     old, new = begun(now_ms=1_000), begun(now_ms=50_000)
     not_begun = KafkaPartitionLog(*PLACE)
     logs = [old, new, not_begun]

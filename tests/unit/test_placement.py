@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.protocol.format_versions import UnknownFormat
+from coordinator.protocol.format_versions import STATE_RECORDS, UnknownFormat
 from coordinator.state_log.placement import (
     PLACEMENT_KEY,
     decode_placement,
@@ -44,7 +44,7 @@ def test_every_group_has_a_partition(group_id, partitions):
     assert state_partition_of(group_id, 1) == 0
 
 
-def test_the_number_that_is_written_down_is_read_back_and_nothing_else_is_taken_for_it() -> None:
+def test_a_placement_record_is_read_back_and_no_other_record_is() -> None:
     assert decode_placement(PLACEMENT_KEY, encode_placement(50)) == 50
     for key, value in ((None, encode_placement(50)), (b"x", encode_placement(50)), (PLACEMENT_KEY, None)):
         assert decode_placement(key, value) is None
@@ -52,10 +52,13 @@ def test_the_number_that_is_written_down_is_read_back_and_nothing_else_is_taken_
     assert group_of(PLACEMENT_KEY) is None
 
 
+NEWER = STATE_RECORDS + 1
+
+
 @pytest.mark.parametrize(
     ("value", "version", "is_newer"),
     [
-        (b"\0\2" + encode_placement(50)[2:], "format version 2", True),
+        (NEWER.to_bytes(2, "big") + encode_placement(50)[2:], f"format version {NEWER}", True),
         (encode_placement(50)[2:], "no format version", False),
         (b"fifty", "no format version", False),
         (b"", "no format version", False),

@@ -36,7 +36,7 @@ def test_output_that_nobody_reads_changes_no_status():
     assert ended(program).returncode == 0
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["coordinatr"], 1)])
+@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["coordinatr"], 2)])
 def test_the_command_line_ends_so(arguments, status):
     assert ended("from sharegroup.__main__ import main; main()", *arguments).returncode == status
 

@@ -1,4 +1,5 @@
-"""Whose records a batch holds: what the columns' metadata and Spark's log of offsets say, and what is refused by it."""
+"""The groups whose records a batch holds, by the columns' metadata and by Spark's offset log; rows of other groups are
+refused."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def checkpoint(tmp_path: Path) -> Callable[..., str]:
 # --- the log
 
 
-def test_a_batch_is_of_the_groups_and_topics_that_sources_of_the_format_logged() -> None:
+def test_a_batch_is_of_the_groups_and_topics_that_sources_logged() -> None:
     other = {"orders": {"0": 17}}
     text = logged(plan_offset("billing", "m1", PLAN), other, None, initial_offset("audit", "m2"), 7)
     assert parse_batch(text) == {"billing": {"orders": "T1", "refunds": "T2"}, "audit": {}}

@@ -1,9 +1,10 @@
-"""What groups need of a state partition: from the newest snapshot of each on, or from its first record."""
+"""Groups need a state partition from their newest snapshot on, or from their first record."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.state_log.placement import PLACEMENT_KEY
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
@@ -30,6 +31,7 @@ def snapshot(group_id="billing"):
 
 VALUE = versioned(b"x")
 MARK = versioned(b"")
+NEWER = (STATE_RECORDS + 1).to_bytes(2, "big")
 
 
 def needed(*keys):
@@ -57,11 +59,22 @@ def owned(group_id="billing"):
     return encode_key(GroupOwnerKey(group_id))
 
 
-def test_who_took_a_group_that_was_never_made_is_needed_for_a_while_only():
+def test_the_owner_of_a_group_never_created_is_needed_briefly():
     found = needed((0, owned("refused")), (1, record()))
     assert found.lowest() == 0
     found.add(snapshot(), VALUE, JUST_TAKEN)
     assert (found.lowest(), found.first_groups(1)) == (JUST_TAKEN, frozenset())
+
+
+def test_a_deleted_group_is_needed_briefly():
+    found = needed((0, record()), (1, owned()))
+    found.add(snapshot(), MARK, 2)
+    found.add(owned(), VALUE, 3)
+    assert (found.lowest(), found.first_groups(9)) == (2, {"billing"})
+    found.add(record("shipping"), VALUE, 2 * JUST_TAKEN)
+    assert (found.lowest(), found.first_groups(9)) == (2 * JUST_TAKEN, frozenset())
+    found.add(owned(), VALUE, 2 * JUST_TAKEN + 1)
+    assert found.first_groups(9) == {"billing"}, "a coordinator has taken it, and may create it again"
 
 
 def test_who_took_a_group_is_needed_as_long_as_its_first_record():
@@ -104,7 +117,7 @@ def test_what_is_no_group_s_holds_nothing_back_and_is_counted(key, value):
     assert found.strays.count == (group_of(key) is None)
 
 
-def test_a_snapshot_in_parts_is_needed_from_its_first_part_on_once_its_mark_is_there():
+def test_a_marked_snapshot_is_needed_from_its_first_part_on():
     def part(index, sequence=7):
         return encode_key(GroupSnapshotPartKey("billing", sequence, index))
 
@@ -117,20 +130,20 @@ def test_a_snapshot_in_parts_is_needed_from_its_first_part_on_once_its_mark_is_t
 
 
 @pytest.mark.parametrize("key", [snapshot(), encode_key(GroupSnapshotPartKey("billing", 7, 0)), owned()])
-def test_a_record_of_another_format_version_lets_nothing_of_its_group_be_deleted(key):
+def test_a_record_of_another_format_version_keeps_its_group_from_pruning(key):
     """A newer owner of the group in a fleet: this version can't know what it still needs."""
-    for value in (b"\0\2", b"\0\2newer", b"older", b""):
+    for value in (NEWER, NEWER + b"newer", b"older", b""):
         found = needed((1, record()), (2, record("shipping")), (3, snapshot("shipping")))
         found.add(key, value, 4)
         found.add(record("shipping"), VALUE, 5 * JUST_TAKEN)
         assert found.lowest() == 1
     found = needed((2, snapshot("shipping")))
-    found.add(owned(), b"\0\2newer", 3)
+    found.add(owned(), NEWER + b"newer", 3)
     found.add(snapshot("shipping"), MARK, 5 * JUST_TAKEN)
     assert found.lowest() == 3
 
 
-def test_the_record_that_says_where_groups_are_placed_is_known_and_is_no_stray():
+def test_the_placement_record_is_no_stray_record():
     found = needed((0, PLACEMENT_KEY), (1, record()), (5, PLACEMENT_KEY))
     assert (found.placement, found.lowest(), found.strays.count) == (5, 1, 0)
 

@@ -21,21 +21,18 @@ PAIRS = [(mistake.make, test) for mistake in MISTAKES.values() for test in mista
 ALL_RULES = {text for name, text in vars(rules).items() if name.isupper() and isinstance(text, str)}
 
 
-def test_function(test: str) -> Callable[[], None]:
+def promise_of(test: str) -> Callable[[], None]:
     """The function of ``core/test_plans::test_name``. These tests take no fixtures."""
     module, _, name = test.partition("::")
     found: Callable[[], None] = getattr(importlib.import_module(f"tests.unit.{module.replace('/', '.')}"), name)
     return found
 
 
-test_function.__test__ = False  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("mistake", "test"), PAIRS, ids=[f"{m.__name__}-{t.partition('::test_')[2]}" for m, t in PAIRS]
 )
 def test_the_mistake_is_found(mistake: Make, test: str, monkeypatch: Patch) -> None:
-    promise = test_function(test)
+    promise = promise_of(test)
     promise()
     mistake(monkeypatch)
     with pytest.raises(FOUND):

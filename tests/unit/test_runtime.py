@@ -7,7 +7,7 @@ import pytest
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat
-from coordinator.service.runtime.runtime import one
+from coordinator.service.runtime.transaction import one
 from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, use
 
 FAULTS = ["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
@@ -48,7 +48,7 @@ def test_all_that_waits_is_one_store_transaction(service):
     assert service.store.appends == before + 1
 
 
-def test_what_a_script_commands_is_one_transaction_and_stays_when_a_later_command_is_refused(service):
+def test_a_transactions_commands_stay_when_a_later_one_is_refused(service):
     first = service.ask(acquire()).plan
     service.ask(use(first.plan_id))
     before = service.store.appends
@@ -66,7 +66,7 @@ def test_what_a_script_commands_is_one_transaction_and_stays_when_a_later_comman
 
 
 @pytest.mark.parametrize("fault", ["refuse", "doubt, not written", "doubt, written"])
-def test_a_failed_append_is_retriable_for_everyone_in_the_round_and_memory_is_the_store_s_again(service, fault):
+def test_a_failed_append_is_retriable_and_memory_is_the_stores_again(service, fault):
     service.store.fault = fault
     answers = [
         service.runtime.submit("billing", one(command))
@@ -135,14 +135,14 @@ def test_under_any_faults_each_record_is_completed_in_exactly_one_plan(tmp_path,
     service.store.close()
 
 
-def test_a_record_that_cannot_be_read_is_named_and_other_groups_are_served(service):
+def test_an_unreadable_record_is_named_and_other_groups_are_served(service):
     service.store.inner.append({"broken": [b"\xc1 not a record"]})
     with pytest.raises(StateRecordUnreadable, match=r"Record 0 of share group broken in state store .*state\.db"):
         service.ask(join(group_id="broken"), "broken")
     assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
-def test_a_mistake_in_one_request_reaches_its_caller_by_name_and_nobody_else(service):
+def test_a_mistake_in_one_request_reaches_only_its_caller(service):
     def transaction(group):
         yield from ()
         raise KeyError("oops")
@@ -172,7 +172,7 @@ def test_a_group_that_was_only_looked_for_is_not_kept(service):
     assert "nothing" not in service.runtime.groups
 
 
-def test_an_exception_after_the_replay_leaves_no_group_with_more_in_memory_than_in_the_log(service, monkeypatch):
+def test_an_exception_after_the_replay_leaves_memory_equal_to_the_log(service, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(service.runtime, "_commit", lambda round_: 1 / 0)
         service.runtime.submit("billing", one(acquire()))

@@ -1,5 +1,7 @@
 """The runtime and time: deadlines, loads and stalls that take long, groups that rest, and logs that grow long."""
 
+import logging
+
 import pytest
 
 from coordinator.core.commands import (
@@ -7,14 +9,18 @@ from coordinator.core.commands import (
     StageRuns,
 )
 from coordinator.core.records import RunsChanged, decode_record
-from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.admin_messages import DeleteGroup
+from coordinator.protocol.errors import CoordinatorNotAvailable, MembersNotKnown
 from coordinator.protocol.messages import DescribeGroup, Heartbeat, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime import runtime
-from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, CoordinatorRuntime, one
+from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.sqlite_store import SqliteStore
-from coordinator.service.stores.store import StoreOutcomeUnknown
+from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from tests.support.faulty_store import FaultyStore
+from tests.support.group_driver import SESSION_MS
 from tests.support.runtime_service import RECORDS, Service, acquire, beat, complete, join, use
 
 
@@ -57,7 +63,7 @@ def test_deadlines_are_kept_without_anyone_asking(service):
     assert service.runtime.may_rest(due_ms)
 
 
-def test_a_group_that_rests_is_snapshotted_and_let_go_of_and_comes_back_when_it_is_asked_for(service):
+def test_a_resting_group_is_snapshotted_released_and_loaded_when_asked_for(service):
     service.ask(acquire())
     newest = list(service.store.load("billing"))[-1].sequence
     before = service.ask(DescribeGroup(group_id="billing")).partitions
@@ -69,7 +75,7 @@ def test_a_group_that_rests_is_snapshotted_and_let_go_of_and_comes_back_when_it_
     assert [(p.start_offset, p.end_offset) for p in after] == [(p.start_offset, p.end_offset) for p in before]
 
 
-def test_a_log_that_nothing_was_added_to_for_long_is_a_snapshot_by_then(service):
+def test_a_log_without_appends_for_long_is_a_snapshot(service):
     service.ask(acquire())
     service.runtime.cold_after_ms = 10_000
     assert service.runtime.next_deadline_ms() == service.now_ms + 10_000
@@ -79,9 +85,7 @@ def test_a_log_that_nothing_was_added_to_for_long_is_a_snapshot_by_then(service)
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_an_owner_whose_clock_is_an_hour_off_lets_each_holder_have_its_session_and_nobody_else_the_records(
-    service, jump_ms
-):
+def test_a_clock_an_hour_off_ends_no_session_and_no_lock(service, jump_ms):
     held = service.ask(acquire()).plan
     service.ask(use(held.plan_id))
     service.die()
@@ -95,9 +99,7 @@ def test_an_owner_whose_clock_is_an_hour_off_lets_each_holder_have_its_session_a
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_holder_that_does_not_come_back_to_an_owner_whose_clock_is_off_loses_its_records_a_session_later(
-    service, jump_ms
-):
+def test_a_clock_that_is_off_delays_a_lost_lock_by_a_session(service, jump_ms):
     service.ask(use(service.ask(acquire()).plan.plan_id))
     service.die()
     service.now_ms += jump_ms
@@ -125,6 +127,27 @@ def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(servic
     assert service.runtime.next_deadline_ms() > service.now_ms + 40_000  # the holder has one session timeout
 
 
+def test_a_group_that_cannot_be_loaded_is_logged_once_a_minute(service, caplog, monkeypatch):
+    clock_s = 0.0
+    service.runtime._rate_limited = RateLimitedLog(logging.getLogger("runtime"), lambda: clock_s)
+    service.store.fault = "refuse"
+    with pytest.raises(CoordinatorNotAvailable):
+        service.ask(acquire())
+
+    def load(group_id):
+        raise StoreRefused("the state topic can't be read")
+
+    monkeypatch.setattr(service.store, "load", load)
+    for _ in range(10):
+        service.now_ms += runtime.RELOAD_AT_MOST_MS
+        service.runtime.step(service.now_ms)
+    clock_s = 60.0
+    service.runtime.step(service.now_ms + runtime.RELOAD_AT_MOST_MS)
+    first, second = [record.getMessage() for record in caplog.records if "loading failed" in record.message]
+    assert first == 'loading failed: group=billing StoreRefused("the state topic can\'t be read")'
+    assert second == f"{first} (and 9 more of this kind since the last line)"
+
+
 def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
     service = Service(tmp_path / "state.db", snapshot_after=10)
     service.create()
@@ -141,7 +164,7 @@ def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
     service.store.close()
 
 
-def test_a_snapshot_that_always_takes_too_long_is_tried_seldom_and_the_group_is_served_on(tmp_path):
+def test_a_snapshot_that_takes_too_long_does_not_stop_the_group(tmp_path):
     service = Service(tmp_path / "state.db", snapshot_after=10)
     service.create()
     service.store.snapshot_fault = StoreOutcomeUnknown("it takes too long")
@@ -190,7 +213,7 @@ def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch)
     assert max(stored_bytes) < 15_000, stored_bytes
 
 
-def test_after_a_load_that_took_longer_than_a_session_each_holder_has_its_session_still(slow):
+def test_a_load_longer_than_a_session_ends_no_holders_session(slow):
     number = slow.ask(acquire()).plan.plan_id
     slow.ask(use(number))
     slow.store.load_ms = 60_000
@@ -203,7 +226,7 @@ def test_after_a_load_that_took_longer_than_a_session_each_holder_has_its_sessio
     assert slow.runtime.next_deadline_ms() > slow.store.clock_ms + 44_000
 
 
-def test_heartbeats_that_came_while_another_group_was_loaded_for_long_are_heard_before_sessions_end(slow):
+def test_heartbeats_sent_during_a_long_load_count_before_sessions_end(slow):
     slow.ask(use(slow.ask(acquire()).plan.plan_id))
     slow.store.load_ms = 60_000
     other = slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
@@ -227,7 +250,8 @@ def test_a_process_that_was_stopped_for_a_session_ends_nobody_s_session(service)
 
 
 def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
-    """Its client found another coordinator meanwhile, which has the group; one that still waits asks again."""
+    """The client of the request found another coordinator meanwhile, which has the group; a client that still waits
+    asks again."""
     claimed = []
     monkeypatch.setattr(service.store.inner, "claim", claimed.append, raising=False)
     old = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
@@ -239,8 +263,8 @@ def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
     assert again.result(0) and claimed == ["payments"]
 
 
-def test_sessions_that_are_over_while_nobody_was_heard_live_on_for_a_session_s_time(service):
-    """Its heartbeats come a moment after the event_loop goes on."""
+def test_sessions_that_ended_in_a_stall_get_another_sessions_time(service):
+    """The member's heartbeats come a moment after the event loop goes on."""
     service.ask(use(service.ask(acquire()).plan.plan_id))
     service.runtime.step(service.now_ms + 100_000, stalled_ms=100_000)
     assert service.group.partitions["T", 0].acquired_count == 100
@@ -279,3 +303,14 @@ def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
     service.now_ms += 46_000
     service.runtime.step(service.now_ms)
     assert service.group.partitions["T", 0].acquired_count == 0
+
+
+def test_a_stall_after_a_load_hides_members_for_longer(service):
+    service.die()
+    service.ask(DescribeGroup(group_id="billing"))
+    service.now_ms += SESSION_MS + 1
+    service.runtime.step(service.now_ms, SESSION_MS)
+    with pytest.raises(MembersNotKnown):
+        service.ask(DeleteGroup(group_id="billing"))
+    service.now_ms += SESSION_MS
+    assert not service.ask(DeleteGroup(group_id="billing")).executed

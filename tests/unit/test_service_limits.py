@@ -1,4 +1,4 @@
-"""What keeps a coordinator standing: connections without a token are cut, floods are one line, requests are limited."""
+"""Limits protect a coordinator: connections without a token are cut, floods are one line, requests are limited."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def clock():
 
 @pytest.fixture
 def said(caplog):
-    """What a RateLimitedLog of this name has logged."""
+    """A function that returns the lines which a RateLimitedLog of this name has logged."""
     caplog.set_level(logging.INFO, logger="rate_limited")
     return lambda: [record.getMessage() for record in caplog.records if record.name == "rate_limited"]
 
@@ -60,7 +60,7 @@ def rate_limited(clock):
 # --- the log
 
 
-def test_a_flood_is_one_line_a_minute_with_how_many_more_there_were(rate_limited, clock, said):
+def test_a_flood_logs_one_line_a_minute_with_its_count(rate_limited, clock, said):
     for _ in range(100):
         rate_limited.say("token", "refused")
     rate_limited.say("junk", "another kind")
@@ -104,15 +104,38 @@ def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
     assert after == "after"
 
 
+def test_a_log_that_cannot_be_written_stops_no_thread():
+    program = (
+        "import logging\n"
+        "from coordinator.service.process.stderr_capture import StderrCapture\n"
+        "from coordinator.service.process.rate_limited_log import RateLimitedLog\n"
+        "logging.getLogger().addHandler(logging.FileHandler('/dev/full'))\n"
+        "native = StderrCapture(RateLimitedLog(logging.getLogger('rate_limited')))\n"
+        "for number in range(2_000):\n"
+        "    logging.getLogger('a.module').warning('line %d of a full disk', number)\n"
+        "native.close()\n"
+        "print('goes on')\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert found.stdout == "goes on\n"
+
+
 # --- connections
 
 
 @pytest.fixture
 def door(rate_limited, clock):
-    """A doorkeeper that looks when it is told, on a server that only accepts; and the connections to it."""
+    """UnauthenticatedConnections that looks when it is asked to, on a server that only accepts; and the connections to
+    it."""
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
         keeper = UnauthenticatedConnections(
-            server.getsockname()[1], rate_limited, max_connections=3, patience_s=PATIENCE_S, clock=clock, look_s=3_600
+            server.getsockname()[1],
+            rate_limited,
+            set(),
+            max_connections=3,
+            patience_s=PATIENCE_S,
+            clock=clock,
+            look_s=3_600,
         )
         stack.callback(keeper.close)
 
@@ -144,10 +167,12 @@ def is_open(client):
     return True
 
 
-def test_a_process_that_stood_still_cuts_nobody_who_wanted_to_show_the_token_meanwhile(rate_limited, clock):
+def test_a_process_that_stood_still_cuts_no_client_that_waited(rate_limited, clock):
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
         port = server.getsockname()[1]
-        keeper = UnauthenticatedConnections(port, rate_limited, max_connections=3, patience_s=10, clock=clock, look_s=5)
+        keeper = UnauthenticatedConnections(
+            port, rate_limited, set(), max_connections=3, patience_s=10, clock=clock, look_s=5
+        )
         stack.callback(keeper.close)
         client = stack.enter_context(socket.create_connection(server.getsockname()))
         stack.enter_context(server.accept()[0])
@@ -160,9 +185,9 @@ def test_a_process_that_stood_still_cuts_nobody_who_wanted_to_show_the_token_mea
         wait_cut(client)
 
 
-def test_a_connection_that_shows_no_token_is_cut_after_a_while_and_no_other(door, clock, said):
+def test_only_a_connection_without_a_token_is_cut_after_a_while(door, clock, said):
     silent, known = door.connect(), door.connect()
-    door.greet(peer(known))
+    door._greeted.add(peer(known))
     door.look()
     clock.now_s += PATIENCE_S - 1
     late = door.connect()
@@ -177,7 +202,7 @@ def test_a_connection_that_shows_no_token_is_cut_after_a_while_and_no_other(door
 
 def test_when_there_are_too_many_the_silent_ones_go_the_oldest_first(door, clock, said):
     known = door.connect()
-    door.greet(peer(known))
+    door._greeted.add(peer(known))
     silent = []
     for _ in range(4):
         silent.append(door.connect())
@@ -194,7 +219,7 @@ def test_when_there_are_too_many_the_silent_ones_go_the_oldest_first(door, clock
 def test_members_above_the_limit_are_kept_and_it_is_said(door, said):
     members = [door.connect() for _ in range(5)]
     for member in members:
-        door.greet(peer(member))
+        door._greeted.add(peer(member))
     door.look()
     assert all(is_open(member) for member in members)
     assert said() == ["5 connections, all with the token: more than max.connections"]
@@ -202,9 +227,9 @@ def test_members_above_the_limit_are_kept_and_it_is_said(door, said):
 
 def test_a_port_that_is_used_again_is_no_acquaintance(door, clock):
     first = door.connect()
-    door.greet(peer(first))
+    door._greeted.add(peer(first))
     door.look()
-    door.greet("ipv4:127.0.0.1:1")  # gone before anybody looked
+    door._greeted.add("ipv4:127.0.0.1:1")  # gone before anybody looked
     door.look()
     assert door._greeted == {peer(first)}
 
@@ -235,8 +260,9 @@ def test_peers_are_read_as_grpc_writes_them():
 
 
 @contextlib.contextmanager
-def served(handle, **configs):
-    server = FlightServer(handle, "a-token", limits=ServerConfig.parse(configs))
+def served(handle, *, is_ready=lambda: True, find=lambda group_id: "", **configs):
+    limits = ServerConfig.parse(configs)
+    server = FlightServer(handle, "a-token", limits=limits, is_ready=is_ready, find=find)
     connection = Connection(Endpoint(host="127.0.0.1", port=server.port, token="a-token", pid=1))
     try:
         yield server, connection
@@ -245,7 +271,7 @@ def served(handle, **configs):
         server.shutdown()
 
 
-def test_more_requests_at_once_than_allowed_are_refused_by_name_and_health_and_heartbeats_are_not():
+def test_too_many_concurrent_requests_are_refused_except_health_and_heartbeats():
     entered, leave = threading.Semaphore(0), threading.Event()
 
     def handle(request):
@@ -273,11 +299,11 @@ def test_more_requests_at_once_than_allowed_are_refused_by_name_and_health_and_h
 
 
 def test_a_server_that_is_not_ready_says_so_and_still_finds():
-    with served(lambda _: Done()) as (server, connection):
-        server.ready = False
+    found = {"billing": "billing.example:1"}
+    is_served = {"is_ready": lambda: False, "find": lambda group_id: found.get(group_id, "")}
+    with served(lambda _: Done(), **is_served) as (server, connection):
         assert not connection.check_health().ready
-        assert connection.call(FindCoordinator(group_id="billing")).endpoint == server.address
-        server.find = lambda group_id: f"{group_id}.example:1"
+        assert connection.call(FindCoordinator(group_id="orders")).endpoint == server.address
         assert connection.call(FindCoordinator(group_id="billing")).endpoint == "billing.example:1"
 
 
@@ -298,7 +324,7 @@ class Member:
         self.member_id, self.active = member_id, active
 
 
-def test_a_group_takes_as_many_live_members_as_it_may_and_lets_its_own_come_back():
+def test_a_full_group_refuses_new_members_and_lets_its_own_return():
     limits = GroupLimits(ServerConfig.parse({"group.share.max.size": "2"}))
     group = ShareGroup("billing")
     group.members = {name: Member(name) for name in ("m1", "m2")}

@@ -65,15 +65,23 @@ def away(*args, **how):
 # --- a sink opens
 
 
-def test_a_sink_learns_what_its_staging_is_pinned_to_and_sets_its_configs(running, cluster):
+def test_opening_a_sink_returns_incarnation_and_topic_ids_and_sets_configs(running, cluster):
     cluster.add("dlq.orders", 3)
     begin(running)
     opened = open_sink(running, **DLQ, **EXPLICIT, **{"errors.deadletterqueue.copy.record.enable": "false"})
     assert opened.incarnation and opened.topic_ids == {"orders": cluster.found["orders"].topic_id}
-    assert (opened.acknowledgement_mode, opened.copy_record) == ("explicit", False)
     assert (opened.dead_letter_topic, opened.dead_letter_partitions) == ("dlq.orders", 3)
+    assert not opened.copy_record
     configs = running.service.handle(DescribeGroup(group_id="billing")).configs
     assert configs["errors.deadletterqueue.topic.name"] == "dlq.orders"
+    assert configs["share.acknowledgement.mode"] == "explicit"
+
+
+def test_a_sink_is_told_which_configs_of_the_group_it_changed_once(running):
+    begin(running, **EXPLICIT, **{"share.isolation.base": "50"})
+    changed = {"share.isolation.base": "60", "share.release.backoff.ms": "5", **EXPLICIT}
+    assert open_sink(running, **changed).replaced == {"share.isolation.base": "50", "share.release.backoff.ms": ""}
+    assert open_sink(running, **changed).replaced == {}
 
 
 def test_a_sink_that_sets_nothing_new_writes_nothing(running):
@@ -81,10 +89,10 @@ def test_a_sink_that_sets_nothing_new_writes_nothing(running):
     appends = running.store.appends
     opened = open_sink(running, **EXPLICIT)
     assert running.store.appends == appends
-    assert (opened.acknowledgement_mode, opened.dead_letter_topic, opened.dead_letter_partitions) == ("explicit", "", 0)
+    assert (opened.dead_letter_topic, opened.dead_letter_partitions) == ("", 0)
 
 
-def test_a_sink_of_a_group_that_is_not_there_is_refused_and_makes_none(running):
+def test_a_sink_of_an_unknown_group_is_refused_and_creates_none(running):
     for _ in range(2):
         with pytest.raises(GroupIdNotFound):
             open_sink(running, "nobody", **EXPLICIT)
@@ -116,7 +124,7 @@ def test_a_sinks_configs_are_checked_before_any_is_set(running):
         ("orders", DeadLetterTopicSubscribed),
     ],
 )
-def test_a_dead_letter_topic_that_cannot_be_used_is_found_when_the_sink_opens(running, cluster, name, error):
+def test_an_unusable_dead_letter_topic_is_found_when_the_sink_opens(running, cluster, name, error):
     cluster.add("dlq.readonly")
     cluster.read_only.add("dlq.readonly")
     begin(running)
@@ -146,7 +154,7 @@ def test_outcomes_are_staged_durably_and_take_effect_with_the_next_plan(running,
     assert (partition.archiving, partition.lag, partition.archived_total) == (2, 6, 0)
 
 
-def test_a_staging_that_the_store_refused_is_not_answered_and_is_not_there(running):
+def test_a_staging_that_the_store_refused_is_neither_answered_nor_kept(running):
     number = begin(running)
     running.store.fault = "refuse"
     with pytest.raises(CoordinatorNotAvailable):
@@ -197,7 +205,7 @@ def test_refusals_are_named_and_stage_nothing(running, cluster):
         stage(running, (0, 1, 1, ACCEPT))
 
 
-def test_rows_that_were_read_before_their_topic_was_made_anew_decide_nothing_of_the_new_one(running, cluster):
+def test_rows_of_a_recreated_topics_predecessor_decide_nothing(running, cluster):
     """m1's foreachBatch still works on the old topic's records when m2 has the new one's; its sink is opened then, and
     names the topic by the id that its batch's plan has for it."""
     running.join("m1", starting_offsets="earliest", configs=EXPLICIT)
@@ -221,7 +229,7 @@ def test_rows_that_were_read_before_their_topic_was_made_anew_decide_nothing_of_
 # --- explicit mode
 
 
-def test_undecided_gaps_are_read_from_the_log_and_archived_before_the_rest_is_released(running, cluster):
+def test_undecided_gaps_are_archived_before_undecided_records_are_released(running, cluster):
     cluster.gaps = {0, 1, 5}
     number = begin(running, **EXPLICIT)
     stage(running, (2, 3, 1, ACCEPT))
@@ -260,7 +268,7 @@ def test_while_the_log_cannot_be_read_nothing_is_released(running, cluster, monk
     assert held(running.next(number)) == {("orders", 0): [(0, 1), (4, 9)]}
 
 
-def test_a_batch_that_no_sink_decided_is_given_back_durably_and_then_fails_by_name(running, tmp_path):
+def test_a_batch_without_a_sink_is_given_back_and_fails_by_name(running, tmp_path):
     number = begin(running, **EXPLICIT)
     for count in (2, 3, 4):
         with pytest.raises(NothingDecided, match=r"the batch was given back as it was"):
@@ -276,9 +284,7 @@ def test_a_batch_that_no_sink_decided_is_given_back_durably_and_then_fails_by_na
 
 
 @pytest.mark.parametrize("who", ["the query is started again", "another query is started", "a sink is opened"])
-def test_what_a_batch_passed_over_in_explicit_mode_comes_again_though_the_mode_was_changed_since(
-    running, tmp_path, who
-):
+def test_undecided_records_come_again_after_a_change_of_mode(running, tmp_path, who):
     """Spark committed the batch, with 0 to 4 in its output; the mode is implicit when the plan is completed."""
     number = begin(running, **EXPLICIT)
     stage(running, (0, 4, 1, ACCEPT), query_id="q")
@@ -294,9 +300,7 @@ def test_what_a_batch_passed_over_in_explicit_mode_comes_again_though_the_mode_w
     assert held(running.next(again.plan_id)) == {}, "this batch began in implicit mode: it is accepted"
 
 
-def test_the_log_is_asked_for_what_a_batch_in_explicit_mode_passed_over_though_the_mode_was_changed_since(
-    running, cluster
-):
+def test_gaps_of_an_explicit_batch_are_read_after_a_change_of_mode(running, cluster):
     cluster.gaps = {9}
     number = begin(running, **EXPLICIT)
     stage(running, (0, 4, 1, ACCEPT))
@@ -305,7 +309,7 @@ def test_the_log_is_asked_for_what_a_batch_in_explicit_mode_passed_over_though_t
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_a_replay_that_decides_anew_holds_alone_where_the_target_replaces_its_output(running, tmp_path, replaces):
+def test_a_replays_outcomes_count_alone_where_the_target_replaces(running, tmp_path, replaces):
     """The first attempt rejected what the second accepted and wrote; a process loads both."""
     number = begin(running)
     stage(running, (0, 4, 1, REJECT), (5, 9, 1, ACCEPT), replaces=replaces)
@@ -325,7 +329,7 @@ def test_a_batch_that_no_sink_decided_is_not_read_whole(running, cluster, monkey
         running.next(number)
 
 
-def test_while_the_log_cannot_be_read_a_batch_that_no_sink_decided_stays(running, cluster, monkeypatch):
+def test_an_undecided_batch_stays_while_the_log_is_unreadable(running, cluster, monkeypatch):
     number = begin(running, **EXPLICIT)
     with monkeypatch.context() as patch:
         patch.setattr(cluster, "existing", away)
@@ -357,7 +361,7 @@ def test_a_sink_without_rows_keeps_its_query_from_failing(running):
     assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
 
 
-def test_a_dead_letter_topic_of_the_group_is_still_checked_when_nothing_is_set(running, cluster):
+def test_a_sink_that_sets_nothing_still_checks_the_dead_letter_topic(running, cluster):
     """It was deleted since."""
     cluster.add("dlq.orders")
     begin(running, **DLQ)

@@ -35,7 +35,7 @@ def cluster():
         {"topics": ("orders-eu",), "starting_offsets": '{"orders-eu": {"0": 40}}'},
     ],
 )
-def test_a_new_topic_of_a_pattern_begins_at_its_earliest_whoever_joins_before_it_is_seen(running, cluster, second):
+def test_a_patterns_new_topic_begins_at_its_earliest_whoever_joins_meanwhile(running, cluster, second):
     running.join("m1", topic_pattern="orders-.*")
     assert held(running.next(member="m1")) == {}
     cluster.add("orders-eu", end=100)
@@ -51,14 +51,14 @@ def test_it_does_so_too_if_who_subscribed_to_it_is_away(running, cluster):
     assert running.start_offsets()["orders-eu", 0] == 0
 
 
-def test_a_topic_that_nobody_of_the_group_subscribed_to_begins_where_the_query_that_brings_it_says(running, cluster):
+def test_a_topic_new_to_the_group_begins_by_its_querys_starting_offsets(running, cluster):
     running.join("m1", topic_pattern="orders-.*")
     cluster.add("payments", end=100)
     running.join("m2", topics=("payments",), starting_offsets='{"payments": {"0": 40}}')
     assert running.start_offsets()["payments", 0] == 40
 
 
-def test_where_it_begins_is_decided_by_who_has_joined_then_and_not_by_an_older_look(running, cluster):
+def test_the_members_at_initialization_decide_the_start_not_older_facts(running, cluster):
     running.join("m1", topics=("orders-us",))
     late = JoinGroup(group_id="billing", member_id="m3", process_id="p3", topics=("orders-eu",))
     running.join("m2", topic_pattern="orders-.*")
@@ -68,7 +68,7 @@ def test_where_it_begins_is_decided_by_who_has_joined_then_and_not_by_an_older_l
     assert running.start_offsets()["orders-eu", 0] == 0
 
 
-def test_a_join_whose_look_is_too_old_to_say_where_a_topic_begins_is_asked_again(running, cluster):
+def test_a_join_with_facts_too_old_asks_the_brokers_again(running, cluster):
     running.join("m1", topics=("orders-us",))
     late = JoinGroup(group_id="billing", member_id="m2", process_id="p2", topics=("payments",))
     starts = {TopicIdPartition("payments", "id-9", 0): Start(0, None)}
@@ -92,9 +92,7 @@ def test_no_pattern_takes_a_time_without_bound(running, cluster, pattern):
 
 
 @pytest.mark.parametrize("pattern", ["(?!internal).*", "a" * 10_001])
-def test_a_pattern_that_cannot_be_used_is_refused_before_anything_is_asked_and_no_group_begins(
-    running, cluster, pattern
-):
+def test_an_unusable_pattern_is_refused_first_and_creates_no_group(running, cluster, pattern):
     cluster.unreachable = True
     with pytest.raises(InvalidTopicPattern):
         running.join(topic_pattern=pattern)
@@ -140,7 +138,7 @@ def go(cluster, how):
 
 
 def told(running, start="", **fields):
-    """What the next plan tells, and the plan."""
+    """The losses that the next plan reports, and the plan."""
     plan = running.next(start, max_records=100)
     assert plan.plan_id, "it is told now, and not when the next record comes"
     reply = running.use(plan.plan_id, **fields)
@@ -148,7 +146,7 @@ def told(running, start="", **fields):
 
 
 @pytest.mark.parametrize("how", ["deleted", "made anew"])
-def test_what_nobody_had_of_a_topic_that_went_is_archived_counted_and_told_once(running, cluster, how, caplog):
+def test_a_deleted_topics_unheld_records_are_archived_and_reported_once(running, cluster, how, caplog):
     start = released_and_unread(running, cluster)
     go(cluster, how)
     lost, plan = told(running, start)
@@ -162,7 +160,7 @@ def test_what_nobody_had_of_a_topic_that_went_is_archived_counted_and_told_once(
     assert "group=billing topic=orders-us id=id-1 lost=910 (orders-us-0 offsets 0 to 9" in said[0]
 
 
-def test_a_log_that_ends_earlier_than_it_did_has_topics_looked_at_anew(running, cluster):
+def test_a_log_end_that_fell_makes_the_service_check_the_topics(running, cluster):
     start = released_and_unread(running, cluster)
     running.watch.metadata_refresh_s = 3_600
     running.watch.topics(Subscription(pattern="orders-.*"))
@@ -173,7 +171,7 @@ def test_a_log_that_ends_earlier_than_it_did_has_topics_looked_at_anew(running, 
     assert running.event_loop.runtime.groups["billing"].topics == {"orders-us": "id-2"}
 
 
-def test_all_of_a_topic_that_went_is_told_at_once_with_the_plan_that_had_some_of_it(running, cluster):
+def test_a_deleted_topics_loss_is_reported_whole_with_its_plan(running, cluster):
     start = released_and_unread(running, cluster)
     plan = running.next(start, max_records=100)
     assert held(plan) == {("orders-us", 0): [(100, 199)]}
@@ -185,7 +183,7 @@ def test_all_of_a_topic_that_went_is_told_at_once_with_the_plan_that_had_some_of
     assert running.next(plan.plan_id).plan_id == ""
 
 
-def test_what_its_holder_gives_back_of_a_topic_that_went_is_lost_too(running, cluster):
+def test_records_of_a_deleted_topic_that_a_holder_releases_are_lost(running, cluster):
     start = released_and_unread(running, cluster)
     running.join("m2", topic_pattern="orders-.*")
     plan = running.next(member="m2", max_records=100)
@@ -199,7 +197,7 @@ def test_what_its_holder_gives_back_of_a_topic_that_went_is_lost_too(running, cl
     assert running.next(mine.plan_id).plan_id == ""
 
 
-def test_a_coordinator_that_was_away_while_a_topic_went_says_that_it_does_not_know_its_end(tmp_path, cluster, caplog):
+def test_a_topic_deleted_while_the_coordinator_was_away_has_an_unknown_end(tmp_path, cluster, caplog):
     first = Running(tmp_path / "away.db", cluster)
     start = released_and_unread(first, cluster)
     first.close()
@@ -231,7 +229,7 @@ def test_what_is_told_of_a_topic_that_went_outlives_the_coordinator(tmp_path, cl
     second.close()
 
 
-def test_one_answer_of_one_broker_is_not_enough_for_a_topic_to_be_gone(running, cluster):
+def test_one_answer_of_one_broker_does_not_make_a_topic_deleted(running, cluster):
     start = released_and_unread(running, cluster)
     topics, answers = cluster.topics, iter([{}, {}])
     cluster.topics = lambda names: next(answers, topics(names))
@@ -241,7 +239,7 @@ def test_one_answer_of_one_broker_is_not_enough_for_a_topic_to_be_gone(running, 
     assert running.use(plan.plan_id).data_loss == ()
 
 
-def test_a_query_is_not_told_of_topics_that_it_does_not_ask_for(running, cluster):
+def test_a_query_gets_no_losses_of_topics_that_it_does_not_read(running, cluster):
     start = released_and_unread(running, cluster)
     cluster.add("payments", end=5)
     running.join("m2", topics=("payments",), starting_offsets="earliest")
@@ -253,7 +251,7 @@ def test_a_query_is_not_told_of_topics_that_it_does_not_ask_for(running, cluster
     assert running.next(start).plan_id == "", "it was told to the other query"
 
 
-def test_an_id_that_went_is_not_taken_for_a_topic_again_because_one_broker_still_names_it(running, cluster):
+def test_a_deleted_topic_id_stays_deleted_though_one_broker_names_it(running, cluster):
     start = released_and_unread(running, cluster)
     before = dict(cluster.found)
     go(cluster, "made anew")
@@ -266,7 +264,7 @@ def test_an_id_that_went_is_not_taken_for_a_topic_again_because_one_broker_still
     assert (group.topics, group.gone) == ({"orders-us": "id-2"}, {"id-1"})
 
 
-def test_a_topic_that_was_only_hidden_goes_on_when_a_query_is_started_again(running, cluster):
+def test_a_topic_that_was_only_hidden_goes_on_after_a_restart(running, cluster):
     start = released_and_unread(running, cluster)
     hidden = cluster.found.pop("orders-us")
     lost, plan = told(running, start, fail_on_data_loss=False)

@@ -29,7 +29,7 @@ def options(**more: str | None) -> SinkOptions:
     return SinkOptions.parse({**BASE, **more})
 
 
-def test_the_first_program() -> None:
+def test_the_first_programs_options_are_parsed() -> None:
     parsed = options()
     assert parsed == SinkOptions(
         bootstrap_servers="localhost:9092", group_id="billing", kafka_config={"bootstrap.servers": "localhost:9092"}
@@ -71,7 +71,7 @@ def test_names_are_taken_in_any_case() -> None:
 
 
 @pytest.mark.parametrize("name", ["kafka.group.id", "kafka.bootstrap.servers"])
-def test_what_is_required(name: str) -> None:
+def test_a_missing_required_option_is_named(name: str) -> None:
     with pytest.raises(MissingOption, match=name):
         options(**{name: " "})
 

@@ -76,7 +76,7 @@ def test_names_are_taken_in_any_case_and_others_are_left_alone() -> None:
     assert taken == Columns({name: place for place, name in enumerate(TYPES, 1)})
 
 
-def test_a_column_that_is_there_twice_is_refused_unless_one_is_spelled_right() -> None:
+def test_a_column_given_twice_is_refused_unless_one_is_spelled_right() -> None:
     with pytest.raises(WrongColumn, match="there twice"):
         Columns.of(StructType([*schema(TYPES), StructField("topic", StringType())]))
     assert Columns.of(StructType([StructField("Topic", BinaryType()), *schema(TYPES)])).column_indexes["topic"] == 1

@@ -111,7 +111,7 @@ def opened(
 
 
 def task(of: Sink, *rows: dict[str, Any]) -> TaskOutcomes:
-    """What its driver gets of a task with these rows, in batches of two."""
+    """The outcomes that the driver gets from a task with these rows, in batches of two."""
     batches = [batch(*rows[at : at + 2]) for at in range(0, len(rows), 2)]
     return pickle.loads(pickle.dumps(write_task(pickle.loads(pickle.dumps(of)), iter(batches))))
 
@@ -176,7 +176,7 @@ def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
     assert not dead_letters.asked
 
 
-def test_a_letter_that_cant_be_written_is_left_to_the_coordinator_with_its_reason(dead_letters: DeadLetters) -> None:
+def test_an_unwritable_dead_letter_is_left_to_the_coordinator_with_its_reason(dead_letters: DeadLetters) -> None:
     dead_letters.fate = WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")
     found = task(opened(WITH_LETTERS), row(0, "reject", reason="x" * 600), row(1, "reject"))
     assert runs_of(found) == [(0, 0, 3, False, "x" * 500), (1, 1, 3, False, None)]
@@ -210,7 +210,7 @@ def test_originals_out_of_reach_leave_the_letters_to_the_coordinator(dead_letter
 
 
 def test_an_archive_without_its_originals_fails_the_task(dead_letters: DeadLetters, tmp_path: Path) -> None:
-    """Its rows can't be written later by anybody."""
+    """Nobody can write the rows of this task later."""
     dead_letters.broken = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="x")
     with pytest.raises(BrokerNotReachable):
         task(opened(WITH_LETTERS, columns=BARE, archive=str(tmp_path)), row(0, "reject"))
@@ -287,20 +287,21 @@ def test_stale_rows_are_logged_once_a_batch(coordinator: Coordinator, caplog: py
 
 
 def in_run(run_id: str, incarnation: str, topic_ids: dict[str, str] | None = None) -> TaskOutcomes:
-    """What a task says in a run of a query, pinned to what its writer found then."""
+    """The outcomes of a task in a run of a query, pinned to the incarnation and the topic ids that its writer found
+    then."""
     said = task(opened(SinkOpened(incarnation=incarnation, topic_ids=topic_ids or {})), row(0))
     return TaskOutcomes(
         batch=Batch(query_id="q", batch_id=0, run_id=run_id), opened=said.opened, runs=said.runs, rows=said.rows
     )
 
 
-def test_a_run_of_a_query_stays_with_the_groups_incarnation_of_its_first_batch(coordinator: Coordinator) -> None:
+def test_a_run_of_a_query_keeps_its_first_batchs_incarnation(coordinator: Coordinator) -> None:
     for run_id, incarnation in (("run", "i1"), ("run", "i2"), ("next run", "i2")):
         commit_batch(opened(), [in_run(run_id, incarnation)])
     assert [request.incarnation for request, _ in coordinator.staged] == ["i1", "i1", "i2"]
 
 
-def test_rows_of_a_topic_stay_with_the_topics_id_that_the_run_met_first(coordinator: Coordinator) -> None:
+def test_rows_keep_the_topic_id_that_the_run_met_first(coordinator: Coordinator) -> None:
     """In foreachBatch the writer is opened when the batch was read: a topic made anew has its new id by then."""
     for run_id, topic_id in (("run", "T"), ("run", "made anew"), ("next run", "made anew")):
         commit_batch(opened(), [in_run(run_id, "i1", {"orders": topic_id, "unread": "U"})])
@@ -311,7 +312,7 @@ def test_rows_of_a_topic_stay_with_the_topics_id_that_the_run_met_first(coordina
     ]
 
 
-def test_rows_of_a_topic_go_by_the_id_that_the_batchs_plan_has_for_it(coordinator: Coordinator) -> None:
+def test_rows_are_staged_under_the_topic_id_of_their_batchs_plan(coordinator: Coordinator) -> None:
     planned = replace(opened(), topic_ids={"orders": "of the plan", "unread": "U"})
     for topic_id in ("T", "made anew"):
         commit_batch(planned, [in_run("run", "i1", {"orders": topic_id})])
@@ -331,7 +332,7 @@ def test_rows_of_a_topic_go_by_the_id_that_the_batchs_plan_has_for_it(coordinato
         ({"topic": "nosuch"}, r"nosuch-0@7 \(1\).*does not read this partition"),
     ],
 )
-def test_a_row_of_no_delivery_is_refused_before_a_letter_is_written_for_it(
+def test_a_row_of_no_delivery_is_refused_before_its_dead_letter(
     dead_letters: DeadLetters, wrong: dict[str, Any], named: str
 ) -> None:
     known = msgspec.structs.replace(WITH_LETTERS, ends={"orders": {"0": 100}})
@@ -343,7 +344,7 @@ def test_a_row_of_no_delivery_is_refused_before_a_letter_is_written_for_it(
     assert len(dead_letters.written) == 2
 
 
-def test_rows_of_a_topic_that_was_made_anew_since_are_the_coordinators_to_refuse() -> None:
+def test_the_coordinator_refuses_rows_of_a_recreated_topics_predecessor() -> None:
     known = msgspec.structs.replace(PLAIN, ends={"orders": {"0": 1}})
     assert task(replace(opened(known), topic_ids={"orders": "the one before"}), row(7)).rows == 1
 
@@ -359,7 +360,7 @@ def test_an_aborted_batch_stages_nothing_and_its_archive_is_seen_by_nobody(
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_the_archive_is_there_when_the_commit_is_done_and_not_before_the_batch_is_staged(
+def test_the_archive_is_written_between_the_staging_and_the_commits_end(
     coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = opened(archive=str(tmp_path))
@@ -395,10 +396,10 @@ def test_a_driver_that_is_refused_leaves_its_successors_archive_as_it_is(
     assert archive_dataset(str(tmp_path)).to_table()["offset"].to_pylist() == [5]
 
 
-def test_a_driver_that_dies_between_the_staging_and_the_archive_leaves_the_rows_to_its_replay(
+def test_a_driver_that_dies_before_the_archive_leaves_rows_to_its_replay(
     coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is staged takes effect only when Spark has committed the batch, which it has not: the commit did not end."""
+    """Staged outcomes take effect only when Spark has committed the batch, and it has not: the commit did not end."""
     of = opened(archive=str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(writer, "finish_batch", lambda *_, **__: 1 / 0)
@@ -419,7 +420,7 @@ def test_rows_of_which_none_is_staged_change_nothing_in_the_archive(coordinator:
     assert not any((tmp_path / "_staging").rglob("*.parquet"))
 
 
-def test_files_that_the_driver_does_not_see_are_named_before_anything_is_staged(
+def test_files_invisible_to_the_driver_are_named_before_anything_is_staged(
     coordinator: Coordinator, tmp_path: Path
 ) -> None:
     of = opened(archive=str(tmp_path))
@@ -450,7 +451,7 @@ def test_a_sink_is_opened_with_its_groups_configs(coordinator: Coordinator, tmp_
     assert set(found.columns.column_indexes) == set(ARROW)
 
 
-def test_what_is_wrong_with_rows_or_mode_is_found_before_anybody_is_asked(coordinator: Coordinator) -> None:
+def test_wrong_rows_and_modes_are_found_before_any_request(coordinator: Coordinator) -> None:
     given = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing"}
     with pytest.raises(OverwriteRefused):
         open_sink(given, schema(TYPES), overwrite=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from coordinator.client.session import MemberSession
+from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StartPlan
 from share_source.errors import TriggerOnceRefused
-from tests.support.group_driver import SESSION_MS, GroupDriver
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.support.quarantine import quarantined_record
 from tests.support.source_driver import DriverClient, reading
 
@@ -32,7 +34,7 @@ def test_partitions_is_asked_for_once_per_process_and_end() -> None:
     assert client.group.dump() == ["[0..59] ACQUIRED 1 0 1"]
 
 
-def test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart() -> None:
+def test_data_loss_fails_the_query_once_and_a_restart_goes_on() -> None:
     client = DriverClient(GroupDriver(records=100))
     with reading(client) as source:
         start = source.initialOffset()
@@ -46,6 +48,40 @@ def test_data_loss_fails_the_query_once_by_name_and_goes_on_after_a_restart() ->
         tasks = source.partitions(start, end)
         assert [t.task.partitions[0].ranges for t in tasks] == [((30, 59, 3),)]  # type: ignore[attr-defined]
     assert client.group.dump() == ["[30..59] ACQUIRED 3 1 1"], "what failed for the loss was no delivery"
+
+
+def altering(client: DriverClient, start: int, by: str) -> None:
+    client.group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, start),), execute=True, force=True, by=by))
+
+
+def test_a_query_learns_by_name_that_its_start_offsets_were_altered(caplog: pytest.LogCaptureFixture) -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        end = source.latestOffset(source.initialOffset(), LIMIT)
+        source.partitions({}, end)
+        altering(client, 20, "admin alice from here")
+        after = source.latestOffset(end, LIMIT)
+        assert client.group.dump() == ["[20..59] ACQUIRED 2 0 2", "[60..79] ACQUIRED 1 0 2"], "nothing is acknowledged"
+        source.partitions(end, after)
+        source.latestOffset(after, LIMIT)
+    (line,) = [record.getMessage() for record in caplog.records if "altered" in record.getMessage()]
+    assert "an administrator (admin alice from here) altered the start offsets of 1 share" in line
+    assert "orders-0 now begins at 20." in line
+    assert client.group.dump() == ["[80..99] ACQUIRED 1 0 3"], "nothing after the new start is lost"
+
+
+def test_an_idle_query_is_told_once_also_after_a_crash(caplog: pytest.LogCaptureFixture) -> None:
+    client = DriverClient(GroupDriver(records=60))
+    with reading(client) as source:
+        end = source.latestOffset(source.initialOffset(), LIMIT)
+        source.partitions({}, end)
+        assert source.latestOffset(end, LIMIT) == end
+        altering(client, 60, "admin alice from here")
+        client.group.crash()
+        client.group.join(client.asked[0].member_id, client.asked[0].process_id)
+        assert source.latestOffset(end, LIMIT) == source.latestOffset(end, LIMIT) == end
+    (line,) = [record.getMessage() for record in caplog.records if "altered" in record.getMessage()]
+    assert "(named in the coordinator's audit log)" in line and "orders-0 now begins at 60" in line
 
 
 @pytest.mark.parametrize("mode", ["", "explicit"])
@@ -65,6 +101,22 @@ def test_without_fail_on_data_loss_it_goes_on_at_once() -> None:
         client.group.move_log_start(30)
         assert source.partitions(start, end)
     assert client.group.partition().archived_total == 30
+
+
+def test_a_query_warns_of_records_that_a_limit_gives_up(caplog: pytest.LogCaptureFixture) -> None:
+    """In explicit mode a sink that decides no record releases each batch."""
+    configs = {"share.acknowledgement.mode": "explicit", "share.delivery.count.limit": "2"}
+    client = DriverClient(GroupDriver(records=10, **configs))
+    with reading(client) as source, caplog.at_level(logging.WARNING):
+        offset = source.initialOffset()
+        for _ in range(2):
+            end = source.latestOffset(offset, LIMIT)
+            source.partitions(offset, end)
+            client.group.stage()
+            offset = end
+        assert source.latestOffset(offset, LIMIT) == offset
+    (line,) = [each.getMessage() for each in caplog.records if "archived" in each.getMessage()]
+    assert "archived 10 record(s)" in line and "orders-0 offsets 0 to 9" in line
 
 
 def drained(client: DriverClient) -> int:

@@ -47,9 +47,7 @@ def test_batches_combine_as_a_dict_of_offsets_says(
 
 
 @given(small_lists, st.randoms(use_true_random=False))
-def test_the_order_of_batches_makes_no_difference_nor_does_one_that_comes_twice(
-    batches: list[StateBatch], chance: Any
-) -> None:
+def test_neither_order_nor_repetition_of_batches_makes_a_difference(batches: list[StateBatch], chance: Any) -> None:
     shuffled = [*batches, *batches[:3]]
     chance.shuffle(shuffled)
     assert (
@@ -62,7 +60,7 @@ def test_an_older_delivery_that_went_further_is_not_taken_back() -> None:
     assert combine([three], [one], None) == (three,)
 
 
-def test_an_update_without_a_start_offset_changes_neither_it_nor_the_complete_count() -> None:
+def test_an_update_without_a_start_offset_keeps_it_and_the_complete_count() -> None:
     acknowledged = StateBatch(8, 9, RecordState.ACKNOWLEDGED, 1)
     before = ShareSnapshotValue(4, 2, 1, 5, 100, 200, (StateBatch(5, 9, RecordState.AVAILABLE, 1),), 0)
     after = apply_update(before, ShareUpdateValue(4, None, None, (acknowledged,), 2))
@@ -111,7 +109,7 @@ def test_it_counts_as_complete_what_the_partition_does(changes: Any, start_offse
     assert project(partition).delivery_complete_count == partition.delivery_complete_count
 
 
-def test_runs_that_differ_only_in_what_kafka_does_not_keep_are_one_batch() -> None:
+def test_runs_that_differ_only_in_our_fields_are_one_batch() -> None:
     held = Run(RecordState.ACQUIRED, 3, plan_id=7)
     came_back = Run(RecordState.AVAILABLE, 2, failures=1)
     assert project_runs([(0, 4, held), (5, 9, came_back), (11, 12, held)], 2) == (
@@ -120,7 +118,7 @@ def test_runs_that_differ_only_in_what_kafka_does_not_keep_are_one_batch() -> No
     )
 
 
-def test_a_change_says_what_became_of_records_that_the_start_offset_moved_over() -> None:
+def test_a_change_has_the_states_of_records_below_the_new_start() -> None:
     """The reader drops them by the start offset; who reads the trail sees how each of them ended."""
     partition = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
     runs = [(0, 4, Run(RecordState.ACKNOWLEDGED, 2)), (6, 9, Run(RecordState.ARCHIVED, 1))]
@@ -141,7 +139,7 @@ def test_what_is_gone_before_it_was_ever_delivered_is_told() -> None:
     assert project_runs([(3, 4, gone), (5, 9, FRESH)]) == (StateBatch(3, 4, RecordState.ARCHIVED, 0),)
 
 
-def test_a_window_behind_a_stuck_record_is_complete_up_to_what_its_field_can_say() -> None:
+def test_a_complete_count_beyond_kafkas_field_is_shown_as_the_largest() -> None:
     done = StateBatch(1, 3 * INT32_MAX, RecordState.ACKNOWLEDGED, 1)
     assert Projection(0, (done,)).delivery_complete_count == INT32_MAX
     partition = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
@@ -152,7 +150,7 @@ def test_a_window_behind_a_stuck_record_is_complete_up_to_what_its_field_can_say
     assert decode_update(encode_update(update)) == update
 
 
-def test_a_record_that_is_tried_for_weeks_is_told_at_the_largest_count_there_is() -> None:
+def test_a_delivery_count_beyond_kafkas_field_is_shown_as_the_largest() -> None:
     often = MAX_DELIVERY_COUNT + 5
     held, done = Run(RecordState.ACQUIRED, often), Run(RecordState.ACKNOWLEDGED, often)
     said = project_runs([(0, 0, held), (1, 1, done)])

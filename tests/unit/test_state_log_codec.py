@@ -161,7 +161,7 @@ def test_our_own_records_have_a_key_type_that_kafkas_tools_pass_over() -> None:
     assert GROUP_RECORD >= 100
 
 
-def test_a_key_type_of_a_later_version_is_unreadable_but_says_whose_it_is() -> None:
+def test_an_unreadable_key_of_a_later_version_names_its_group() -> None:
     later = b"\0\x67" + encode_key(GroupRecordKey("billing", 1))[2:]
     assert group_of(later) == "billing"
     with pytest.raises(UnreadableRecord, match=r"share group billing can't be read \(its key is of type 103"):

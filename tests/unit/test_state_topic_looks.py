@@ -1,4 +1,4 @@
-"""What a coordinator does when it finds its state topic gone, and when that was not so."""
+"""A coordinator finds its state topic deleted, or finds that it was not."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ def test_while_the_topic_is_the_same_nothing_happens(served):
     assert served._stores[3].error is None
 
 
-def test_a_topic_that_is_gone_is_given_up_and_all_begins_anew_in_a_new_one(served, monkeypatch):
+def test_a_deleted_state_topic_is_given_up_for_a_new_one(served, monkeypatch):
     served._topic.gone, before = True, served._stores[3]
     monkeypatch.setattr(open_state, "prepared", lambda wanted: Topic("new", 3))
     served._look_at_topic()

@@ -1,1 +1,1 @@
-"""What Kafka's own core does, recorded, and tests that hold ours to it."""
+"""Recordings of Kafka's own core, and tests that compare ours with them."""

@@ -341,7 +341,7 @@ class Scenario:
                     self.written.update(dict.fromkeys(range(first, last + 1), (state, count)))
 
     def _compare_durable(self) -> None:
-        """What Kafka's writes come to is in our log, too, unless another acquisition followed."""
+        """Our log leads to the state that Kafka's writes lead to, unless another acquisition followed."""
         loaded = self.driver.recovered()
         partition = next(iter(loaded.partitions.values()))
         if partition.start_offset != self.partition.start_offset:

@@ -185,7 +185,7 @@ def readable(record: tuple[bytes, bytes | None]) -> tuple[Any, Any]:
 
 
 def kafkas(expected: dict[str, Any]) -> dict[str, Any]:
-    """What Kafka showed after a step, in the words of :meth:`CoordinatorRuntime.shown`."""
+    """The state that Kafka showed after a step, in the words of :meth:`CoordinatorRuntime.shown`."""
     states = {place(state["key"]): snapshot_of(state, start_ms=START_MS) for state in expected["state"]}
     return {
         "state": states,

@@ -59,7 +59,7 @@ def forget_what_fell_below_the_log_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def anybody_may_acknowledge(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(acknowledge, "_check_held", lambda *a: None)
+    patch.setattr(acknowledge, "check_held", lambda *a: None)
 
 
 def renew_though_it_is_disabled(patch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from coordinator.protocol.messages import (
     Message,
     PartitionBounds,
     PartitionOutcomes,
+    PartitionPlan,
     PlanReply,
     Reply,
     Request,
@@ -28,12 +29,11 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import OffsetRange
 
 
-class TopicPartitions(Message, frozen=True, tag=False):
-    """A topic as the cluster has it now."""
+class TopicWithId(Message, frozen=True, tag=False):
+    """A topic, and the id that the cluster has for it now."""
 
     topic: str
     topic_id: str
-    partitions: int
 
 
 class PartitionStart(Message, frozen=True, tag=False):
@@ -53,8 +53,8 @@ class CreateGroup(Request[Done], frozen=True):
 
 
 class AlterConfigs(Request[Done], frozen=True):
-    """Set dynamic group configs. The service validates them before, and the core again; a running lock keeps its
-    deadline."""
+    """Set dynamic group configs; an empty text unsets a config. The service validates them before, and the core again;
+    a running lock keeps its deadline."""
 
     configs: dict[str, str]
 
@@ -63,16 +63,18 @@ class InitializePartitions(Request[Done], frozen=True):
     """Give share partitions their first start offset, as the reset policy resolved to, before their first acquire.
     A partition that has a start offset keeps it."""
 
-    topics: tuple[TopicPartitions, ...]
+    topics: tuple[TopicWithId, ...]
     starts: tuple[PartitionStart, ...]
 
 
 class PlanDone(Message, frozen=True):
     """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
-    all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up."""
+    all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up.
+    ``outcomes``: how many records it accepted, released and rejected, by these words."""
 
     undecided: bool = False
     given_up: tuple[GivenUp, ...] = ()
+    outcomes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class CompletePlan(Request[PlanDone], frozen=True):
@@ -110,7 +112,7 @@ class StartOrReclaimPlan(Request[PlanReply], frozen=True):
     archived. ``unsubscribed_topic_ids``: topics that are no longer in the query's subscription; their ranges are
     released. ``fail_on_data_loss``: a plan that lost offsets is not marked as started: the query fails and reads
     nothing of it, so it is no delivery. ``acknowledgement_mode``: the query's own, for this attempt at the batch;
-    empty: the group's."""
+    empty: the group's. ``logged`` and ``acquired_here``: as in StartPlan."""
 
     member_id: str
     member_epoch: int
@@ -120,6 +122,8 @@ class StartOrReclaimPlan(Request[PlanReply], frozen=True):
     unsubscribed_topic_ids: frozenset[str] = frozenset()
     fail_on_data_loss: bool = True
     acknowledgement_mode: str = ""
+    logged: tuple[PartitionPlan, ...] | None = None
+    acquired_here: bool = False
 
 
 class StageRuns(StageOutcomes, frozen=True):
@@ -178,6 +182,11 @@ class ArchiveGaps(Request[Done], frozen=True):
     AVAILABLE, before they are delivered again."""
 
     gaps: tuple[OffsetRange, ...]
+
+
+class AssignPartitions(Request[Done], frozen=True):
+    """Assign the partitions to the group's ShareConsumers anew, if members, subscriptions or partitions have changed
+    and share.assignment.interval.ms has passed since the last assignment."""
 
 
 class Expire(Request[Done], frozen=True):

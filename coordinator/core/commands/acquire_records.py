@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 
 from coordinator.core.commands import AcquireForConsumer, Decision
 from coordinator.core.commands.acquisition import MAX_RANGES, held_by, ranges_of, returned, room, run_records
 from coordinator.core.commands.reclaim_plan import plan_of
 from coordinator.core.isolation import isolation_threshold
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_state import HELD
 from coordinator.core.records import PlanAcquired
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
@@ -22,16 +25,20 @@ from coordinator.protocol.values import SharePartitionKey
 
 
 def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int) -> Decision[AcquiredReply]:
-    """Up to ``max_records`` records, each partition's returned ones first, under a lock of
-    share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges."""
+    """Up to ``max_records`` records of the partitions that are assigned to the member, each partition's returned ones
+    first, under a lock of share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges. If the
+    consumer has not seen the answer to an earlier request, the same records again."""
     member = group.member(command.member_id, command.member_epoch)
+    if command.after is not None and (unseen := _unseen(group, command)) is not None:
+        return Decision((), _again(group, unseen, now_ms))
     taken: dict[SharePartitionKey, list[Segment]] = {}
     left, ranges = command.max_records, MAX_RANGES
+    soft = (command.acquire_mode or group.config.share_acquire_mode) == "batch_optimized"
     for bounds in command.bounds:
         partition = group.partitions.get(SharePartitionKey(bounds.topic_id, bounds.partition))
-        if partition is None or left <= 0 or ranges <= 0:
+        if partition is None or left <= 0 or ranges <= 0 or not may_acquire(group, member, partition.key):
             continue
-        fetch = PartitionFetch(group, partition, bounds, left, now_ms, ranges)
+        fetch = PartitionFetch(group, partition, bounds, left, now_ms, soft=soft, max_ranges=ranges)
         fetch.take()
         if fetch.taken:
             taken[partition.key] = fetch.taken
@@ -40,6 +47,11 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     if not taken:
         return Decision((), AcquiredReply())
     return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
+
+
+def may_acquire(group: ShareGroup, member: Member, key: SharePartitionKey) -> bool:
+    """Whether the member takes new records from the partition. Those that it holds stay its own to acknowledge."""
+    return not member.is_assigned or key in group.assignment.get(member.member_id, ())
 
 
 def acquired_decision(
@@ -56,19 +68,46 @@ def acquired_decision(
         acquired_ms=now_ms,
         ranges=ranges_of(held),
     )
-    reply = AcquiredReply(plan_id=group.plan_id_text(plan_id), partitions=plan_of(group, held.items()))
+    reply = AcquiredReply(
+        plan_id=group.plan_id_text(plan_id),
+        partitions=plan_of(group, held.items()),
+        lock_timeout_ms=group.config.share_record_lock_duration_ms,
+    )
     return Decision((plan, *run_records(held)), reply)
+
+
+def _unseen(group: ShareGroup, command: AcquireForConsumer) -> AcquiredPlan | None:
+    """The oldest plan of the member that came after the one that it names. Plan ids only rise; a plan id of another
+    incarnation precedes all."""
+    incarnation, _, number = (command.after or "").rpartition(".")
+    seen = int(number) if incarnation == group.incarnation and number.isdecimal() else 0
+    later = [p for p in group.plans.values() if p.plan_id > seen and p.member_id == command.member_id]
+    return min(later, key=attrgetter("plan_id"), default=None)
+
+
+def _again(group: ShareGroup, plan: AcquiredPlan, now_ms: int) -> AcquiredReply:
+    """The answer that acquired the plan, as far as the member still holds it, with what is left of the locks."""
+    held = [
+        (partition.key, [s for s in segments if s.run.state in HELD]) for partition, segments in group.carrying(plan)
+    ]
+    deadlines = [s.run.deadline_ms for _, segments in held for s in segments if s.run.deadline_ms is not None]
+    return AcquiredReply(
+        plan_id=group.plan_id_text(plan.plan_id),
+        partitions=plan_of(group, ((key, segments) for key, segments in held if segments)),
+        lock_timeout_ms=max(min(deadlines, default=now_ms) - now_ms, 0),
+    )
 
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """The acquisition of one request in one partition."""
+    """The acquisition of one request in one partition. ``soft``: a returned run is not cut to meet ``max_records``."""
 
     group: ShareGroup
     partition: SharePartition
     bounds: PartitionBounds
     max_records: int
     now_ms: int
+    soft: bool
     max_ranges: int = MAX_RANGES
     taken: list[Segment] = field(default_factory=list)
     records: int = 0
@@ -90,7 +129,6 @@ class PartitionFetch:
             return True
         limit = self.group.config.share_delivery_count_limit
         threshold = isolation_threshold(limit)
-        soft = self.group.config.share_acquire_mode == "batch_optimized"
         left, room = self.max_records, self._room
         for segment in returned:
             if left <= 0 or room <= 0 or len(self.taken) >= self.max_ranges:
@@ -99,7 +137,7 @@ class PartitionFetch:
             throttled = run.tries >= threshold
             if throttled and self.taken:
                 return False
-            most = room if soft else min(left, room)
+            most = room if self.soft else min(left, room)
             if throttled:
                 alone = limit > 2 and run.tries >= limit - 1
                 most = min(most, 1 if alone else max(1, (last - first + 1) >> (run.tries - threshold + 1)))

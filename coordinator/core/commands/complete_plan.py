@@ -11,6 +11,7 @@ reports it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -31,6 +32,12 @@ from coordinator.core.staging import GAP, StagedRun, Verdict, pieces, with_gaps
 from coordinator.protocol.values import AcknowledgeType, Disposition, OffsetRange, SharePartitionKey
 
 Lost = tuple[SharePartitionKey, Segment]
+
+OUTCOMES = {
+    AcknowledgeType.ACCEPT: "accepted",
+    AcknowledgeType.RELEASE: "released",
+    AcknowledgeType.REJECT: "rejected",
+}
 
 
 def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision[PlanDone]:
@@ -55,12 +62,12 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
     records = completion.records()
     decided = completion.decided if command.processed else 0
     done = PlanCompleted(
-        plan_id=plan_id,
+        plan_id=plan.plan_id,
         member_id=member.member_id,
         records=decided,
         evidence=member.evidence or (decided > 0 and plan.counts_as_evidence),
     )
-    return Decision((*records, done), PlanDone(given_up=given_up(group, records)))
+    return Decision((*records, done), PlanDone(given_up=given_up(group, records), outcomes=completion.outcomes))
 
 
 def nobody_decides(member: Member) -> bool:
@@ -95,8 +102,7 @@ def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
 
 
 class _Completion:
-    """The completion of one plan. ``decided``: records that were accepted or rejected, which is evidence that
-    processing works."""
+    """The completion of one plan."""
 
     def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[OffsetRange, ...], now_ms: int) -> None:
         self._group = group
@@ -107,7 +113,17 @@ class _Completion:
         for gap in gaps:
             self._gaps.setdefault(gap.key, []).append((gap.first, gap.last, GAP))
         self._lost: list[Lost] = []
-        self.decided = 0
+        self._counts: Counter[AcknowledgeType] = Counter()
+
+    @property
+    def decided(self) -> int:
+        """The number of records that were accepted or rejected, which is evidence that processing works."""
+        return self._counts[AcknowledgeType.ACCEPT] + self._counts[AcknowledgeType.REJECT]
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """The number of records by outcome, as PlanDone has them; offsets without a record are left out."""
+        return {word: count for outcome, word in OUTCOMES.items() if (count := self._counts[outcome])}
 
     def records(self) -> list[Record]:
         changes = Changes()
@@ -118,7 +134,7 @@ class _Completion:
             else:
                 for first, last, run in segments:
                     changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
-                self.decided += count_records(segments)
+                self._counts[AcknowledgeType.ACCEPT] += count_records(segments)
         return [*changes.records(), *data_lost(self._group, self._lost)]
 
     def _put_decided(
@@ -135,8 +151,7 @@ class _Completion:
                 changes.put(partition.key, first, last, moved(run, Event.LOG_START))
                 continue
             changes.put(partition.key, first, last, after(first))
-            if outcome in (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT):
-                self.decided += last - first + 1
+            self._counts[outcome] += last - first + 1
 
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
         """The outcome of the run, and a function from a first offset to the run after it."""

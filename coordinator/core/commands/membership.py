@@ -3,12 +3,13 @@ configs."""
 
 from __future__ import annotations
 
-from coordinator.config.resolved import GroupConfig
+from coordinator.config.resolved import GroupConfig, changed_configs
 from coordinator.core.changes import Changes, MemoizedTransition, moved, split_at
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
+from coordinator.core.consumer_locks import progress_deadline_ms
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.record_state import Event, RecordState
+from coordinator.core.record_state import HELD, Event, RecordState
 from coordinator.core.records import (
     MOST_BYTES,
     ConfigsAltered,
@@ -51,12 +52,12 @@ def create_group(group: ShareGroup, command: CreateGroup, now_ms: int) -> Decisi
 
 
 def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Decision[Done]:
-    """Set configs. Locks and sessions keep the deadlines that they have.
+    """Set configs, and unset those whose text is empty. Locks and sessions keep the deadlines that they have.
 
     Raises:
         ShareGroupError: a key or a value is bad; the subclass says how.
     """
-    configs = {**group.configs, **command.configs}
+    configs = changed_configs(group.configs, command.configs)
     GroupConfig.parse(configs)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
 
@@ -70,6 +71,7 @@ def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]
     records: list[Record] = []
     if member is not None and _same_process(group, member, command):
         epoch = member.member_epoch
+        records.extend(_seen(group, member, now_ms))
     else:
         if member is None and command.member_epoch and command.member_epoch <= group.forgotten_epoch:
             raise MemberForgotten(member_id=command.member_id, group_id=group.group_id)
@@ -136,6 +138,7 @@ def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
         session_timeout_ms=group.config.share_session_timeout_ms,
         heartbeat_interval_ms=group.config.share_heartbeat_interval_ms,
         isolation_level=group.config.share_isolation_level,
+        configs=dict(group.configs),
     )
 
 
@@ -145,19 +148,25 @@ def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Jo
     member = group.member(command.member_id, command.member_epoch)
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     renewed = SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms)
-    records: list[Record] = [renewed]
-    if now_ms - member.seen_ms > group.config.share_member_retention_ms // SEEN_PARTS:
-        records.append(MemberSeen(member_id=member.member_id, seen_ms=now_ms))
-    return Decision(tuple(records), _joined_reply(group, member.member_epoch))
+    return Decision((renewed, *_seen(group, member, now_ms)), _joined_reply(group, member.member_epoch))
+
+
+def _seen(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
+    """The log record that the member is there, if the last one is an eighth of share.member.retention.ms old. It is
+    durable and a session is not: after a load a member that has just come back would be forgotten as if still away."""
+    if now_ms - member.seen_ms <= group.config.share_member_retention_ms // SEEN_PARTS:
+        return []
+    return [MemberSeen(member_id=member.member_id, seen_ms=now_ms)]
 
 
 def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]:
-    """End the session now. A ShareConsumer's records are released; a query loses its locks as by a timeout."""
+    """End the session now. A ShareConsumer's records are released, those in progress after a while; a query loses its
+    locks as by a timeout."""
     member = group.members.get(command.member_id)
     if member is None:
         raise UnknownMemberId(member_id=command.member_id, group_id=group.group_id)
     group.check_epoch(member, command.member_epoch)
-    return Decision(tuple(_end_session(group, member, now_ms, left=True)), Done())
+    return Decision(tuple(end_session(group, member, now_ms, left=True)), Done())
 
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
@@ -168,7 +177,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
     for member in [group.members[member_id] for member_id in group.sessions]:
         if member.session_deadline_ms is not None and member.session_deadline_ms < now_ms:
             ended.add(member.member_id)
-            records.extend(_end_session(group, member, now_ms, left=False))
+            records.extend(end_session(group, member, now_ms, left=False))
     due = group.due_plan_ids(now_ms)
     changes = Changes()
     lost_lock = MemoizedTransition(lambda run: consumer_lost_lock(run, group.config))
@@ -214,7 +223,9 @@ def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -
     return Decision((*records, DeadlinesExtended(until_ms=until_ms)), Done())
 
 
-def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
+def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
+    """The log records of a session's end: the member's records are available to others, or were given up. ``left``: the
+    member said that it leaves."""
     changes = Changes()
     lost: list[tuple[SharePartitionKey, Segment]] = []
     evidence_is_old = trial_failed = False
@@ -228,6 +239,8 @@ def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) 
                 after = query_lost_lock(run, plan, group.config, now_ms)
                 evidence_is_old = evidence_is_old or clears_evidence(run, after, group.config)
                 trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
+            elif run.progress is not None:
+                after = _orphaned(plan, run, group.config, now_ms)
             else:
                 after = released(run, group.config) if left else consumer_lost_lock(run, group.config)
             changes.put(partition.key, first, last, after)
@@ -239,12 +252,23 @@ def _end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) 
     return [*records, SessionEnded(member_id=member.member_id)]
 
 
+def _orphaned(plan: AcquiredPlan, run: Run, config: GroupConfig, now_ms: int) -> Run:
+    """The IN_PROGRESS run after its member left or was lost: its lock goes at once if the last signal is stale, else
+    after group.share.in.progress.rebalance.grace.ms, so that a member that comes back goes on with its work."""
+    assert run.progress is not None and run.deadline_ms is not None
+    deadline_ms = min(progress_deadline_ms(plan, run.progress, config), run.deadline_ms)
+    if deadline_ms < now_ms:
+        return consumer_lost_lock(run, config)
+    grace_ms = config.group_share_in_progress_rebalance_grace_ms
+    return run._replace(deadline_ms=min(deadline_ms, now_ms + grace_ms))
+
+
 def _held(group: ShareGroup, plan: AcquiredPlan) -> list[tuple[SharePartition, Segment]]:
     return [
         (partition, part)
         for partition, segments in group.carrying(plan)
         for segment in segments
-        if segment.run.state == RecordState.ACQUIRED
+        if segment.run.state in HELD
         for part in split_at(segment, partition.log_start)
     ]
 

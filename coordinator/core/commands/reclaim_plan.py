@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, moved, split_at
 from coordinator.core.commands import Decision, StartOrReclaimPlan
+from coordinator.core.commands.logged_plan import check_held, check_missing
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.left_out import LeftOutRange, bounded, in_reply
 from coordinator.core.members import AcquiredPlan, Member
@@ -25,7 +26,7 @@ from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
 
-def checked_state(group: ShareGroup, member: Member, plan_id: int, event: PlanEvent) -> PlanState:
+def checked_state(group: ShareGroup, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
     """The state of the member's plan, which allows ``event``.
 
     Raises:
@@ -41,7 +42,7 @@ def checked_state(group: ShareGroup, member: Member, plan_id: int, event: PlanEv
     return state
 
 
-def stale(group: ShareGroup, member: Member, plan_id: int, reason: str) -> StalePlan:
+def stale(group: ShareGroup, member: Member, plan_id: int | None, reason: str) -> StalePlan:
     """The error that refuses this plan or start, by name."""
     if member.newest is None:
         reason += (
@@ -59,14 +60,27 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
         FencedMemberEpoch: a newer process of the member has joined.
         ForeignPlan: the plan is of another incarnation of the group.
         StalePlan: the plan is completed or replaced (:mod:`coordinator.core.plan_state`).
+        PlanDiffersFromLog: the plan is not the one in Spark's log (:mod:`coordinator.core.commands.logged_plan`).
     """
     member = group.member(command.member_id, command.member_epoch)
     plan_id = group.plan_id(command.plan_id)
     state = checked_state(group, member, plan_id, PlanEvent.START)
-    if state is PlanState.SUPERSEDED:
-        return _start_empty(group, command, member, plan_id, now_ms)
     plan = member.newest
-    assert plan is not None
+    assert plan is not None and plan_id is not None
+    if state is PlanState.SUPERSEDED:
+        decision = _start_empty(group, command, member, plan_id, now_ms)
+    else:
+        check_held(group, command, plan_as_held(group, plan))
+        decision = _start(group, command, member, plan, now_ms)
+    check_missing(group, command, decision.reply)
+    return decision
+
+
+def _start(
+    group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan: AcquiredPlan, now_ms: int
+) -> Decision[PlanReply]:
+    """Start the newest plan, or reclaim it."""
+    state = member.plan_state(plan.plan_id)
     if state is PlanState.STARTED and plan.member_epoch == member.member_epoch:
         left_out = _left_out_until_now(group, member, plan, now_ms)
         return Decision((), _reply(group, plan, plan_as_held(group, plan), left_out, plan.data_loss))
@@ -75,9 +89,10 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
     reclaim.decide()
     # All losses of a deleted topic are reported at once, not only those of the plan.
     of_deleted = [lost for lost in group.unreported_losses if lost.topic_id in command.deleted_topic_ids]
-    unread = plan.data_loss if _was_not_read(plan, member) else ()
+    # A start that only reported losses is asked again by the same process, and has left offsets out already.
+    unread, left_out_before = (plan.data_loss, plan.left_out) if _was_not_read(plan, member) else ((), ())
     data_loss = bounded((*unread, *plan.unreported_losses, *reclaim.data_loss, *of_deleted))
-    left_out = bounded(reclaim.left_out)
+    left_out = bounded((*left_out_before, *reclaim.left_out))
     event = _start_event(data_loss, command)
     plan_started = PlanStarted(
         plan_id=plan.plan_id,
@@ -132,7 +147,8 @@ def _left_out_until_now(group: ShareGroup, member: Member, plan: AcquiredPlan, n
     since = Reclaim(group, member, plan, now_ms)
     for topic_id, index, ranges in plan.ranges:
         key = SharePartitionKey(topic_id, index)
-        held = group.partitions[key].carrying(plan.plan_id, ranges)
+        partition = group.partitions.get(key)
+        held = [] if partition is None else partition.carrying(plan.plan_id, ranges)
         since._say_lost(key, ranges, [(segment.first, segment.last) for segment in held])
     lost = (*since.left_out, *plan.unreported_losses)
     return bounded((*plan.left_out, *lost)) if lost else plan.left_out
@@ -227,7 +243,10 @@ class Reclaim:
     def decide(self) -> None:
         for topic_id, index, ranges in self.plan.ranges:
             key = SharePartitionKey(topic_id, index)
-            partition = self.group.partitions[key]
+            partition = self.group.partitions.get(key)
+            if partition is None:  # its state was deleted
+                self._say_lost(key, ranges, [])
+                continue
             log_start = max(partition.log_start, self.log_starts.get(key, 0))
             segments = partition.carrying(self.plan.plan_id, ranges)
             self._say_lost(key, ranges, [(s.first, s.last) for s in segments])
@@ -237,8 +256,11 @@ class Reclaim:
         self._cut()
 
     def _say_lost(self, key: SharePartitionKey, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
-        """Report ranges that no longer carry the plan id: another member took them, or they were decided. Where the
-        plan's losses are summed up, all offsets between their first and last one count as lost by the log."""
+        """Report ranges that no longer carry the plan id: another member took them, or they were decided (``lost``); or
+        an administrator altered the start offset since the plan was acquired (``altered``). Where the plan's losses are
+        summed up, all offsets between their first and last one count as lost by the log."""
+        altered = self.group.partitions.get(key) or self.group.deleted_partitions.get(key)
+        reason = "altered" if altered is not None and self.plan.plan_id <= altered.altered_after else "lost"
         archived = [(o.first, o.last) for o in self.plan.unreported_losses if (o.topic_id, o.partition) == key]
         reached = -1
         known = iter(sorted([*held, *archived]))
@@ -251,7 +273,7 @@ class Reclaim:
                     first = reached + 1
                     continue
                 end = last if at is None else min(last, at[0] - 1)
-                self._leave(key, first, end, "lost")
+                self._leave(key, first, end, reason)
                 first = end + 1
 
     def _sort_out(self, key: SharePartitionKey, segment: Segment, log_start: int) -> None:

@@ -268,7 +268,7 @@ class _Matching:
 
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
         """The list for outcomes of the plan that carries the run; None if no sink may decide the run's records."""
-        plan = self.group.plans.get(run.plan_id) if run.plan_id is not None else None
+        plan = self.group.plan_of(run)
         if plan is None or not plan.query or not _allows_staging(self.group, plan):
             return None
         return self._by_plan.setdefault(plan.plan_id, {}).setdefault(partition.key, [])

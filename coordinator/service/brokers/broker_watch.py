@@ -119,10 +119,10 @@ class BrokerWatch:
 
     # --- offsets
 
-    def ask_log_starts(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+    def ask_log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """Ask the brokers for the log starts."""
         remade = self._remade
-        found = self.cluster.offsets(partitions, EARLIEST)
+        found = self.cluster.offsets(topic_partitions, EARLIEST)
         with self._changed:
             if (
                 self._remade == remade
@@ -130,19 +130,19 @@ class BrokerWatch:
                 self._log_starts.update(found)
         return found
 
-    def log_starts(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+    def log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The log starts of the last refresh; the brokers are asked for those that are not cached."""
-        wanted = list(partitions)
+        wanted = list(topic_partitions)
         missing = [where for where in wanted if where not in self._log_starts]
         if missing:
             self.ask_log_starts(missing)
         return {where: self._log_starts[where] for where in wanted if where in self._log_starts}
 
     def ask_ends(
-        self, partitions: Iterable[TopicAndPartition], *, read_committed: bool
+        self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
         """Ask the brokers for the ends."""
-        wanted = list(partitions)
+        wanted = list(topic_partitions)
         asked_at, remade = time.monotonic(), self._remade
         found = self.cluster.offsets(wanted, LATEST, read_committed=read_committed)
         with self._changed:
@@ -177,22 +177,35 @@ class BrokerWatch:
             {s: known for s, known in self._topics.items() if names.isdisjoint(known[1])} if fell else self._topics
         )
 
-    def ends(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> dict[TopicAndPartition, int]:
+    def ends(
+        self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
+    ) -> dict[TopicAndPartition, int]:
         """The ends that are cached, by partition."""
         with self._changed:
-            known = {where: self._ends.get((where, read_committed)) for where in partitions}
+            known = {where: self._ends.get((where, read_committed)) for where in topic_partitions}
         return {where: end for where, end in known.items() if end is not None}
 
-    def are_new(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> bool:
+    def known_ends(
+        self,
+        topic_partitions: list[TopicAndPartition],
+        read_committed: bool,
+    ) -> dict[TopicAndPartition, int]:
+        """The ends, from the brokers unless the cached ones are new; the cached ones if no broker answers."""
+        if not self.are_new(topic_partitions, read_committed=read_committed):
+            with contextlib.suppress(ShareGroupError):
+                return self.ask_ends(topic_partitions, read_committed=read_committed)
+        return self.ends(topic_partitions, read_committed=read_committed)
+
+    def are_new(self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> bool:
         """Whether the cached ends are as new as the refreshing thread keeps them."""
         oldest = time.monotonic() - self._slowest_s
         with self._changed:
-            return all(self._asked_at.get((where, read_committed), 0.0) >= oldest for where in partitions)
+            return all(self._asked_at.get((where, read_committed), 0.0) >= oldest for where in topic_partitions)
 
     @contextlib.contextmanager
-    def waiting(self, partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> Iterator[None]:
+    def waiting(self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> Iterator[None]:
         """A context in which a member waits for records of these partitions: their ends are refreshed."""
-        keys = [(where, read_committed) for where in partitions]
+        keys = [(where, read_committed) for where in topic_partitions]
         with self._changed:
             self._waited_for.update(keys)
             self._changed.notify_all()
@@ -200,10 +213,7 @@ class BrokerWatch:
             yield
         finally:
             with self._changed:
-                self._waited_for.subtract(keys)
-                for key in keys:
-                    if not self._waited_for[key]:
-                        del self._waited_for[key]
+                self._waited_for -= Counter(keys)
 
     def close(self) -> None:
         """End the refreshing thread."""

@@ -18,11 +18,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     NewTopic,
     OffsetSpec,
 )
+from tenacity import RetryCallState, retry_if_exception, wait_exponential
 
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, Complaints, new_client
+from coordinator.protocol.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Complaints, new_client
 from coordinator.protocol.outage import Outage
+from coordinator.service.brokers.retries import retry_until
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ AFTER_ALL = -1
 FIRST_ATTEMPT_S = 3.0
 """Seconds of the first attempt; each next attempt waits twice as long."""
 MAX_RETRY_PAUSE_S = 0.5
+_PAUSE = wait_exponential(multiplier=0.02, max=MAX_RETRY_PAUSE_S)
 READ_BYTES = 1 << 16
 """Bytes of one fetch where records are read only to see whether they exist."""
 READ_TIMEOUT_S = 3.0
@@ -56,22 +59,20 @@ _OLD_LEADER = frozenset(
     }
 )
 """Errors of an old leader: librdkafka uses its cached leaders, and refreshes them only at a time of its own."""
-_NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
-"""Errors of one broker that does not answer. librdkafka sends some requests to the broker that the last listing named
-as the controller (in KRaft it may be any broker) and waits for it even if it is gone; the next listing names
-another."""
-_PASSING = _OLD_LEADER | frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._WAIT_COORD,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,  # nothing is asked of the group: it needs no ACL
-    }
+_PASSING = (
+    _OLD_LEADER
+    | NO_ANSWER
+    | frozenset(
+        {
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._WAIT_COORD,
+            KafkaError.REPLICA_NOT_AVAILABLE,
+            KafkaError.REQUEST_TIMED_OUT,
+            KafkaError.OFFSET_NOT_AVAILABLE,
+            KafkaError.KAFKA_STORAGE_ERROR,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,  # nothing is asked of the group: it needs no ACL
+        }
+    )
 )
 
 
@@ -221,8 +222,7 @@ class KafkaCluster:
         reader = Consumer(
             {
                 **self._config,
-                "group.id": "sharegroup",  # librdkafka needs one to assign partitions; the consumer never joins it
-                "enable.auto.commit": "false",
+                **WITHOUT_A_GROUP,
                 "enable.partition.eof": "true",
                 "auto.offset.reset": "error",  # an offset that the log lacks must not become the next one that it has
                 "isolation.level": "read_committed" if read_committed else "read_uncommitted",
@@ -366,31 +366,48 @@ class KafkaCluster:
         """
         began_s = time.monotonic()
         deadline = began_s + self._timeout_ms / 1000
-        pause_s, attempt_s = 0.02, FIRST_ATTEMPT_S
         self._admin.poll(0)
         self._complaints.refused = ""  # it may have passed since
-        while True:
-            left_s = min(max(deadline - time.monotonic(), 0.1), attempt_s)
-            try:
-                found = attempt(left_s)
-            except KafkaException as raised:
-                error = raised.args[0]
-                if error.code() not in _PASSING:
-                    raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name()) from None
+
+        def left_s(state: RetryCallState) -> float:
+            return min(max(deadline - time.monotonic(), 0.1), FIRST_ATTEMPT_S * 2.0 ** (state.attempt_number - 1))
+
+        def refresh(state: RetryCallState) -> None:
+            if _code(state) in _OLD_LEADER | NO_ANSWER:
+                with contextlib.suppress(KafkaException):
+                    self._admin.list_topics(timeout=left_s(state))
+
+        may_pass = retry_if_exception(self._may_pass)
+        try:
+            for tried in retry_until(self._timeout_ms / 1000, _PAUSE, may_pass, before_pause=refresh):
+                with tried:
+                    found = self._attempt(attempt, left_s(tried.retry_state), began_s)
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() not in _PASSING:
+                raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name()) from None
+            raise self._away(error) from None
+        self._outage.answered("")
+        self._complaints.forget()
+        return found
+
+    def _attempt(self, attempt: Callable[[float], T], left_s: float, began_s: float) -> T:
+        """The result of one attempt. A passing error counts as an outage since ``began_s``."""
+        try:
+            return attempt(left_s)
+        except KafkaException as raised:
+            if raised.args[0].code() in _PASSING:
                 self._admin.poll(0)
-                away = self._away(error)
-                self._outage.failed("", began_s, away)
-                if not away.retriable or time.monotonic() + pause_s >= deadline:
-                    raise away from None
-                if error.code() in _OLD_LEADER or error.code() in _NO_ANSWER:
-                    with contextlib.suppress(KafkaException):
-                        self._admin.list_topics(timeout=left_s)
-            else:
-                self._outage.answered("")
-                self._complaints.forget()
-                return found
-            time.sleep(pause_s)
-            pause_s, attempt_s = min(2 * pause_s, MAX_RETRY_PAUSE_S), 2 * attempt_s
+                self._outage.failed("", began_s, self._away(raised.args[0]))
+            raise
+
+    def _may_pass(self, raised: BaseException) -> bool:
+        """Whether a retry may mend the error; False where the brokers refuse the client."""
+        return (
+            isinstance(raised, KafkaException)
+            and raised.args[0].code() in _PASSING
+            and self._away(raised.args[0]).retriable
+        )
 
     def _away(self, error: KafkaError) -> ShareGroupError:
         """The named error of a call that was not answered."""
@@ -398,6 +415,12 @@ class KafkaCluster:
             return BrokerSecurityFailed(addresses=self.addresses, reason=self._complaints.refused)
         reason = self._complaints.last or error.name()
         return BrokerNotReachable(addresses=self.addresses, timeout_ms=self._timeout_ms, reason=reason)
+
+
+def _code(state: RetryCallState) -> int:
+    """The code of the Kafka error that ended the attempt."""
+    raised: Any = state.outcome and state.outcome.exception()
+    return int(raised.args[0].code())
 
 
 def _kafka_s(topic_id: Any) -> str:

@@ -16,11 +16,12 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from coordinator.core.commands.view_group import LogRange
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.values import OffsetRange, SharePartitionKey
-from coordinator.service.brokers.cluster import Cluster, Seen, TopicAndPartition
+from coordinator.service.brokers.cluster import Cluster, Seen
 
 MOST_RANGES = 100
 """Ranges that one question reads."""
@@ -32,17 +33,6 @@ AFTER_ERROR_S = 10.0
 Key = TypeVar("Key")
 
 _log = logging.getLogger(__name__)
-
-
-class LogRange(NamedTuple):
-    """Offsets of a partition's log, and the ``topic`` by whose name the brokers know it."""
-
-    topic: str
-    offsets: OffsetRange
-
-    @property
-    def topic_partition(self) -> TopicAndPartition:
-        return self.topic, self.offsets.partition
 
 
 class LogGaps:

@@ -25,7 +25,8 @@ class Known:
     @classmethod
     def of(cls, group: ShareGroup) -> Known:
         subscriptions = frozenset(Subscription.of(member) for member in group.members.values())
-        return cls(frozenset(group.topics), subscriptions)
+        begun = {key.topic_id for key in group.partitions}  # not the topics whose offsets were deleted
+        return cls(frozenset(topic for topic, i in group.topics.items() if i in begun), subscriptions)
 
     def has(self, topic: str) -> bool:
         """Whether the group reads the topic, or would if the topic existed. New partitions of such a topic were added

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from coordinator.config.resolved import offset_reset
+from coordinator.core.commands.view_group import Subscribed
 from coordinator.core.members import Member
 from coordinator.protocol.errors import InvalidStartingOffsets, TopicIdsMissing, UnknownPartition, UnknownTopic
 from coordinator.protocol.messages import JoinGroup
@@ -46,7 +47,7 @@ class Subscription:
     assign: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of(cls, owner: Member | JoinGroup) -> Subscription:
+    def of(cls, owner: Member | JoinGroup | Subscribed) -> Subscription:
         assign = tuple((topic, tuple(partitions)) for topic, partitions in sorted((owner.assign or {}).items()))
         return cls(topics=tuple(owner.topics), pattern=owner.topic_pattern, assign=assign)
 

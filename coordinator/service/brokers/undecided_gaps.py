@@ -15,9 +15,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import takewhile
 
+from coordinator.core.commands.view_group import LogRange
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.log_gaps import LogRange, count_offsets, ranges_of
+from coordinator.service.brokers.log_gaps import count_offsets, ranges_of
 
 CALL_S = 10.0
 """Seconds for which one request reads; far less than a client waits for its answer."""
@@ -44,11 +45,6 @@ class UndecidedLook:
     @property
     def is_done(self) -> bool:
         return self.read == self.total
-
-    @property
-    def gap_count(self) -> int:
-        """The number of offsets that the log does not hold."""
-        return count_offsets(self.gaps)
 
     def read_on(self, cluster: Cluster, until_s: float) -> None:
         """Read until every offset is checked, or the monotonic clock reaches ``until_s``.

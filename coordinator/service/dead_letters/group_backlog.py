@@ -17,7 +17,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition, OffsetRange, SharePartitionKey
 from coordinator.service.brokers.log_gaps import ranges_of
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
 
 MOST_RUNS = 10_000
 MOST_RECORDS = 20_000

@@ -4,8 +4,9 @@ and not when a record can't be written."""
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Container
+
+from tenacity import retry_if_result, wait_fixed
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import (
@@ -15,10 +16,11 @@ from coordinator.protocol.errors import (
     DeadLetterTopicSubscribed,
 )
 from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.retries import retry_until
 
 CREATED_WITHIN_S = 10.0
 """Seconds to wait until a topic that was created is listed."""
-_POLL_S = 0.1
+_PAUSE = wait_fixed(0.1)
 _DENIED = frozenset(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"))
 
 _log = logging.getLogger(__name__)
@@ -66,10 +68,8 @@ def _created(cluster: Cluster, name: str) -> int:
     except BrokerRefused as refused:
         raise _named(refused, "create", name) from None
     _log.info("dead letter topic created: %s", name)
-    deadline = time.monotonic() + CREATED_WITHIN_S
-    while not (partitions := partitions_of(cluster, name)) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    return partitions
+    listed = retry_until(CREATED_WITHIN_S, _PAUSE, retry_if_result(lambda partitions: not partitions))
+    return listed(partitions_of, cluster, name)
 
 
 def _named(refused: BrokerRefused, what: str, topic: str) -> BrokerRefused | DeadLetterTopicNotAuthorized:

@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 
 from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator
 from coordinator.protocol.librdkafka import new_client
+from coordinator.protocol.log_lines import ranges_of
 from coordinator.service.fleet.membership_lease import LeaseCheck, MembershipLease, MembershipStatus
 from coordinator.service.fleet.partition_owners import Owners, client_id_of
 
@@ -185,7 +186,7 @@ class Fleet:
         self._error = ""
         self._owned |= gained
         self._lease.keep(True)
-        _log.info("fleet: gained state partitions %s", sorted(gained))
+        _log.info("fleet: gained state partitions %s", ranges_of(gained))
         self._notify(self._on_gained, gained)
 
     def _revoked(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
@@ -204,14 +205,14 @@ class Fleet:
         self._owned -= given_up
         if not self._owned:
             self._lease.keep(False)
-        _log.info("fleet: state partitions %s are %s", sorted(given_up), why)
+        _log.info("fleet: state partitions %s are %s", ranges_of(given_up), why)
         self._notify(self._on_lost, given_up)
 
     def _notify(self, callback: Callable[[Partitions], None], partitions: Partitions) -> None:
         try:
             callback(partitions)
         except Exception:  # noqa: BLE001 - an error in the callback must not end the membership
-            _log.exception("fleet: %s failed for state partitions %s", callback, sorted(partitions))
+            _log.exception("fleet: %s failed for state partitions %s", callback, ranges_of(partitions))
 
     def _log_error(self, error: KafkaError) -> None:
         """Logs an error of the group once; librdkafka retries by itself."""

@@ -7,22 +7,16 @@ import datetime
 import logging
 import os
 from collections.abc import Iterator
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
 from typing import TextIO
 
 import msgspec
 
+from coordinator.protocol.log_lines import TextLines
+
 TEXT = "text"
 JSON = "json"
-
-
-class TextLines(logging.Formatter):
-    """Formats a line as ``time pid LEVEL module message``, followed by the traceback with its lines joined."""
-
-    def __init__(self) -> None:
-        super().__init__(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        return " | ".join(super().format(record).splitlines())
 
 
 class JsonLines(logging.Formatter):
@@ -41,6 +35,19 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line).decode()
+
+
+class PrivateRotatingFile(RotatingFileHandler):
+    """A log file that only the user can read; it is rotated at ``most_bytes``, and ``kept`` older ones are kept."""
+
+    def __init__(self, path: str, most_bytes: int, kept: int, form: logging.Formatter) -> None:
+        super().__init__(path, maxBytes=most_bytes, backupCount=kept, encoding="utf-8")
+        self.setFormatter(form)
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        os.chmod(self.baseFilename, 0o600)
+        return stream
 
 
 @contextlib.contextmanager

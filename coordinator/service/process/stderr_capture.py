@@ -17,17 +17,24 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 _GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>[\w.]+:\d+)\] (?P<text>.*)")
 _PREAMBLE = "WARNING: All log messages before absl::InitializeLog()"
 
+LAST_LINES_S = 10.0
+"""Seconds for the last lines, on a busy machine too; a child process that has the descriptor could write for ever."""
+
 _log = logging.getLogger(__name__)
 
 
 class StderrCapture:
     """Redirects descriptor 2 to the log from its construction until :meth:`close`; :attr:`stream` is the standard error
-    of before."""
+    of before.
+
+    Meanwhile ``logging`` is silent about lines that it can't write (a full disk): it would report each to descriptor 2,
+    as lines of the log that it can't write either, until the pipe is full and every thread that logs waits for ever."""
 
     def __init__(self, rate_limited: RateLimitedLog) -> None:
         self._rate_limited = rate_limited
         self.stream: TextIO = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
         faulthandler.enable(self.stream)
+        self._raised, logging.raiseExceptions = logging.raiseExceptions, False
         reading, writing = os.pipe()
         os.dup2(writing, 2)
         os.close(writing)
@@ -37,7 +44,8 @@ class StderrCapture:
     def close(self) -> None:
         """Restore descriptor 2 once everything that was written to it is logged."""
         os.dup2(self.stream.fileno(), 2)
-        self._thread.join(1.0)
+        self._thread.join(LAST_LINES_S)
+        logging.raiseExceptions = self._raised
 
     def _read(self, number: int) -> None:
         with os.fdopen(number, encoding="utf-8", errors="backslashreplace") as lines:

@@ -9,20 +9,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector
-from coordinator.service.runtime.runtime import CoordinatorRuntime, Transaction
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Transaction
 from coordinator.state_log.placement import state_partition_of
 
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
 """Seconds that a caller waits for its answer."""
-LONGEST_SLEEP_MS = 60_000
+MOST_AT_ONCE = 500
+"""Groups that one call of ``call_each`` looks at: other requests wait for as many."""
+STEPS_AGAIN_MS = 60_000
+"""Milliseconds after which a loop steps its runtime although nothing is due."""
 SHORTEST_SLEEP_MS = 10
 
 _log = logging.getLogger(__name__)
@@ -37,11 +42,19 @@ class RuntimeApi(Protocol):
     def group_count(self) -> int:
         """The number of groups that are served now."""
 
+    def served_groups(self) -> dict[str, bool]:
+        """The groups that are served now, and whether each has a member with a session."""
+
     def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
         """Run the transaction on the group: see :meth:`EventLoop.call`."""
 
-    def may_rest(self) -> bool:
-        """Whether no group holds anything, waits for anything, or has a member."""
+    def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
+        """Run a transaction that only reads on each group that is served now, MOST_AT_ONCE of an event loop in one
+        call. The answers by group; a group that does not answer is left out."""
+
+    def may_rest(self, *, loaded: bool = False) -> bool:
+        """Whether no group holds anything, waits for anything, or has a member. ``loaded``: whether that is true of the
+        groups that are loaded, and not of those that could not be loaded so far."""
 
     def has_letters(self, group_id: str) -> bool:
         """Whether records of a group that is served now wait for their dead letters."""
@@ -70,7 +83,11 @@ class EventLoop:
     @property
     def group_count(self) -> int:
         """The number of groups that are served now."""
-        return sum(group.exists for group in list(self.runtime.groups.values()))
+        return len(self.served_groups())
+
+    def served_groups(self) -> dict[str, bool]:
+        """The groups that are served now, and whether each has a member with a session."""
+        return {group.group_id: bool(group.sessions) for group in list(self.runtime.groups.values()) if group.exists}
 
     def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
         """Run the transaction and return its answer once it is durable. For ``claim`` and ``peek`` see
@@ -89,10 +106,29 @@ class EventLoop:
                 group_id=group_id, reason=f"its state store ({self.runtime.store.name}) does not answer"
             ) from None
 
-    def may_rest(self) -> bool:
-        """Whether no group of the runtime holds anything, waits for anything, or has a member."""
+    def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
+        found: dict[str, T] = {}
+        served = iter(self.served_groups())
+        while group_ids := list(islice(served, MOST_AT_ONCE)):
+            found |= self._call_all(group_ids, transaction_of)
+        return found
+
+    def _call_all(self, group_ids: list[str], transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
+        with self._awake:
+            if self._closed:
+                return {}
+            submit = self.runtime.submit
+            answers = {group_id: submit(group_id, transaction_of(group_id), peek=True) for group_id in group_ids}
+            self._awake.notify()
+        done, late = wait(answers.values(), ANSWER_TIMEOUT_S)
+        for answer in late:
+            answer.cancel()
+        return {g: answer.result() for g, answer in answers.items() if answer in done and answer.exception() is None}
+
+    def may_rest(self, *, loaded: bool = False) -> bool:
+        """Whether no group of the runtime holds anything: see :meth:`RuntimeApi.may_rest`."""
         with self._stepping:
-            return self.runtime.may_rest(self.clock.now_ms())
+            return self.runtime.may_rest(self.clock.now_ms(), loaded=loaded)
 
     def has_letters(self, group_id: str) -> bool:
         """Whether records of the group wait for their dead letters: see :meth:`CoordinatorRuntime.has_letters`. Only
@@ -143,11 +179,10 @@ class EventLoop:
             if self.runtime.has_waiting or self._closed:
                 return not self._closed
             due_ms = self.runtime.next_deadline_ms()
-            wake_ms = self._look() + LONGEST_SLEEP_MS if due_ms is None else due_ms
-            at_most_ms = LONGEST_SLEEP_MS if due_ms is None else LISTENS_AGAIN_MS
+            wake_ms = self._look() + STEPS_AGAIN_MS if due_ms is None else due_ms
             left_ms = wake_ms - self._look()
             while True:
-                self._awake.wait(min(max(left_ms, SHORTEST_SLEEP_MS), at_most_ms) / 1000)
+                self._awake.wait(min(max(left_ms, SHORTEST_SLEEP_MS), LISTENS_AGAIN_MS) / 1000)
                 left_ms = wake_ms - self._look()
                 if left_ms <= 0 or self._unheard_ms or self.runtime.has_waiting or self._closed:
                     return not self._closed
@@ -175,14 +210,22 @@ class PartitionedRuntime:
     @property
     def group_count(self) -> int:
         """The number of groups that are served now."""
-        return sum(event_loop.group_count for event_loop in self._all())
+        return len(self.served_groups())
+
+    def served_groups(self) -> dict[str, bool]:
+        """The groups that are served now, and whether each has a member with a session."""
+        return {group_id: is_live for loop in self._all() for group_id, is_live in loop.served_groups().items()}
 
     def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
         """Run the transaction on the group: see :meth:`EventLoop.call`."""
         return self._event_loop_of(group_id).call(group_id, transaction, claim=claim, peek=peek)
 
-    def may_rest(self) -> bool:
-        return all(event_loop.may_rest() for event_loop in self._all())
+    def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
+        found = (event_loop.call_each(transaction_of) for event_loop in self._all())
+        return {group_id: answer for of_loop in found for group_id, answer in of_loop.items()}
+
+    def may_rest(self, *, loaded: bool = False) -> bool:
+        return all(event_loop.may_rest(loaded=loaded) for event_loop in self._all())
 
     def has_letters(self, group_id: str) -> bool:
         event_loop = self._event_loops.get(state_partition_of(group_id, self.partitions))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.errors import GroupMaxSizeReached, MaxGroupsReached
-from coordinator.protocol.messages import Joined, JoinGroup
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps
+from coordinator.protocol.messages import Joined, JoinGroup, OpenSink, Request
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps
 
 
 class GroupLimits:
@@ -19,6 +21,18 @@ class GroupLimits:
         self._max_members = config.group_share_max_size
         self._max_groups = config.group_share_max_groups
         self._count_groups = count_groups
+        self._bounds = config.group_bounds
+
+    def check_configs(self, request: Request[Any]) -> None:
+        """Check the configs that the request sets. A session that comes back sets none.
+
+        Raises:
+            ConfigOutOfBounds, ConfigTypeMismatch: a value is not accepted.
+        """
+        if isinstance(request, OpenSink) or (isinstance(request, JoinGroup) and request.member_epoch is None):
+            self._bounds.check(request.configs)
+        elif isinstance(request, AlterGroupConfigs):
+            self._bounds.check(request.set)
 
     def within(self, request: JoinGroup, join: Transaction[Joined]) -> Transaction[Joined]:
         """The transaction with the limits checked before it changes anything.

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from coordinator.config.resolved import GroupBounds
 from coordinator.core.archived_records import given_up
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.decide import decide
+from coordinator.core.group_counts import Count, counts_of
 from coordinator.core.records import Record, UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
@@ -32,6 +34,8 @@ from coordinator.protocol.errors import (
     StateRecordUnreadable,
 )
 from coordinator.protocol.messages import GivenUp, Reply, Request
+from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.runtime.transaction import Transaction, one
 from coordinator.service.stores.store import (
     Store,
     StoredRecord,
@@ -42,10 +46,6 @@ from coordinator.service.stores.store import (
 )
 
 T = TypeVar("T")
-TransactionSteps: TypeAlias = Generator[Request[Any], Any, T]
-Transaction: TypeAlias = Callable[[ShareGroup], TransactionSteps[T]]
-"""The work of a request: a generator function that reads its group, yields commands, receives their replies (errors are
-raised inside it), and returns the answer. All of it happens in one round."""
 
 MAX_ROUND = 1_000
 RELOAD_AFTER_MS = 1_000
@@ -73,25 +73,6 @@ _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 _log = logging.getLogger(__name__)
 
 
-def ask(command: Request[Reply]) -> TransactionSteps[Reply]:
-    """The step of a transaction that gives a command to the group and returns its reply: ``yield from ask(command)``.
-
-    Raises:
-        ShareGroupError: the command is refused.
-    """
-    reply: Reply = yield command
-    return reply
-
-
-def one(command: Request[Reply]) -> Transaction[Reply]:
-    """The transaction that is a single command."""
-
-    def transaction(group: ShareGroup) -> TransactionSteps[Reply]:
-        return (yield from ask(command))
-
-    return transaction
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Submission:
     group_id: str
@@ -109,6 +90,7 @@ class _Round:
     touched: set[str] = field(default_factory=set)
     outcomes: list[tuple[_Submission, Any, BaseException | None]] = field(default_factory=list)
     given_up: list[tuple[str, GivenUp]] = field(default_factory=list)
+    counts: list[tuple[str, Count]] = field(default_factory=list)
     broken: str = ""
 
     def __post_init__(self) -> None:
@@ -132,8 +114,8 @@ class _Pause(NamedTuple):
 
 
 class CoordinatorRuntime:
-    """The groups of one store. ``on_change`` is called after each commit with the groups that changed or were
-    loaded."""
+    """The groups of one store. ``on_change`` is called after each commit with the groups that changed or were loaded,
+    ``on_count`` with each count of what became durable, and its group; None: nothing is counted."""
 
     def __init__(
         self,
@@ -142,18 +124,23 @@ class CoordinatorRuntime:
         snapshot_after: int = SNAPSHOT_AFTER,
         cold_after_ms: int = COLD_AFTER_MS,
         on_change: Callable[[set[str]], None] = lambda groups: None,
+        on_count: Callable[[str, Count], None] | None = None,
         clock: Callable[[], int] | None = None,
+        bounds: GroupBounds | None = None,
     ) -> None:
         """``clock`` returns the time that ``step`` is called with. It is read again after a load, which may take long;
-        None: a load takes no time."""
+        None: a load takes no time. ``bounds``: those of the groups' stored configs."""
         self.store = store
+        self._bounds = bounds
         self._clock = clock
+        self._rate_limited = RateLimitedLog(_log)
         self._not_current_ms: int | None = None
         self._asks_again_ms = 0
         self._no_claims_until_ms = 0
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
         self.on_change = on_change
+        self._on_count = on_count
         self.groups: dict[str, ShareGroup] = {}
         self._waiting: deque[_Submission] = deque()
         self._logs: dict[str, _Log] = {}
@@ -206,16 +193,16 @@ class CoordinatorRuntime:
 
     def next_deadline_ms(self) -> int | None:
         """The time at which ``step`` has work without a request; None: never."""
-        deadlines = [*self._reload_ms.values()]
-        deadlines += [self._upkeep_ms(log) for log in self._logs.values()]
+        deadlines = [*self._reload_ms.values(), *map(self._upkeep_ms, self._logs.values())]
         ends = [due for group in self.groups.values() if (due := group.next_deadline_ms()) is not None]
         if self._not_current_ms is not None:
             ends = [max(due_ms, self._asks_again_ms) for due_ms in ends]
         return min(deadlines + ends, default=None)
 
-    def may_rest(self, now_ms: int) -> bool:
-        """Whether no group holds anything, waits for anything, or has a member."""
-        return not self._waiting and not self._reload_ms and all(g.may_rest(now_ms) for g in self.groups.values())
+    def may_rest(self, now_ms: int, *, loaded: bool = False) -> bool:
+        """Whether no group holds anything, waits for anything, or has a member; ``loaded``: no group that is loaded."""
+        waits = self._waiting or (self._reload_ms and not loaded)
+        return not waits and all(group.may_rest(now_ms) for group in self.groups.values())
 
     def has_letters(self, group_id: str) -> bool:
         """Whether records of the group, if it is served here, wait for their dead letters."""
@@ -244,7 +231,7 @@ class CoordinatorRuntime:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
             _log.warning("the coordinator was stalled for %d ms: members get a session's time again", stalled_ms)
         if stalled_ms:
-            for group in [g for g in self.groups.values() if g.next_deadline_ms() is not None]:
+            for group in [g for g in self.groups.values() if g.unheard or g.next_deadline_ms() is not None]:
                 self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms))
 
     def _now(self, now_ms: int) -> int:
@@ -305,6 +292,8 @@ class CoordinatorRuntime:
             round_.records.setdefault(group.group_id, []).extend(durable)
             round_.touched.add(group.group_id)
         round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
+        if self._on_count is not None:
+            round_.counts += [(group.group_id, c) for c in counts_of(group, command, decision, round_.now_ms)]
         try:
             for record in decision.records:
                 group.replay(record)
@@ -356,9 +345,10 @@ class CoordinatorRuntime:
         return {}
 
     def _finish(self, round_: _Round, failed: Mapping[str, Exception]) -> None:
-        for group_id, each in round_.given_up:
-            if group_id not in failed:
-                _log.warning("given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample)
+        self._report(round_, failed)
+        for group_id in round_.records.keys() - failed.keys():
+            if not self.groups[group_id].exists:
+                self._snapshot(group_id, round_.now_ms)  # it was deleted: nothing of its log is needed
         for submission, outcome, error in round_.outcomes:
             reason = failed.get(submission.group_id)
             if reason is not None and not isinstance(error, InternalError):
@@ -374,6 +364,17 @@ class CoordinatorRuntime:
         for group_id in {submission.group_id for submission, _, _ in round_.outcomes}:
             if group_id in self.groups and not self.groups[group_id].exists:
                 self._forget(group_id)  # a request looked for it, and it does not exist
+
+    def _report(self, round_: _Round, failed: Mapping[str, Exception]) -> None:
+        """Log what was given up, and count what became durable."""
+        for group_id, each in round_.given_up:
+            if group_id not in failed:
+                _log.warning("given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample)
+                round_.counts.append((group_id, Count("given_up", (each.disposition,), each.count)))
+        if self._on_count is not None:
+            for group_id, count in round_.counts:
+                if group_id not in failed:
+                    self._on_count(group_id, count)
 
     # --- groups and the store
 
@@ -402,10 +403,10 @@ class CoordinatorRuntime:
         return self._read(group_id, records)[0]
 
     def _read(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
-        group, count = ShareGroup(group_id), 0
+        group, count = ShareGroup(group_id, self._bounds), 0
         for sequence, data in records:
             if data is None:
-                group, count = ShareGroup(group_id), 0
+                group, count = ShareGroup(group_id, self._bounds), 0
                 continue
             try:
                 group.replay(decode_record(data, group_id))
@@ -439,9 +440,8 @@ class CoordinatorRuntime:
                 _log.warning("left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
             except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
-                # For brokers that are away the cluster logs one line for all groups.
-                level = logging.DEBUG if isinstance(error, BrokerNotReachable) else logging.WARNING
-                _log.log(level, "loading failed: group=%s %r", group_id, error)
+                if not isinstance(error, BrokerNotReachable):  # the cluster logs one line for all groups
+                    self._rate_limited.say(f"loading {group_id}", f"loading failed: group={group_id} {error!r}")
                 round_.now_ms = self._now(round_.now_ms)
                 took_ms = RELOAD_PER_TRY * (round_.now_ms - begun_ms)
                 self._reload_ms[group_id] = round_.now_ms + min(max(took_ms, RELOAD_AFTER_MS), RELOAD_AT_MOST_MS)

@@ -1,4 +1,4 @@
-"""The transactions of the requests (:data:`coordinator.service.runtime.runtime.Transaction`).
+"""The transactions of the requests (:data:`coordinator.service.runtime.transaction.Transaction`).
 
 Rule: no I/O in here. The service looks up the brokers' answers before, and passes them in :class:`Facts`. A
 transaction runs in one round, so completing, initialising and acquiring are one store transaction.
@@ -8,88 +8,67 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from coordinator.config.resolved import GroupConfig
+from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import (
     AcquireForConsumer,
     AcquirePlan,
     AlterConfigs,
     ArchiveGaps,
+    AssignPartitions,
     CompletePlan,
     CreateGroup,
     InitializePartitions,
     MoveLogStarts,
     PartitionStart,
     StartOrReclaimPlan,
-    TopicPartitions,
+    TopicWithId,
 )
-from coordinator.core.commands.complete_plan import nobody_decides
+from coordinator.core.commands.administer import altered_since
+from coordinator.core.commands.view_group import GroupView, fetch_from, past_ids
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
-from coordinator.core.staging import undecided
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided
 from coordinator.protocol.messages import (
+    Acknowledge,
     AcquiredReply,
     AcquireRecords,
     GivenUp,
     GroupRequest,
     Joined,
     JoinGroup,
-    MemberRequest,
     NextPlan,
     PartitionBounds,
     PlanReply,
     Reply,
     StartPlan,
 )
-from coordinator.protocol.values import OffsetRange
+from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from coordinator.service.brokers.cluster import TopicAndPartition
-from coordinator.service.brokers.log_gaps import LogRange
 from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
-from coordinator.service.runtime.runtime import Transaction, TransactionSteps, ask
-
-QUARANTINED_AT_ONCE = 10
-"""Quarantined records of a partition that are looked for in the log at a time: they are delivered one by one."""
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class View:
-    """The part of a group's state that a handler needs before it asks the brokers.
+class JoinView:
+    """The part of a group's state that a join needs before it asks the brokers.
 
-    ``topics``: names by id, without the topics that the group knows to be deleted (``gone``). ``past``: ids of topics
-    that are deleted or that a newer topic of the same name replaced. ``fetch_from``: the first offset that was never
-    acquired, by (topic id, partition). ``plan``: the partitions of the plan that was asked for.
-
-    ``quarantined``: the quarantined records that are delivered next, one by one. ``unproven``: the ranges of the
-    member's plan, if its completion would be the member's first evidence while records are quarantined. ``undecided``:
-    the offsets of an explicit plan that no sink decided, which its completion releases. ``decides``: a sink has decided
-    a record of this member before.
-
-    For a join only: ``config`` as the join would set it, and ``known``, the topics and subscriptions before it.
+    ``fetch_from``: the first offset that was never acquired, by (topic id, partition). ``gone``: ids of topics that the
+    group knows to be deleted. ``config`` as the join would set it, and ``known``, the topics and subscriptions before
+    it.
     """
 
-    group_id: str
     exists: bool
     topic_ids: bool
-    read_committed: bool
-    subscription: Subscription | None = None
-    known: Known = field(default_factory=Known)
-    topics: Mapping[str, str] = field(default_factory=dict)
-    gone: frozenset[str] = frozenset()
-    past: frozenset[str] = frozenset()
-    fetch_from: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    plan: frozenset[tuple[str, str, int]] = frozenset()
-    quarantined: tuple[LogRange, ...] = ()
-    unproven: tuple[LogRange, ...] = ()
-    undecided: tuple[LogRange, ...] = ()
-    decides: bool = True
-    config: GroupConfig | None = None
+    known: Known
+    fetch_from: Mapping[tuple[str, int], int]
+    gone: frozenset[str]
+    config: GroupConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,108 +89,26 @@ class Facts:
     undecided_left: int = 0
 
 
-def look(request: MemberRequest[Any], plan_id: str = "") -> Transaction[View]:
-    """The view of a member with a live session. With ``plan_id``, ``View.plan`` names the partitions of that plan.
-
-    Raises:
-        GroupIdNotFound: the group does not exist.
-        UnknownMemberId, FencedMemberEpoch: the member has no session of this epoch.
-    """
-
-    def transaction(group: ShareGroup) -> TransactionSteps[View]:
-        yield from ()  # makes a transaction without commands a generator, too
-        if not group.exists:
-            raise GroupIdNotFound(group_id=request.group_id)
-        member = group.member(request.member_id, request.member_epoch)
-        held = group.plan_topic_ids(member, plan_id) if plan_id else set()
-        return view(group, member, frozenset((group.topic_names[t], t, p) for t, p in held))
-
-    return transaction
-
-
-def look_before_join(request: JoinGroup) -> Transaction[View]:
+def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
     """The view of a group that may not exist yet, with the configs that the join would set.
 
     Raises:
         ShareGroupError: a config of the request is refused.
     """
 
-    def transaction(group: ShareGroup) -> TransactionSteps[View]:
+    def transaction(group: ShareGroup) -> TransactionSteps[JoinView]:
         yield from ()
-        config = GroupConfig.parse({**group.configs, **request.configs})
-        return View(
-            group_id=group.group_id,
+        config = GroupConfig.parse(changed_configs(group.configs, request.configs))
+        return JoinView(
             exists=group.exists,
             topic_ids=group.topic_ids,
-            read_committed=config.share_isolation_level == "read_committed",
             known=Known.of(group),
-            fetch_from=_fetch_from(group),
+            fetch_from=fetch_from(group),
             gone=frozenset(group.gone),
             config=config,
         )
 
     return transaction
-
-
-def view(group: ShareGroup, member: Member | None, plan: frozenset[tuple[str, str, int]] = frozenset()) -> View:
-    """The view of the group, with the member's subscription."""
-    aside = _quarantined(group)
-    return View(
-        group_id=group.group_id,
-        exists=group.exists,
-        topic_ids=group.topic_ids,
-        read_committed=group.config.share_isolation_level == "read_committed",
-        subscription=None if member is None else Subscription.of(member),
-        topics={topic_id: topic for topic_id, topic in group.topic_names.items() if topic_id not in group.gone},
-        gone=frozenset(group.gone),
-        past=past_ids(group),
-        fetch_from=_fetch_from(group),
-        plan=plan,
-        quarantined=aside,
-        unproven=_unproven(group, member) if aside and member is not None else (),
-        undecided=() if member is None else _undecided(group, member),
-        decides=member is None or not nobody_decides(member),
-    )
-
-
-def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
-    """The next quarantined records of each partition whose topic exists."""
-    found = []
-    for key, partition in group.partitions.items():
-        if not group.is_current(key.topic_id):
-            continue
-        for first, last, _ in islice(partition.runs.quarantined(), QUARANTINED_AT_ONCE):
-            last = min(last, first + QUARANTINED_AT_ONCE - 1)
-            found.append(LogRange(group.topic_names[key.topic_id], OffsetRange(*key, first, last)))
-    return tuple(found)
-
-
-def _unproven(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
-    plan = member.pending
-    if plan is None or not plan.counts_as_evidence or member.evidence:
-        return ()
-    return tuple(
-        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, segment.first, segment.last))
-        for partition, segments in group.carrying(plan)
-        if group.is_current(partition.key.topic_id)
-        for segment in segments
-    )
-
-
-def _undecided(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
-    plan = member.pending
-    if plan is None or not plan.explicit:
-        return ()
-    return tuple(
-        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, first, last))
-        for partition, segments in group.carrying(plan)
-        if group.is_current(partition.key.topic_id)
-        for first, last in undecided(segments, plan.staged.get(partition.key, []))
-    )
-
-
-def _fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
-    return {(key.topic_id, key.partition): partition.end_offset for key, partition in group.partitions.items()}
 
 
 def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartition, Start]) -> Transaction[Joined]:
@@ -224,18 +121,24 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
 
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
         begins = where_to_begin(group, starts)  # by the subscriptions before this one
-        GroupConfig.parse({**group.configs, **request.configs})  # a join that is refused creates no group
+        before, created = dict(group.configs), not group.exists
+        # A session that comes back sets nothing: later queries may have set other configs since its query started.
+        sets = request.configs if created or request.member_epoch is None else {}
+        configs = changed_configs(before, sets)
+        GroupConfig.parse(configs)  # a join that is refused creates no group
         if not group.exists:
             yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
         elif topic_ids != group.topic_ids and starts:
             raise CoordinatorNotAvailable(group_id=request.group_id, reason="it was created meanwhile")
         joined = yield from ask(request)
-        if any(group.configs.get(key) != value for key, value in request.configs.items()):
-            yield from ask(AlterConfigs(configs=dict(request.configs)))
+        if group.configs != configs:
+            yield from ask(AlterConfigs(configs=dict(sets)))
             # The same process joins again: the epoch stays, and the session is as it is configured now.
             joined = yield from ask(request)
-        yield from initialize(group, begins)
-        return joined
+        begun = yield from initialize(group, begins)
+        yield from ask(AssignPartitions())
+        replaced = {} if created else replaced_configs(before, configs)
+        return msgspec.structs.replace(joined, created=created, begun=begun, replaced=replaced)
 
     return transaction
 
@@ -249,6 +152,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
         given_up: tuple[GivenUp, ...] = ()
+        outcomes: dict[str, int] = {}
         if request.start:
             done = yield from ask(
                 CompletePlan(
@@ -261,7 +165,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
             )
             if done.undecided:
                 raise NothingDecided(group_id=group.group_id)
-            given_up = done.given_up
+            given_up, outcomes = done.given_up, done.outcomes
         if facts.gaps:
             yield from ask(ArchiveGaps(gaps=facts.gaps))
         known = _existing(group, facts)
@@ -278,21 +182,35 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
                 topics=_unreported_topics(group, group.member(request.member_id, request.member_epoch)),
             )
         )
-        return msgspec.structs.replace(reply, given_up=given_up) if given_up else reply
+        return msgspec.structs.replace(reply, given_up=given_up, outcomes=outcomes, **_altered(group, request.start))
 
     return transaction
 
 
+def _altered(group: ShareGroup, plan_id: str) -> dict[str, Any]:
+    """The fields of a PlanReply about start offsets that were altered since the plan was acquired."""
+    acquired = group.plan_id(plan_id)
+    total, altered = (0, ()) if acquired is None else altered_since(group, acquired)
+    return {"altered_total": total, "altered": altered}
+
+
 def _existing(group: ShareGroup, facts: Facts) -> list[TopicIdPartition]:
     """The partitions that the brokers answered for, without those of a topic that the group has seen deleted since the
-    view was taken."""
+    view was taken, and without those of a topic id that may not be registered."""
     past = past_ids(group)
-    return [p for p in facts.partitions if p.topic_partition in facts.log_starts and p.topic_id not in past]
+    return [
+        p
+        for p in facts.partitions
+        if p.topic_partition in facts.log_starts and p.topic_id not in past and _may_be_registered(group, p)
+    ]
 
 
-def past_ids(group: ShareGroup) -> frozenset[str]:
-    """The ids of topics that the group knew and that are deleted or replaced; an id never comes back."""
-    return frozenset(topic_id for topic_id in group.topic_names if not group.is_current(topic_id))
+def _may_be_registered(group: ShareGroup, p: TopicIdPartition) -> bool:
+    """Whether this topic id is the group's for that name, or may become it. A new id takes the place of another only
+    once that topic is known to be deleted: the brokers' answer may be older than the registration of the other id, and
+    a topic that was replaced is never read again."""
+    current = group.topics.get(p.topic, p.topic_id)
+    return current == p.topic_id or current in group.gone
 
 
 def _unreported_topics(group: ShareGroup, member: Member) -> tuple[str, ...]:
@@ -303,16 +221,41 @@ def _unreported_topics(group: ShareGroup, member: Member) -> tuple[str, ...]:
 
 
 def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[AcquiredReply]:
-    """Acquire records for a ShareConsumer, within what the logs hold now."""
+    """Acknowledge, assign partitions anew where that is due, and acquire records for a ShareConsumer, within what the
+    logs hold now."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[AcquiredReply]:
+        errors = yield from _acknowledged(request)
         known = _existing(group, facts)
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
+        yield from ask(AssignPartitions())
         reply = yield from ask(AcquireForConsumer(**msgspec.structs.asdict(request), bounds=bounds(known, facts, None)))
-        return reply
+        return msgspec.structs.replace(reply, errors=errors, isolation_level=group.config.share_isolation_level)
 
     return transaction
+
+
+def acknowledge_only(request: AcquireRecords) -> Transaction[AcquiredReply]:
+    """Apply the request's acknowledgements, and acquire nothing."""
+
+    def transaction(group: ShareGroup) -> TransactionSteps[AcquiredReply]:
+        return AcquiredReply(errors=(yield from _acknowledged(request)))
+
+    return transaction
+
+
+def _acknowledged(request: AcquireRecords) -> TransactionSteps[dict[str, str]]:
+    """Apply the request's acknowledgements; their errors by partition."""
+    if not request.acknowledgements:
+        return {}
+    acknowledge = Acknowledge(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        partitions=request.acknowledgements,
+    )
+    return (yield from ask(acknowledge)).errors
 
 
 def start_plan(
@@ -331,34 +274,36 @@ def start_plan(
                 unsubscribed_topic_ids=unsubscribed,
                 fail_on_data_loss=request.fail_on_data_loss,
                 acknowledgement_mode=request.acknowledgement_mode,
+                logged=request.logged,
+                acquired_here=request.acquired_here,
             )
         )
-        return msgspec.structs.replace(reply, isolation_level=group.config.share_isolation_level)
+        level = group.config.share_isolation_level
+        return msgspec.structs.replace(reply, isolation_level=level, **_altered(group, request.plan_id))
 
     return transaction
 
 
-def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> TransactionSteps[None]:
-    """Give partitions without a start offset theirs, before their first acquire."""
-    new = {
-        p: start
-        for p, start in starts.items()
-        if not group.initialized(p.topic_id, p.partition) or p.topic_id in group.gone
-    }
+def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> TransactionSteps[int]:
+    """Give partitions without a start offset theirs, before their first acquire. Returns how many there were. Those of
+    a topic that was made anew follow when its predecessor is known to be deleted."""
+    new = [
+        p
+        for p in starts
+        if (not group.initialized(p.topic_id, p.partition) or p.topic_id in group.gone) and _may_be_registered(group, p)
+    ]
     if not new:
-        return
-    topics: dict[tuple[str, str], int] = {}
-    for p in new:
-        topics[p.topic, p.topic_id] = max(topics.get((p.topic, p.topic_id), 0), p.partition + 1)
+        return 0
+    topics = dict.fromkeys((p.topic, p.topic_id) for p in new)
     yield from ask(
         InitializePartitions(
-            topics=tuple(TopicPartitions(topic=t, topic_id=i, partitions=count) for (t, i), count in topics.items()),
+            topics=tuple(TopicWithId(topic=topic, topic_id=topic_id) for topic, topic_id in topics),
             starts=tuple(
-                PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=start)
-                for p, start in new.items()
+                PartitionStart(topic_id=p.topic_id, partition=p.partition, start_offset=starts[p]) for p in new
             ),
         )
     )
+    return len(new)
 
 
 def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> TransactionSteps[None]:
@@ -397,8 +342,8 @@ def bounds(
     return tuple(found)
 
 
-def single_command(command: GroupRequest[Reply]) -> Transaction[Reply]:
-    """The transaction that is this command, for a group that exists.
+def single_command(request: GroupRequest[Reply]) -> Transaction[Reply]:
+    """The transaction that is this request alone, for a group that exists.
 
     Raises:
         GroupIdNotFound: the group does not exist.
@@ -406,7 +351,44 @@ def single_command(command: GroupRequest[Reply]) -> Transaction[Reply]:
 
     def transaction(group: ShareGroup) -> TransactionSteps[Reply]:
         if not group.exists:
-            raise GroupIdNotFound(group_id=command.group_id)
-        return (yield from ask(command))
+            raise GroupIdNotFound(group_id=request.group_id)
+        return (yield from ask(request))
 
     return transaction
+
+
+def reads_committed(group: ShareGroup) -> TransactionSteps[bool]:
+    """The transaction that returns whether the group's members read committed records only."""
+    yield from ()
+    return group.config.share_isolation_level == "read_committed"
+
+
+def to_acquire_from(view: GroupView, subscribed: list[TopicIdPartition]) -> list[TopicIdPartition]:
+    """The partitions that are assigned to the member, and those that the group does not have yet."""
+    if view.assigned is None:
+        return subscribed
+    wanted = view.assigned
+    return [
+        p
+        for p in subscribed
+        if (p.topic_id, p.partition) not in view.fetch_from
+        or p.topic_id in view.gone
+        or SharePartitionKey(p.topic_id, p.partition) in wanted
+    ]
+
+
+def backlog(view: GroupView, facts: Facts) -> int:
+    """The number of records that were never acquired, as far as the ends are known. Only those of current topics count:
+    those of a deleted topic, or of one that takes its place later, can't be acquired."""
+    current = {topic: topic_id for topic_id, topic in view.topics.items() if topic_id not in view.past}
+    return sum(
+        max(
+            0,
+            facts.ends.get(p.topic_partition, 0)
+            - view.fetch_from.get((p.topic_id, p.partition), facts.log_starts[p.topic_partition]),
+        )
+        for p in facts.partitions
+        if p.topic_partition in facts.log_starts
+        and p.topic_id not in view.past
+        and current.get(p.topic, p.topic_id) == p.topic_id
+    )

@@ -63,14 +63,16 @@ def partition_acks(rows: Any) -> tuple[PartitionAcks, ...]:
 
 def _starts(table: pa.Table) -> pa.Array:
     """The indices of rows with which a run begins: the row differs from the one before in something other than the
-    offset, or its offset is not the next one."""
-    steps = pc.subtract(table["offset"][1:], table["offset"][:-1])
+    offset, or its offset is not the next one. All columns are plain arrays: on a chunked array without chunks, which a
+    step of a single row is, indices_nonzero of pyarrow 25 ends the process."""
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    steps = pc.subtract(columns["offset"][1:], columns["offset"][:-1])
     begins = pc.not_equal(steps, 1)
-    same_place = pc.and_(_unchanged(table["topic_id"]), _unchanged(table["partition"]))
+    same_place = pc.and_(_unchanged(columns["topic_id"]), _unchanged(columns["partition"]))
     if pc.any(pc.and_(same_place, pc.equal(steps, 0))).as_py():
         raise InvalidRequest(what="a record is acknowledged twice in one request.")
     for name in _SAME:
-        begins = pc.or_(begins, pc.invert(_unchanged(table[name])))
+        begins = pc.or_(begins, pc.invert(_unchanged(columns[name])))
     later = pc.add(pc.indices_nonzero(begins), pa.scalar(1, pa.uint64()))
     return pa.concat_arrays([pa.array([0], pa.uint64()), later])
 

@@ -7,12 +7,12 @@ the answer the metadata of what is written back.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
@@ -22,12 +22,14 @@ import pyarrow.flight as flight
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import StageRuns
 from coordinator.protocol.addresses import show_address
+from coordinator.protocol.admin_messages import Action
 from coordinator.protocol.errors import (
     CoordinatorOverloaded,
     CoordinatorVersionMismatch,
     InternalError,
     InvalidRequest,
     ListenerNotAvailable,
+    NotAllowed,
     NotAuthorized,
     RequestTooLarge,
     ShareGroupError,
@@ -35,6 +37,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
 from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, Done, Heartbeat, Message, Request, StageOutcomes
 from coordinator.protocol.outcome_rows import partition_outcomes
+from coordinator.protocol.rights import Caller, Tokens
 from coordinator.protocol.wire import (
     CoordinatorFound,
     FindCoordinator,
@@ -48,32 +51,44 @@ from coordinator.protocol.wire import (
 )
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.server.acknowledged_rows import partition_acks
+from coordinator.service.server.audit import audit
 from coordinator.service.server.listener import LOOPBACK, Listener
 
 __all__ = ["LOOPBACK", "FlightServer"]
 
 ON_LOOPBACK = Listener()
 _LONGEST_TAG = 100
+_TOKEN = "token"  # noqa: S105 - the name of the middleware that knows the caller
 _PROTOCOL = "protocol"
 """The name of the middleware that knows the client's protocol version."""
 
 _log = logging.getLogger(__name__)
 
 
+class _Holder(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """The holder of a call's token."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__()
+        self.caller = caller
+
+
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Checks the token of every call, in constant time."""
 
-    def __init__(self, token: str, rate_limited: RateLimitedLog) -> None:
+    def __init__(self, tokens: Tokens, rate_limited: RateLimitedLog) -> None:
         super().__init__()
-        self._expected = f"Bearer {token}".encode()
+        self._tokens = tokens
         self._rate_limited = rate_limited
 
-    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> None:
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Holder:
         given = (headers.get("authorization") or [""])[0]
         given = given.encode() if isinstance(given, str) else bytes(given)
-        if not hmac.compare_digest(given, self._expected):
+        caller = self._tokens.caller(given)
+        if caller is None:
             self._rate_limited.say("token", f"refused: a call with {'a wrong' if given else 'no'} token")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
+        return _Holder(caller)
 
 
 class _ClientProtocol(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
@@ -95,20 +110,26 @@ class _ProtocolReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves ``handle`` from its construction until ``shutdown``.
 
-    ``find`` returns the ``host:port`` of the coordinator that serves a group; None: this coordinator serves all groups.
-    ``greet`` is called with each peer that has shown the token. ``step_down`` is called with the reason why this
-    coordinator shall leave; None: it refuses to. ``ready`` is the answer to Health; requests are handled either way.
+    ``tokens``: those that callers may show; a text is one token with all rights. ``is_ready`` is the answer to
+    Health; requests are handled either way. ``find`` returns the ``host:port`` of the coordinator that serves a
+    group; empty: this coordinator. ``greet`` is called with each peer that has shown the token. ``step_down`` is
+    called with the reason why this coordinator shall leave; None: it refuses to. All of them are called from the
+    server's threads, and from the construction on.
     """
 
     def __init__(
         self,
         handle: Callable[[Request[Any]], Message],
-        token: str,
+        tokens: str | Tokens,
         *,
         version: str = "",
         listener: Listener = ON_LOOPBACK,
         limits: ServerConfig | None = None,
         rate_limited: RateLimitedLog | None = None,
+        is_ready: Callable[[], bool] = lambda: True,
+        find: Callable[[str], str] = lambda group_id: "",
+        greet: Callable[[str], None] = lambda peer: None,
+        step_down: Callable[[str], None] | None = None,
     ) -> None:
         limits = limits or ServerConfig.parse()
         self._handle = handle
@@ -119,13 +140,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._rate_limited = rate_limited or RateLimitedLog(_log)
         self._counting = threading.Lock()
         self._running = 0
-        self.find: Callable[[str], str] | None = None
-        self.greet: Callable[[str], None] | None = None
-        self.step_down: Callable[[str], None] | None = None
-        self.ready = True
+        self._is_ready, self._find, self._greet, self._step_down = is_ready, find, greet, step_down
         self.last_request_s = time.monotonic()
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
-        middleware = {"token": _TokenCheck(token, self._rate_limited), _PROTOCOL: _ProtocolReader()}
+        known = tokens if isinstance(tokens, Tokens) else Tokens(((tokens, Caller()),))
+        middleware = {_TOKEN: _TokenCheck(known, self._rate_limited), _PROTOCOL: _ProtocolReader()}
         try:
             super().__init__(listener.location, tls_certificates=pair, middleware=middleware)
         except pa.ArrowException as error:
@@ -147,14 +166,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             return 0.0 if self._running else time.monotonic() - self.last_request_s
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
-        self._greet(context)
-        return [self._answer(_protocol_of(context), action.type, action.body)]
+        self._greet(context.peer())
+        return [self._answer(context, action.type, action.body)]
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        self._greet(context)
+        self._greet(context.peer())
         body = pa.py_buffer(descriptor.command or b"")
         name = tag_of(body.to_pybytes()[:_LONGEST_TAG]) or AcknowledgeRows.__name__
-        answer = self._answer(_protocol_of(context), name, body, lambda: self._read_rows(name, reader))
+        answer = self._answer(context, name, body, lambda: self._read_rows(name, reader))
         writer.write_metadata(answer)
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
@@ -162,20 +181,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     # --- inside
 
-    def _greet(self, context: Any) -> None:
-        if self.greet is not None:
-            self.greet(context.peer())
-
-    def _answer(self, protocol: str, name: str, body: Any, rows: Callable[[], pa.Table] | None = None) -> bytes:
+    def _answer(self, context: Any, name: str, body: Any, rows: Callable[[], pa.Table] | None = None) -> bytes:
         try:
-            self._check_protocol(protocol, name, rows)
+            self._check_protocol(_protocol_of(context), name, rows)
+            self._check_right(context, name, rows)
             self._check_size(name, body.size)
             request = decode_request(name, body.to_pybytes())
             if isinstance(request, AcknowledgeRows):
                 request = _with_acks(request, rows)
             elif isinstance(request, StageOutcomes):
                 request = _with_outcomes(request, rows)
-            return encode(self._reply(request))
+            return encode(self._reply(request, context))
         except ShareGroupError as error:
             self._say_refused(error)
             return encode_error(error)
@@ -195,15 +211,40 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             theirs = f"{PROTOCOL} (sharegroup {self._version})"
             raise CoordinatorVersionMismatch(pid=os.getpid(), theirs=theirs, ours=protocol[:20] or "of no version")
 
-    def _reply(self, request: Request[Any]) -> Message:
+    def _check_right(self, context: Any, name: str, rows: Callable[[], pa.Table] | None) -> None:
+        """Check the caller's right to send the request.
+
+        Raises:
+            NotAllowed: the caller's token lacks it.
+        """
+        try:
+            context.get_middleware(_TOKEN).caller.check(name)
+        except NotAllowed as error:
+            self._rate_limited.say("right", f"refused: {error}")
+            if rows is not None:
+                rows()  # as above
+            raise
+
+    def _reply(self, request: Request[Any], context: Any) -> Message:
         if isinstance(request, Health):
-            return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self.ready)
+            return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self._is_ready())
         if isinstance(request, FindCoordinator):
-            return CoordinatorFound(endpoint=self.find(request.group_id) if self.find else self.address)
-        if isinstance(request, StepDown) and self.step_down is not None:
-            self.step_down(request.reason)
+            return CoordinatorFound(endpoint=self._find(request.group_id) or self.address)
+        if isinstance(request, StepDown) and self._step_down is not None:
+            self._step_down(request.reason)
             return Done()
-        return self._counted(request)
+        return self._audited(request, context) if isinstance(request, Action) else self._counted(request)
+
+    def _audited(self, request: Action[Any], context: Any) -> Message:
+        caller = context.get_middleware(_TOKEN).caller
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        try:
+            answer = self._counted(msgspec.structs.replace(request, by=f"{caller} from {context.peer()} at {now}"))
+        except Exception as error:
+            audit(caller, context.peer(), request, error)
+            raise
+        audit(caller, context.peer(), request, answer)
+        return answer
 
     def _read_rows(self, name: str, reader: Any) -> pa.Table:
         batches, size_bytes = [], 0

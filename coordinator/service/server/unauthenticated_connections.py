@@ -29,12 +29,14 @@ Peer: TypeAlias = tuple[str, int]
 
 
 class UnauthenticatedConnections:
-    """Limits the connections to ``port`` until it is closed."""
+    """Limits the connections to ``port`` until it is closed. ``greeted``: the peers, as gRPC writes them, that have
+    shown the token; the server adds them, and those that are gone are removed here."""
 
     def __init__(
         self,
         port: int,
         rate_limited: RateLimitedLog,
+        greeted: set[str],
         *,
         max_connections: int,
         patience_s: float,
@@ -47,7 +49,7 @@ class UnauthenticatedConnections:
         self._patience_s = patience_s
         self._clock = clock
         self._look_s = look_s
-        self._greeted: set[str] = set()
+        self._greeted = greeted
         self._first_seen: dict[Peer, float] = {}
         self._duplicate = os.open(os.devnull, os.O_RDONLY)
         self._spare = os.open(os.devnull, os.O_RDONLY)  # closed to list descriptors when a flood has taken all others
@@ -55,11 +57,6 @@ class UnauthenticatedConnections:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-unauthenticated", daemon=True)
         self._thread.start()
-
-    def greet(self, peer: str) -> None:
-        """Note that this peer (as gRPC writes it) has shown the token."""
-        if peer not in self._greeted:
-            self._greeted.add(peer)
 
     def look(self) -> None:
         """Close connections that have shown no token for too long, and the oldest of them while there are too many."""

@@ -16,12 +16,14 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from coordinator.core.records import GroupDeleted, encode_record
 from coordinator.protocol.errors import (
     StateRecordUnreadable,
     StateStoreInUse,
     StateStoreTooNew,
     StateStoreTooOld,
     StateStoreUnreadable,
+    UnusableFile,
 )
 from coordinator.protocol.format_versions import SQLITE_SCHEMA
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
@@ -29,6 +31,7 @@ from coordinator.state_log.partition_log import KeyValue
 
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
 
+_DELETED = encode_record(GroupDeleted())
 _SCHEMA = """
 CREATE TABLE record (
     group_id TEXT NOT NULL, sequence INTEGER NOT NULL, crc32 INTEGER NOT NULL, data BLOB NOT NULL,
@@ -44,12 +47,13 @@ class SqliteStore(SoleOwner):
         """Takes ownership of the file, and creates the file if it is missing.
 
         Raises:
+            UnusableFile: the path is a folder, or no file can be made there.
             StateStoreInUse: another process owns the file.
             StateStoreTooNew, StateStoreTooOld: another version of sharegroup wrote the file.
             StateStoreUnreadable: it is damaged, or not a file of sharegroup.
         """
         self.path = Path(os.path.realpath(path))
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check_place()
         # Not singleton, not thread-local: one process may have two owners, and any thread may close a store.
         self._lock = FileLock(f"{self.path}.lock", thread_local=False)
         self._acquire(lock_timeout_s)
@@ -72,6 +76,23 @@ class SqliteStore(SoleOwner):
     @property
     def _owner_path(self) -> Path:
         return Path(f"{self.path}.owner")
+
+    def _check_place(self) -> None:
+        """Checks that the file and its lock can be made there. Else the lock would seem to be another process's.
+
+        Raises:
+            UnusableFile: the file system refuses, or the path is a folder.
+        """
+        reason = "it is a folder; name a file in it" if self.path.is_dir() else ""
+        try:
+            if not reason:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with open(f"{self.path}.lock", "ab"):
+                    pass
+        except OSError as error:
+            reason = f"it can't be made ({error.strerror})"
+        if reason:
+            raise UnusableFile(key="share.state.store", path=f"sqlite:{self.path}", reason=reason)
 
     def _acquire(self, timeout_s: float) -> None:
         try:
@@ -126,20 +147,19 @@ class SqliteStore(SoleOwner):
 
     # --- reading and appending
 
+    def group_ids(self) -> list[str]:
+        """The groups that have records in the file. Any thread may ask."""
+        return groups_in_file(self.path)
+
     def load(self, group_id: str) -> Iterator[StoredRecord]:
         self._next_sequence.pop(group_id, None)
         following = 0
-        query = "SELECT sequence, crc32, data FROM record WHERE group_id = ? ORDER BY sequence"
         try:
             if self._connection.in_transaction:
                 self._connection.rollback()
-            for sequence, crc32, data in self._connection.execute(query, (group_id,)):
-                if zlib.crc32(data) != crc32:
-                    raise StateRecordUnreadable(
-                        sequence=sequence, group_id=group_id, path=self.path, reason="its checksum is wrong"
-                    )
-                yield StoredRecord(sequence, data)
-                following = sequence + 1
+            for record in _records_of(self._connection, group_id, self.path):
+                yield record
+                following = record.sequence + 1
         except sqlite3.DatabaseError as error:
             raise StoreRefused(str(error)) from error
         self._next_sequence[group_id] = following
@@ -207,3 +227,62 @@ class SqliteStore(SoleOwner):
         if known is not None:
             raise StoreRefused(f"{self.path}: another process writes to it, too")
         return int(last) + 1
+
+
+def _records_of(connection: sqlite3.Connection, group_id: str, path: Path) -> Iterator[StoredRecord]:
+    query = "SELECT sequence, crc32, data FROM record WHERE group_id = ? ORDER BY sequence"
+    for sequence, crc32, data in connection.execute(query, (group_id,)):
+        if zlib.crc32(data) != crc32:
+            raise StateRecordUnreadable(sequence=sequence, group_id=group_id, path=path, reason="its checksum is wrong")
+        yield StoredRecord(sequence, data)
+
+
+class SqliteReader(SoleOwner):
+    """A state file that is opened for reading only: a :class:`~coordinator.service.stores.store.Store` that can peek,
+    and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def peek(self, group_id: str) -> list[StoredRecord]:
+        """The group's records, in append order.
+
+        Raises:
+            StateStoreUnreadable: the file is damaged, or not a file of sharegroup.
+        """
+        try:
+            with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reading:
+                return list(_records_of(reading, group_id, self.path))
+        except sqlite3.Error as error:
+            raise StateStoreUnreadable(path=self.path, reason=error) from error
+
+    load = peek
+
+    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+        """Refuses: nothing is written here."""
+        raise StoreRefused(f"{self.path} is only read here")
+
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+        """Refuses: nothing is written here."""
+        raise StoreRefused(f"{self.path} is only read here")
+
+    def close(self) -> None:
+        """Does nothing: each look closes what it opened."""
+
+
+def groups_in_file(path: Path) -> list[str]:
+    """The groups that have records in the state file, which is opened for reading only.
+
+    Raises:
+        StateStoreUnreadable: it is damaged, or not a file of sharegroup.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
+            last = "SELECT group_id, max(sequence), data FROM record GROUP BY group_id ORDER BY group_id"
+            return [group_id for group_id, _, data in reading.execute(last) if data != _DELETED]
+    except sqlite3.Error as error:
+        raise StateStoreUnreadable(path=path, reason=error) from error

@@ -125,7 +125,7 @@ class SoleOwner:
     holding_back: Collection[str] = ()
     is_current = True
 
-    def peek(self, group_id: str) -> None:
+    def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
         """Returns None: the store's owner owns all groups."""
 
     def claim(self, group_id: str) -> None:

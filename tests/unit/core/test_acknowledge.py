@@ -19,6 +19,14 @@ def acknowledged_batches(
     return dict(group.run(command).errors)
 
 
+def given_back(group: GroupDriver, *batches: AckBatch, member: str = "c1") -> dict[str, str]:
+    acks = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
+    command = Acknowledge(
+        group_id="billing", member_id=member, member_epoch=group.epochs[member], partitions=acks, unread=True
+    )
+    return dict(group.run(command).errors)
+
+
 def held() -> GroupDriver:
     """c1 holds 0 to 9."""
     group = GroupDriver(records=10)
@@ -294,3 +302,19 @@ def test_acknowledging_below_the_start_offset_is_harmless() -> None:
     written = len(group.log)
     assert group.acknowledge(REJECT, 0, 4) == "NONE"
     assert (group.window(), len(group.log)) == ((5, 10), written)
+
+
+def test_records_that_a_member_could_not_read_cost_no_try() -> None:
+    group = held()
+    for delivery in range(1, 10):  # beyond the limit of five
+        assert given_back(group, batch(0, 9, RELEASE, count=delivery)) == {}
+        assert group.dump() == [f"[0..9] AVAILABLE {delivery} 0 -"]
+        assert fetched(group, 10) == [(0, 9, delivery + 1)]
+
+
+def test_only_the_holder_gives_records_back_unread() -> None:
+    group = held()
+    group.join("c2", query=False)
+    assert given_back(group, batch(0, 9, RELEASE), member="c2") == {"T:0": "INVALID_RECORD_STATE"}
+    assert given_back(group, batch(0, 9, RELEASE)) == {}
+    assert given_back(group, batch(0, 9, RELEASE)) == {"T:0": "INVALID_RECORD_STATE"}, "once"

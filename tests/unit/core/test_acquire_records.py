@@ -10,7 +10,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import ConfigOutOfBounds
-from coordinator.protocol.messages import PartitionBounds
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquiredReply, PartitionAcks, PartitionBounds
 from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, offsets
 
@@ -45,7 +45,7 @@ def came_back(tries: int, records: int, limit: int = 10, then: int = 0) -> Group
         (9, 2, 1),
     ],
 )
-def test_from_half_of_the_tries_on_a_run_is_halved_and_comes_alone(tries: int, records: int, given: int) -> None:
+def test_a_run_is_halved_from_half_of_the_tries_on(tries: int, records: int, given: int) -> None:
     group = came_back(tries, records, then=5)
     assert fetched(group, 100) == [(0, given - 1, tries + 1)]
 
@@ -99,7 +99,7 @@ def test_a_request_for_no_records_gets_none() -> None:
 
 
 def one_aside(**configs: str) -> GroupDriver:
-    """The first record is set aside, and nothing else came back."""
+    """The first record is quarantined, and nothing else came back."""
     group = GroupDriver(records=1, **configs)
     group.join("c1", query=False)
     aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
@@ -348,3 +348,68 @@ def test_a_higher_limit_on_record_locks_holds_from_the_next_fetch_on() -> None:
     assert group.fetch("c2") == []
     group.configure(share_partition_max_record_locks=150)
     assert group.fetch("c2") == [(100, 149, 1)]
+
+
+# --- an answer that was lost
+
+
+def ask(group: GroupDriver, after: str | None, **fields: object) -> AcquiredReply:
+    """The answer to c1, which names the last records that it got."""
+    return group.run(
+        AcquireForConsumer(
+            group_id="billing",
+            member_id="c1",
+            member_epoch=1,
+            max_records=4,
+            after=after,
+            bounds=group.bounds(),
+            **fields,
+        )
+    )
+
+
+def consumers(records: int = 20) -> GroupDriver:
+    group = GroupDriver(records=records)
+    group.join("c1", query=False)
+    group.join("c2", query=False)
+    return group
+
+
+def test_records_whose_answer_was_lost_come_again_under_the_same_lock() -> None:
+    group = consumers()
+    lost = ask(group, "")
+    group.now_ms += 1_000
+    again = ask(group, "")
+    assert (again.plan_id, again.partitions) == (lost.plan_id, lost.partitions)
+    assert again.lock_timeout_ms == lost.lock_timeout_ms - 1_000
+    assert [r for p in ask(group, again.plan_id).partitions for r in p.ranges] == [(4, 7, 1)]
+
+
+def test_without_the_last_plan_id_new_records_come() -> None:
+    group = consumers()
+    assert ask(group, None).partitions != ask(group, None).partitions
+
+
+def test_records_of_a_lost_answer_that_were_lost_since_are_left_out() -> None:
+    group = consumers()
+    lost = ask(group, "")
+    acks = AckBatch(first=0, last=1, delivery_count=1, types=(1,))
+    partition = PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=(acks,))
+    group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=(partition,)))
+    again = ask(group, "")
+    assert (again.plan_id, [r for p in again.partitions for r in p.ranges]) == (lost.plan_id, [(2, 3, 1)])
+
+
+def test_a_plan_id_of_another_incarnation_precedes_all() -> None:
+    group = consumers()
+    lost = ask(group, "other.7")
+    assert ask(group, "other.7") == lost
+
+
+@pytest.mark.parametrize(("own", "given"), [("", [(0, 5, 2)]), ("record_limit", [(0, 3, 2)])])
+def test_a_consumer_may_have_its_own_acquire_mode(own: str, given: list[tuple[int, int, int]]) -> None:
+    group = consumers()
+    group.append(
+        [RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 5, Run(RecordState.AVAILABLE, 1, releases=1)),))]
+    )
+    assert [tuple(r) for p in ask(group, None, acquire_mode=own).partitions for r in p.ranges] == given

@@ -190,7 +190,7 @@ def test_only_released_records_are_delayed() -> None:
 
 
 def test_the_last_attempts_outcome_counts() -> None:
-    """Its reason and its delay, too."""
+    """The last attempt's reason and delay count, too."""
     group, plan = batch(2, **DLQ)
     group.stage(said(0, 0, REJECT, reason="at first"), said(1, 1, RELEASE, delay_ms=1_000))
     group.restart(plan)
@@ -231,8 +231,8 @@ def test_an_older_attempt_that_agrees_with_silence_vetoes_nothing() -> None:
 
 
 def test_a_record_that_an_older_explicit_attempt_passed_over_is_released() -> None:
-    """Its output, which a target keeps that skips a batch it knows, has no such record. After a load, too, where that
-    attempt's sink had nothing at all to say, and when the last one's request is repeated."""
+    """A target that skips a known batch keeps the older attempt's output, which lacks the record. The same holds after
+    a load, where that attempt's sink staged nothing at all, and when the last attempt's request is repeated."""
     for rows in ((said(1, 1, ACCEPT),), ()):
         group, plan = batch(2, **DLQ, **EXPLICIT)
         group.stage(*rows)
@@ -258,7 +258,7 @@ def test_a_record_accepted_and_then_passed_over_in_explicit_mode_is_released() -
 
 
 def test_an_older_attempt_without_a_commit_vetoes_nothing() -> None:
-    """Its driver died before, and a target that skips is written to after the sink's commit."""
+    """The driver died before the commit, and a target that skips is written to after the sink's commit."""
     group, plan = batch(2, **EXPLICIT)
     group.restart(plan)
     group.stage(said(0, 1, ACCEPT, 2))

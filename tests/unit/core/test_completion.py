@@ -1,4 +1,4 @@
-"""What a completion records: how many records it decided, and whether it is evidence."""
+"""A completion records how many records it decided, and whether it is evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_accepted_and_rejected_records_are_evidence_and_released_ones_are_not(
 
 
 def decided_at_last(group: GroupDriver) -> int:
-    """What the last completion in the log says."""
+    """The number of records that the last completion in the log decided."""
     done = decode_record(group.log[-1])
     assert isinstance(done, PlanCompleted)
     return done.records

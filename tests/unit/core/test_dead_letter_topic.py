@@ -45,7 +45,7 @@ def test_a_group_can_set_its_dead_letter_queue_at_any_time() -> None:
 )
 def test_configs_have_the_kips_names_and_defaults(key: str, default: object) -> None:
     """KIP-1191, Public Interfaces: their names and defaults. Ours copies the record unless told not to (Kafka: false),
-    since a letter without it can't be redriven."""
+    since a dead letter without it can't be redriven."""
     assert getattr(GroupConfig.parse(), key.replace(".", "_")) == default
 
 

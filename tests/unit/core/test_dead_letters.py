@@ -51,7 +51,7 @@ def test_a_record_released_at_the_limit_is_archiving_with_its_disposition() -> N
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
 
 
-def test_a_share_consumers_record_that_expires_at_the_limit_waits_for_its_dead_letter() -> None:
+def test_a_share_consumers_record_expired_at_the_limit_is_archiving() -> None:
     group = GroupDriver(records=1, **DLQ, **{"share.delivery.count.limit": "2"})
     for _ in range(2):
         group.join("c1", query=False)
@@ -101,7 +101,7 @@ def test_an_archiving_record_holds_no_lock() -> None:
     assert offsets(group.next(plan)) == 100
 
 
-def test_an_archiving_record_below_the_log_start_stays_until_its_dead_letter_is_written() -> None:
+def test_an_archiving_record_below_the_log_start_awaits_its_dead_letter() -> None:
     group, plan = batch(10, **DLQ)
     group.stage(said(2, 5, REJECT))
     group.complete(plan)
@@ -221,7 +221,7 @@ def test_a_record_released_at_the_delivery_limit_is_a_dead_letter() -> None:
     assert run_at(group, 0).disposition == Disposition.DELIVERY_LIMIT
 
 
-def test_a_record_whose_lock_runs_out_at_the_delivery_limit_is_a_dead_letter() -> None:
+def test_a_lock_that_expires_at_the_delivery_limit_makes_a_dead_letter() -> None:
     """KIP-1191, Proposed Changes: also where nobody said anything of it at its last delivery. Ours tells the two apart
     in a header."""
     group = with_queue(end=1)
@@ -366,8 +366,8 @@ def test_archiving_records_stay_when_the_queue_is_switched_off() -> None:
 
 
 def test_a_querys_rejected_rows_are_dead_letters_when_its_batch_is_committed() -> None:
-    """KIP-1191, Proposed Changes; ours: what a sink rejects is given up with its batch. A letter that the sink wrote
-    itself precedes that."""
+    """KIP-1191, Proposed Changes; ours: what a sink rejects is given up with its batch. A dead letter that the sink
+    wrote itself precedes that."""
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT, reason="no customer"), said(1, 1, REJECT, dead_letter=True))
     assert states(group) == ["[0..2] ACQUIRED 1"]

@@ -28,7 +28,7 @@ def test_a_delayed_record_waits_until_its_time() -> None:
     assert aside.waits(499)
     assert not aside.waits(500)
     assert not partition((0, 9, free)).waits(0)
-    assert not partition((0, 0, free._replace(quarantined=True))).waits(0), "set aside, and not yet tried alone"
+    assert not partition((0, 0, free._replace(quarantined=True))).waits(0), "quarantined, and not yet tried alone"
 
 
 def test_a_delayed_record_is_acquired_at_its_time_in_offset_order() -> None:
@@ -66,7 +66,7 @@ def test_a_reclaim_ends_the_delay() -> None:
     assert [run.not_before_ms for _, _, run in group.partition().runs] == [None]
 
 
-def test_a_run_that_is_delayed_as_a_whole_is_acquired_at_its_time() -> None:
+def test_a_delayed_run_is_acquired_at_its_time() -> None:
     for query in (True, False):
         group = GroupDriver(records=4)
         group.join("m1", query=query)

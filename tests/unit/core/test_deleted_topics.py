@@ -12,14 +12,13 @@ from coordinator.core.commands import (
     DeletedTopicsArchived,
     InitializePartitions,
     PartitionStart,
-    TopicPartitions,
+    TopicWithId,
 )
+from coordinator.core.commands.view_group import ViewGroup, past_ids
 from coordinator.core.record_state import RecordState
-from coordinator.protocol.messages import Heartbeat, LeftOut, PlanReply
+from coordinator.protocol.messages import LeftOut, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
-from tests.support.source_driver import played
 
 
 def gone(group: GroupDriver, end: int | None = None) -> list[tuple[int, int, int]]:
@@ -63,7 +62,7 @@ def released(records: int = 1_000) -> tuple[GroupDriver, str]:
     return group, number
 
 
-def test_a_deleted_topics_loss_has_its_own_plan_if_nothing_is_left_to_read() -> None:
+def test_a_deleted_topics_loss_has_its_own_plan_if_nothing_is_left() -> None:
     group, start = released()
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
     assert group.partition().archived_total == 10
@@ -162,14 +161,15 @@ def test_a_group_without_queries_reports_no_deleted_topic() -> None:
 
 def test_a_snapshot_keeps_the_names_of_recreated_topics() -> None:
     group, start = released()
-    anew = TopicPartitions(topic="orders", topic_id="N", partitions=1)
+    anew = TopicWithId(topic="orders", topic_id="N")
     group.run(InitializePartitions(topics=(anew,), starts=(PartitionStart(topic_id="N", partition=0, start_offset=0),)))
     from_snapshot(group)
     epoch = group.join()
-    assert (group.group.topics, transactions.past_ids(group.group)) == ({"orders": "N"}, {TOPIC_ID})
-    assert played(
-        group, transactions.look(Heartbeat(group_id="billing", member_id="m1", member_epoch=epoch))
-    ).topics == {TOPIC_ID: "orders", "N": "orders"}
+    assert (group.group.topics, past_ids(group.group)) == ({"orders": "N"}, {TOPIC_ID})
+    assert group.run(ViewGroup(group_id="billing", member_id="m1", member_epoch=epoch)).topics == {
+        TOPIC_ID: "orders",
+        "N": "orders",
+    }
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
     assert take_up(group, next_plan(group, start).plan.plan_id)
     assert group.partition().runs.counts[RecordState.AVAILABLE] == 0

@@ -1,4 +1,4 @@
-"""What is seen of a group from outside: its description, for people, and what a plan holds, for its readers."""
+"""The group as others see it: its description, for people, and the ranges of a plan, for its readers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from coordinator.protocol.messages import (
     MemberDescription,
     PartitionDescription,
     PartitionPlan,
+    TopicPartitions,
 )
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched
@@ -40,7 +41,15 @@ def test_a_description_has_all_of_a_group() -> None:
     assert said.configs == {"share.delivery.count.limit": "4"}
     assert said.members == (
         MemberDescription(member_id="c1", member_epoch=1, active=True),
-        MemberDescription(member_id="m1", member_epoch=1, active=True, newest_plan="i.2", topics=("orders",)),
+        MemberDescription(
+            member_id="m1",
+            member_epoch=1,
+            active=True,
+            newest_plan="i.2",
+            topics=("orders",),
+            assigned_total=2,
+            assignment=(TopicPartitions(topic="orders", partitions=(0, 1)),),
+        ),
     )
     first, second = said.partitions
     assert second == PartitionDescription(

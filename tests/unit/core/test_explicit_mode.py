@@ -162,7 +162,7 @@ def test_a_mode_that_only_the_sink_sets_holds_for_its_first_batch() -> None:
         assert states(group) == after
 
 
-def test_a_record_passed_over_in_explicit_mode_is_released_in_implicit_mode_too() -> None:
+def test_a_record_undecided_in_explicit_mode_stays_released_in_implicit_mode() -> None:
     """The first attempt's output, which a target keeps that skips a batch it knows, has 0 alone; the driver died before
     Spark's commit, and the query is started again in implicit mode. What a later attempt says of 2 and 3 is no help: 2
     was passed over, and 3 since it was named."""

@@ -12,7 +12,7 @@ from coordinator.core.commands import (
     Expire,
     InitializePartitions,
     PartitionStart,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.records import decode_record, encode_records
@@ -57,7 +57,7 @@ def of_several(count: int, **fields: Any) -> GroupDriver:
     return group
 
 
-def test_a_member_away_for_the_retention_is_forgotten_and_the_last_ones_stay() -> None:
+def test_a_member_away_for_the_retention_is_forgotten_except_the_last() -> None:
     group = of_several(5)
     group.pass_time(RETENTION_MS)
     assert len(known(group)) == 5, "not earlier"
@@ -104,6 +104,16 @@ def test_heartbeats_keep_a_member_with_few_appends() -> None:
     group.crash()  # nobody knows when its session ended
     group.pass_time(RETENTION_MS * 3 // 4)
     assert "idle" in known(group)
+
+
+def test_a_member_that_comes_back_outlives_a_crash_before_its_first_heartbeat() -> None:
+    group = of_several(4)
+    group.pass_time(RETENTION_MS)
+    group.run(JoinGroup(group_id="billing", member_id="m0", process_id="m0-process-1", member_epoch=1))
+    group.now_ms += LONGEST_MS - RETENTION_MS  # nothing was due meanwhile
+    group.crash()
+    group.run(Expire())
+    assert known(group) == ["m0", "m3"]
 
 
 def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
@@ -192,7 +202,7 @@ def test_a_completed_plan_is_kept_as_its_id_alone() -> None:
 def made_anew(group: GroupDriver, topic_id: str) -> None:
     group.run(
         InitializePartitions(
-            topics=(TopicPartitions(topic="orders", topic_id=topic_id, partitions=1),),
+            topics=(TopicWithId(topic="orders", topic_id=topic_id),),
             starts=(PartitionStart(topic_id=topic_id, partition=0, start_offset=0),),
         )
     )

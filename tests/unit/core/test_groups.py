@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config.resolved import GROUP_KEYS, GroupConfig
-from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicPartitions
+from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.describe import describe_group
 from coordinator.core.records import PartitionInitialized, PlanAcquired, decode_record
 from coordinator.core.share_group import ShareGroup
@@ -39,7 +39,7 @@ def test_a_refused_config_is_not_appended() -> None:
 def test_known_topics_and_start_offsets_are_not_appended_again() -> None:
     group = GroupDriver(records=10, partitions=2)
     before = list(group.log)
-    topics = (TopicPartitions(topic="orders", topic_id=TOPIC_ID, partitions=2),)
+    topics = (TopicWithId(topic="orders", topic_id=TOPIC_ID),)
     starts = tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=5) for p in (0, 1))
     group.run(InitializePartitions(topics=topics, starts=starts))
     assert group.log == before
@@ -117,12 +117,27 @@ def test_a_group_begins_at_the_end_by_default() -> None:
     assert GroupConfig.parse().share_auto_offset_reset == "latest"
 
 
-@pytest.mark.parametrize("text", ["none", "by_duration", "by_duration:1h", "by_duration:-PT1H", ""])
+@pytest.mark.parametrize("text", ["none", "by_duration", "by_duration:1h", "by_duration:-PT1H"])
 def test_no_other_reset_strategy_is_taken(text: str) -> None:
     """KIP-932, Group configuration: anything else is INVALID_CONFIG when it is set, not when a member joins."""
     with pytest.raises(ShareGroupError) as refused:
         ShareConsumers().configure(share_auto_offset_reset=text)
     assert refused.value.kafka_error == "INVALID_CONFIG"
+
+
+def test_an_empty_text_unsets_a_config() -> None:
+    group = GroupDriver(**{"share.delivery.count.limit": "3", "errors.deadletterqueue.topic.name": "dlq"})
+    group.run(AlterConfigs(configs={"share.delivery.count.limit": "", "errors.deadletterqueue.topic.name": " "}))
+    assert group.group.configs == {}
+    assert group.group.config == GroupConfig.parse()
+    assert group.recovered().configs == {}
+
+
+def test_a_config_that_was_never_set_can_be_unset_without_an_append() -> None:
+    group = GroupDriver()
+    appended = len(group.log)
+    group.run(AlterConfigs(configs={"share.delivery.count.limit": ""}))
+    assert len(group.log) == appended
 
 
 def test_a_start_offset_is_found_once() -> None:

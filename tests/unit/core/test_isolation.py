@@ -48,7 +48,7 @@ def test_a_root_is_the_largest_number_whose_power_is_not_too_large(degree: int) 
 
 @pytest.mark.parametrize(("limit", "first"), [(2, None), (3, 2), (4, 2), (5, 3), (6, 3), (9, 5), (10, 5)])
 def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, first: int | None) -> None:
-    """What may be delivered together follows the same threshold as how many."""
+    """The same threshold decides which records may be delivered together, and how many."""
     for current in range(1, limit + 3):
         isolated = first is not None and current >= first
         assert isolation_class(current - 1, limit) == (min(current, limit) if isolated else 0)
@@ -116,7 +116,7 @@ def test_quarantined_records_are_delivered_in_a_busy_stream() -> None:
     group.use(plan)
     for _ in range(3):
         group.restart(plan)
-    assert group.dump() == ["[0..2] AVAILABLE 2 2 -"], "the whole batch is set aside"
+    assert group.dump() == ["[0..2] AVAILABLE 2 2 -"], "the whole batch is quarantined"
     alone = set()
     for _ in range(10):
         taken = group.next(plan, limit=100)

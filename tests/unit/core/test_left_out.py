@@ -1,4 +1,4 @@
-"""What plans lost and go on without stays small, however much it is, and its counts stay exact."""
+"""Lists of lost and left-out offsets stay small, however many there are, and their counts stay exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log lost: archived, counted, and reported once to the query that had it or reads next."""
+"""Records that the log lost are archived, counted, and reported once, to the query that held them or reads next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.core.commands import (
     InitializePartitions,
     MoveLogStarts,
     PartitionStart,
-    TopicPartitions,
+    TopicWithId,
 )
 from coordinator.core.records import DataLost, decode_record
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
@@ -39,7 +39,7 @@ def told(reply: PlanReply) -> Told:
 
 
 def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
-    """What the member is told when it begins to read its next plan."""
+    """The losses that are reported when the member begins to read its next plan."""
     plan = group.next(start, member)
     return told(group.use(plan.plan.plan_id, member))
 
@@ -83,7 +83,7 @@ def test_losses_are_reported_only_to_a_query_of_the_topic() -> None:
     group = GroupDriver(records=100)
     group.run(
         InitializePartitions(
-            topics=(TopicPartitions(topic="returns", topic_id="R", partitions=1),),
+            topics=(TopicWithId(topic="returns", topic_id="R"),),
             starts=(PartitionStart(topic_id="R", partition=0, start_offset=0),),
         )
     )
@@ -132,7 +132,7 @@ def test_losses_of_an_unread_plan_outlive_the_coordinator() -> None:
 
 
 def test_losses_of_an_empty_plan_are_reported_with_the_next() -> None:
-    """Its records were still held when the log lost them."""
+    """The plan's records were still held when the log lost them."""
     group = GroupDriver(records=100)
     group.join()
     group.next()
@@ -222,7 +222,7 @@ def test_a_plan_of_a_recreated_topic_is_replayed_after_a_snapshot() -> None:
     group, plan = started_plan()
     group.run(
         InitializePartitions(
-            topics=(TopicPartitions(topic="orders", topic_id="T2", partitions=1),),
+            topics=(TopicWithId(topic="orders", topic_id="T2"),),
             starts=(PartitionStart(topic_id="T2", partition=0, start_offset=0),),
         )
     )

@@ -1,4 +1,4 @@
-"""What a sink's outcomes do when the plan completes: accept, release with its delay, reject."""
+"""A sink's outcomes take effect when the plan completes: accept, release with its delay, reject."""
 
 from __future__ import annotations
 
@@ -20,6 +20,18 @@ def test_no_outcome_takes_effect_before_the_plan_completes() -> None:
     group.complete(plan)
     assert states(group) == ["[4..5] AVAILABLE 1", "[6..9] ARCHIVING 1"]
     assert group.partition().start_offset == 4
+
+
+def test_a_completion_counts_the_records_by_outcome_once() -> None:
+    group, plan = batch(**DLQ)
+    group.stage(said(0, 3, ACCEPT), said(4, 5, RELEASE), said(6, 6, REJECT))
+    assert group.complete(plan).outcomes == {"accepted": 7, "released": 2, "rejected": 1}
+    assert group.complete(plan).outcomes == {}
+
+
+def test_a_completion_without_a_sink_accepts_all_that_it_counts() -> None:
+    group, plan = batch()
+    assert group.complete(plan).outcomes == {"accepted": 10}
 
 
 def test_records_without_rows_are_accepted_in_implicit_mode() -> None:

@@ -58,7 +58,7 @@ def test_an_incarnation_may_hold_dots() -> None:
     group = ShareGroup("billing")
     group.incarnation = "2026.1"
     assert group.plan_id(group.plan_id_text(7)) == 7
-    assert (group.plan_id(""), group.plan_id_text(0)) == (0, "")
+    assert (group.plan_id(""), group.plan_id_text(None)) == (None, "")
 
 
 def test_every_acquisition_is_durable() -> None:
@@ -204,7 +204,7 @@ def test_release_cut_and_quarantine_clear_the_plan_id() -> None:
     group, plan = started_plan(1)
     for _ in range(5):
         group.restart(plan)
-    assert group.dump() == ["[0..0] AVAILABLE 5 5 -"], "set aside"
+    assert group.dump() == ["[0..0] AVAILABLE 5 5 -"], "quarantined"
 
 
 def test_a_snapshot_appends_live_plans_and_plan_ids_again() -> None:

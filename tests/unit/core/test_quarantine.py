@@ -28,7 +28,7 @@ DEAD_LETTERS: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "sh
 
 
 def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
-    """A plan of as many records failed until all of them were set aside."""
+    """A plan of as many records failed until all of them were quarantined."""
     group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
     for _ in range(limit):
         group.restart(plan)
@@ -186,7 +186,7 @@ def test_releases_count_among_the_tries_of_a_record_that_fails() -> None:
     group.use(plan)
     back = group.restart(plan)
     assert (ranges(back), [out.reason for out in back.left_out]) == ([], ["quarantined"])
-    assert group.dump() == ["[0..0] AVAILABLE 4 1 -"], "three releases and a failure: set aside"
+    assert group.dump() == ["[0..0] AVAILABLE 4 1 -"], "three releases and a failure: quarantined"
 
 
 def test_a_lost_lock_at_the_limit_quarantines_too() -> None:
@@ -275,8 +275,8 @@ def test_failures_archive_no_record_that_a_query_releases() -> None:
 
 
 def test_a_released_record_leaves_quarantine() -> None:
-    """An outage set it aside; alone, it is answered for: later. On trial or not, it waits for its delay, however long,
-    and comes alone. If it fails again it is set aside again."""
+    """An outage quarantined it; alone, it is answered for: later. On trial or not, it waits for its delay, however
+    long, and comes alone. If it fails again it is quarantined again."""
     for trial in (False, True):
         group, plan = quarantined_record(records=10 if trial else 1)
         if trial:
@@ -309,7 +309,7 @@ def test_a_released_record_leaves_quarantine() -> None:
 
 
 def test_no_count_of_failures_archives_a_querys_record() -> None:
-    """KIP-932, In-flight records: ours differs for Spark's queries. At the limit their record is set aside, to be
+    """KIP-932, In-flight records: ours differs for Spark's queries. At the limit their record is quarantined, to be
     delivered alone, since a batch that fails says nothing of each record in it; only a failed trial archives it."""
     group = ShareConsumers(end=1, share_delivery_count_limit=2)
     group.join("q")

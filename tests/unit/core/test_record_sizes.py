@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicPartitions
+from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicWithId
 from coordinator.core.commands.acquire_plan import MAX_RANGES
 from coordinator.core.describe import MOST_MEMBERS, MOST_RUNS
 from coordinator.core.record_state import RecordState
@@ -76,7 +76,7 @@ def test_a_plan_over_very_many_partitions_is_stored_in_small_records() -> None:
     group = Unchecked(records=10)
     group.run(
         InitializePartitions(
-            topics=(TopicPartitions(topic=LONG, topic_id=group.topic_id, partitions=count),),
+            topics=(TopicWithId(topic=LONG, topic_id=group.topic_id),),
             starts=tuple(PartitionStart(topic_id=group.topic_id, partition=p, start_offset=0) for p in range(count)),
         )
     )
@@ -96,7 +96,7 @@ def test_a_plan_over_very_many_partitions_is_stored_in_small_records() -> None:
     group.check_sizes()
 
 
-def test_a_share_consumer_takes_scattered_records_in_as_many_ranges_as_a_query() -> None:
+def test_a_share_consumer_acquires_as_many_ranges_as_a_query() -> None:
     group = Unchecked(records=3 * MAX_RANGES)
     group.join("c1", query=False)
     scattered(group, 0, MAX_RANGES + 10)

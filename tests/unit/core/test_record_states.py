@@ -23,6 +23,16 @@ MOVES = {
     (S.ARCHIVING, E.WRITE_DEAD_LETTER): S.ARCHIVED,
     (S.AVAILABLE, E.LOG_START): S.ARCHIVED,
     (S.ACQUIRED, E.LOG_START): S.ARCHIVED,
+    # of records in progress
+    (S.ACQUIRED, E.PROGRESS): S.IN_PROGRESS,
+    (S.IN_PROGRESS, E.PROGRESS): S.IN_PROGRESS,
+    (S.IN_PROGRESS, E.ACCEPT): S.ACKNOWLEDGED,
+    (S.IN_PROGRESS, E.RELEASE): S.AVAILABLE,
+    (S.IN_PROGRESS, E.REJECT): S.ARCHIVING,
+    (S.IN_PROGRESS, E.GAP): S.ARCHIVED,
+    (S.IN_PROGRESS, E.LOSE_LOCK): S.AVAILABLE,
+    (S.IN_PROGRESS, E.LIMIT): S.ARCHIVING,
+    (S.IN_PROGRESS, E.LOG_START): S.ARCHIVED,
     # of queries
     (S.AVAILABLE, E.RELEASE): S.AVAILABLE,
     (S.AVAILABLE, E.REJECT): S.ARCHIVING,
@@ -39,7 +49,8 @@ MOVES = {
     (S.AVAILABLE, E.MISSING): S.ARCHIVED,
 }
 """Archived is reached by way of ARCHIVING, in one step where no dead letter is wanted (KIP-1191). Moves of queries are
-ours: a query whose lock ran out, and whose records no member took, completes or reclaims its batch all the same."""
+ours: a query whose lock ran out, and whose records no member took, completes or reclaims its batch all the same. A
+record in progress is not renewed: signals extend its lock (KAFKA-20458)."""
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(RecordState, Event)), ids=lambda value: value.name)

@@ -64,7 +64,7 @@ def test_each_part_of_a_staging_has_the_same_window_and_attempts(monkeypatch: py
     assert stored(nothing) == [nothing]
 
 
-def test_a_plan_of_very_many_ranges_is_stored_in_parts_and_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_of_very_many_ranges_is_loaded_whole_from_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST_BYTES", 300)
     group = GroupDriver(records=1_000, partitions=3)
     group.join()
@@ -100,7 +100,7 @@ def test_an_unreadable_record_names_its_group_and_the_reason() -> None:
 
 
 def test_a_record_of_a_newer_version_is_not_read_in_part() -> None:
-    """What it says beside what is known may be what matters."""
+    """The unknown field may change the meaning of the known ones."""
     newer = msgspec.msgpack.encode({"type": "SessionEnded", "member_id": "m1", "why": "moved"})
     with pytest.raises(UnreadableRecord, match="unknown field `why`"):
         decode_record(newer)
@@ -113,7 +113,13 @@ def defaults(record: type[Record]) -> dict[str, object]:
 def test_defaults_of_stored_records_never_change() -> None:
     """A value that is the default is not written: the default can't change while records are stored."""
     assert {record.__name__: left_out for record in get_args(Record) if (left_out := defaults(record))} == {
-        "PartitionInitialized": {"log_start": 0, "archived": (), "end_offset": None},
+        "PartitionInitialized": {
+            "log_start": 0,
+            "archived": (),
+            "end_offset": None,
+            "highest_count": 0,
+            "altered_after": 0,
+        },
         "MemberJoined": {
             "fenced_processes": (),
             "query": True,
@@ -156,7 +162,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "explicit_attempts": (),
             "replaces": None,
         },
-        "GroupProgressKept": {"decided": 0, "rejected": 0, "forgotten_epoch": 0},
+        "GroupProgressKept": {"decided": 0, "rejected": 0, "forgotten_epoch": 0, "assignment_epoch": 0},
         "MemberProgressKept": {"evidence": False, "decides": False, "query_id": ""},
         "PlanStaged": {
             "partitions": (),
@@ -171,6 +177,8 @@ def test_defaults_of_stored_records_never_change() -> None:
         "Swept",
         "SessionRenewed",
         "SessionEnded",
+        "PartitionsAssigned",
+        "StartsAlteredBy",
         "LocksRenewed",
         "DeadlinesPassed",
         "DeadlinesExtended",

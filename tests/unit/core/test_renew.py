@@ -16,7 +16,7 @@ def test_renew_has_the_protocols_number() -> None:
 
 
 def held(**configs: object) -> ShareConsumers:
-    """c1 holds 0-9."""
+    """A group whose consumer c1 holds offsets 0 to 9."""
     group = ShareConsumers(end=10, **configs)
     group.fetch("c1")
     return group

@@ -58,7 +58,7 @@ def test_runs_are_what_a_dict_of_offsets_says(steps: list[tuple[str, int, int, R
         if what == "put":
             runs.put(first, last, run)
             naive.update(dict.fromkeys(range(first, last + 1), run))
-        elif (segment := runs.starting_at(first)) is not None:
+        elif (segment := runs.at(first)) is not None and segment.first == first:
             runs.drop(first)
             for offset in range(segment.first, segment.last + 1):
                 del naive[offset]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicPartitions
+from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicWithId
 from coordinator.core.decide import decide
 from coordinator.core.records import MOST_BYTES, PlanStaged, encode_records
 from coordinator.core.share_group import ShareGroup
@@ -23,7 +23,7 @@ from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetche
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
 
 
-def test_a_batch_may_stage_when_its_lock_was_lost_and_nobody_took_it() -> None:
+def test_a_batch_may_stage_after_a_lost_lock_that_nobody_took() -> None:
     group, plan = batch(**DLQ)
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
@@ -59,7 +59,7 @@ def test_rows_of_records_cut_from_the_batch_are_stale() -> None:
 
 
 def test_a_late_attempt_of_a_replayed_batch_is_refused_whole() -> None:
-    """The driver before stages after a part of the batch was taken up again, and the rest was cut."""
+    """The driver before stages after a part of the batch was reclaimed, and the rest was cut."""
     group, plan = batch(3, **{"share.delivery.count.limit": "3", "share.isolation.base": "1"})
     group.restart(plan)
     assert states(group) == ["[0..0] ACQUIRED 2", "[1..2] AVAILABLE 1"]
@@ -142,7 +142,7 @@ def test_rows_of_no_held_record_are_stale_if_locks_were_lost(loaded: bool) -> No
 
 
 def test_rows_of_no_held_record_are_stale_if_a_part_was_lost() -> None:
-    """It was taken up without the records that another member took; a sink names just these."""
+    """The plan was reclaimed without the records that another member took; a sink names just these."""
     group, plan = batch(10, **{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
@@ -295,7 +295,7 @@ def test_a_sink_from_before_a_topic_was_recreated_is_outdated() -> None:
     group, _ = batch()
     group.run(
         InitializePartitions(
-            topics=(TopicPartitions(topic="orders", topic_id="T2", partitions=1),),
+            topics=(TopicWithId(topic="orders", topic_id="T2"),),
             starts=(PartitionStart(topic_id="T2", partition=0, start_offset=0),),
         )
     )
@@ -360,7 +360,7 @@ def test_a_replay_reads_records_that_a_sink_has_decided() -> None:
 
 
 def test_rows_are_staged_on_the_plan_with_their_offset_and_count() -> None:
-    """What another member took since the lock was lost is that member's to decide, at whatever count it is."""
+    """Another member has taken a record since the lock was lost; that member decides it, at whatever count it is."""
     group, plan = batch(3, **DLQ, **{"share.acquire.mode": "record_limit"})
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
@@ -375,7 +375,7 @@ def test_rows_are_staged_on_the_plan_with_their_offset_and_count() -> None:
 
 def test_a_driver_whose_batch_was_reclaimed_since_is_refused() -> None:
     """It was stopped, and its successor died: if it went on to commit what it wrote, 0 would be accepted, 1 nowhere.
-    However often the batch was taken up, and after a load."""
+    However often the batch was reclaimed, and after a load."""
     group, plan = batch(3, **DLQ)
     for count in (1, 2):
         group.restart(plan)

@@ -1,4 +1,4 @@
-"""◆ A plan that was given up and then found in Spark's log is taken up empty: a driver that had been stopped logged it
+"""◆ A plan that was given up and then found in Spark's log is started empty: a driver that had been stopped logged it
 after its successor had asked for the next one. What nobody ever read is in nobody's way."""
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_losses_since_the_plan_was_superseded_are_reported_once() -> None:
 def test_a_superseded_plan_is_started_unless_its_query_fails_for_a_loss() -> None:
     for loss, fail, used in ((False, True, True), (True, False, True), (True, True, False)):
         group, logged, _ = successor_with_another_plan()
-        group.log_starts[0] = 70 if loss else 0  # nobody but who takes it up has noticed
+        group.log_starts[0] = 70 if loss else 0  # only the start of the plan notices
         assert bool(group.use(logged, fail_on_data_loss=fail).data_loss) == loss
         newest = group.group.members["m1"].newest
         assert newest is not None and newest.started == used

@@ -16,7 +16,7 @@ DEAD_LETTERS: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "sh
 
 
 def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
-    """A plan of as many records failed until all of them were set aside."""
+    """A plan of as many records failed until all of them were quarantined."""
     group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
     for _ in range(limit):
         group.restart(plan)
@@ -25,7 +25,7 @@ def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver
 
 
 @pytest.mark.parametrize(("waited_ms", "trial"), [(599_999, False), (600_000, True)])
-def test_with_a_dead_letter_queue_a_record_is_on_trial_without_evidence_in_time(waited_ms: int, trial: bool) -> None:
+def test_a_dead_letter_topic_lets_a_trial_begin_without_evidence_in_time(waited_ms: int, trial: bool) -> None:
     group, plan = aside()
     group.group.config = replace(group.group.config, **DEAD_LETTERS)
     assert group.partition().runs.first().run.failed_alone_ms == group.now_ms  # type: ignore[union-attr]
@@ -129,7 +129,7 @@ def test_a_failed_trial_archives_and_uses_up_its_querys_evidence_alone() -> None
     assert (group.group.members["m1"].evidence, group.group.members["m2"].evidence) == (False, True)
 
 
-def test_no_trial_without_evidence() -> None:
+def test_no_trial_begins_without_evidence() -> None:
     group, plan = quarantined_record()
     for _ in range(12):
         taken = group.next(plan)
@@ -179,7 +179,7 @@ def test_quarantine_makes_all_evidence_old() -> None:
     for _ in range(5):
         group.restart(plan)
     group.complete(late, "m2")
-    assert not group.group.members["m2"].evidence, "its batch began before the record was set aside"
+    assert not group.group.members["m2"].evidence, "its batch began before the record was quarantined"
 
 
 def test_a_record_fails_alone_before_its_trial() -> None:

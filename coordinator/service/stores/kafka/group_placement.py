@@ -38,20 +38,18 @@ def prepared(topic: StateTopic) -> StateTopic:
     if info is None:
         raise topic.missing("was deleted")
     topic = replace(topic, topic_id=info.topic_id)
-    recorded = _recorded(topic)
-    if recorded is None:
+    found = recorded(topic)
+    if found is None:
         record(topic, partitions if _is_empty(topic, partitions) else _number_by_groups(topic, partitions))
-        recorded = _recorded(topic)  # of two coordinators that start at the same time, the first record decides
-    if recorded is None or recorded > partitions:
+        found = recorded(topic)  # of two coordinators that start at the same time, the first record decides
+    if found is None or found > partitions:
         raise StateTopicUnfit(
             topic=topic.name,
-            reason=f"it has {partitions} partitions, and its groups are placed among {recorded or 'more'}",
+            reason=f"it has {partitions} partitions, and its groups are placed among {found or 'more'}",
         )
-    if recorded != partitions:
-        _log.info(
-            "%s has %d partitions; groups are placed among %d of them, as before", topic.name, partitions, recorded
-        )
-    return replace(topic, partitions=recorded)
+    if found != partitions:
+        _log.info("%s has %d partitions; groups are placed among %d of them, as before", topic.name, partitions, found)
+    return replace(topic, partitions=found)
 
 
 def record(topic: StateTopic, partitions: int) -> None:
@@ -76,7 +74,8 @@ def record(topic: StateTopic, partitions: int) -> None:
     raise BrokerNotReachable(addresses=topic.bootstrap_servers, timeout_ms=timeout_ms, reason=error.name())
 
 
-def _recorded(topic: StateTopic) -> int | None:
+def recorded(topic: StateTopic) -> int | None:
+    """The number of partitions in the topic's placement record; None: it has no such record."""
     while True:
         # The record is in no transaction: an open transaction of another producer is no reason to wait.
         with LogReader(topic, 0, committed=False) as reader:

@@ -118,7 +118,7 @@ class GroupWriter:
 
     # --- inside
 
-    def _produce(self, key: bytes, value: bytes) -> None:
+    def _produce(self, key: bytes, value: bytes | None) -> None:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:

@@ -420,11 +420,11 @@ def _transactions(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
     part: list[KeyValue] = []
     size_bytes = 0
     for entry in entries:
-        if part and size_bytes + len(entry[1]) > TRANSACTION_BYTES:
+        if part and size_bytes + len(entry[1] or b"") > TRANSACTION_BYTES:
             yield part
             part, size_bytes = [], 0
         part.append(entry)
-        size_bytes += len(entry[1])
+        size_bytes += len(entry[1] or b"")
     yield part
 
 

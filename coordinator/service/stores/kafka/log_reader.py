@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from coordinator.protocol.errors import BrokerSecurityFailed
-from coordinator.protocol.librdkafka import is_refused
+from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
 from coordinator.service.stores.store import StoreRefused
@@ -33,11 +33,9 @@ FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
 """Kilobytes that one reader fetches ahead; small, since many partitions may be loaded at the same time."""
 
-_PASSING = frozenset(
+_PASSING = NO_ANSWER | frozenset(
     {
-        KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
         KafkaError.GROUP_AUTHORIZATION_FAILED,  # the reader joins no group, so it needs no ACL for one
     }
 )
@@ -65,8 +63,7 @@ class LogReader:
         """The offset of the next record to read."""
         self._consumer = Consumer(
             topic.client_config(
-                group_id="sharegroup",  # librdkafka wants one to assign partitions; it is joined by nobody
-                enable_auto_commit=False,
+                **WITHOUT_A_GROUP,
                 enable_partition_eof=True,
                 isolation_level="read_committed" if committed else "read_uncommitted",
                 auto_offset_reset="earliest",

@@ -7,13 +7,13 @@ not do is an error that names the ACL it needs.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # documented
+from tenacity import retry_if_result, wait_fixed
 
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -22,14 +22,16 @@ from coordinator.protocol.errors import (
     StateTopicNotAuthorized,
     StateTopicUnfit,
 )
+from coordinator.protocol.librdkafka import NO_ANSWER
 from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.brokers.retries import retry_until
 
 T = TypeVar("T")
 
 STATE_TOPIC = "share-group-state"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_REPLICAS = 3
-LEADER_POLL_S = 0.1
+_PAUSE = wait_fixed(0.1)
 
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Topic",
@@ -101,15 +103,17 @@ class StateTopic:
             StateTopicMissing: the topic was deleted.
         """
         topic_partition = (self.name, partition)
-        ends_s = time.monotonic() + self.timeout_s
-        while topic_partition not in (
-            offsets := self.cluster.offsets([topic_partition], at, read_committed=read_committed)
-        ):
-            self.verify()
-            if time.monotonic() > ends_s:
-                raise self.missing(f"has no partition {partition}")
-            time.sleep(LEADER_POLL_S)
-        return offsets[topic_partition]
+
+        def look() -> int | None:
+            offsets = self.cluster.offsets([topic_partition], at, read_committed=read_committed)
+            if topic_partition not in offsets:
+                self.verify()
+            return offsets.get(topic_partition)
+
+        offset = retry_until(self.timeout_s, _PAUSE, retry_if_result(lambda found: found is None))(look)
+        if offset is None:
+            raise self.missing(f"has no partition {partition}")
+        return offset
 
     def ensure(self) -> int:
         """Creates the topic if it is missing, checks it, and returns its number of partitions.
@@ -147,20 +151,24 @@ class StateTopic:
         _log.info("state topic created: %s partitions=%d replicas=%d", self.name, self.partitions, replicas)
 
     def _wait_for_leaders(self, admin: AdminClient) -> int:
-        deadline = time.monotonic() + self.timeout_s
-        while True:
+        """The number of the topic's partitions, when each of them has a leader.
+
+        Raises:
+            BrokerNotReachable: a partition has no leader when the broker timeout is over.
+        """
+
+        def look() -> list[bool]:
             found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s)).topics.get(self.name)
-            partitions = found.partitions if found is not None else {}
-            leaderless = [number for number, p in partitions.items() if p.leader < 0]
-            if partitions and not leaderless:
-                return len(partitions)
-            if time.monotonic() >= deadline:
-                raise BrokerNotReachable(
-                    addresses=self.bootstrap_servers,
-                    timeout_ms=self.broker_timeout_ms,
-                    reason=f"{len(leaderless) or 'all'} partitions of {self.name} have no leader",
-                )
-            time.sleep(LEADER_POLL_S)
+            return [] if found is None else [p.leader >= 0 for p in found.partitions.values()]
+
+        led = retry_until(self.timeout_s, _PAUSE, retry_if_result(lambda led: not led or not all(led)))(look)
+        if not led or not all(led):
+            raise BrokerNotReachable(
+                addresses=self.bootstrap_servers,
+                timeout_ms=self.broker_timeout_ms,
+                reason=f"{led.count(False) or 'all'} partitions of {self.name} have no leader",
+            )
+        return len(led)
 
     def _check_configs(self, admin: AdminClient) -> None:
         asked = ConfigResource(ConfigResource.Type.TOPIC, self.name)
@@ -196,7 +204,7 @@ class StateTopic:
                 raise self.denied(what) from None
             if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _Exists from None
-            if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+            if error.retriable() or error.code() in NO_ANSWER:
                 raise BrokerNotReachable(
                     addresses=self.bootstrap_servers, timeout_ms=self.broker_timeout_ms, reason=error.name()
                 ) from None

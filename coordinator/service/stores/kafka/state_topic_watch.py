@@ -10,6 +10,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from coordinator.service.process.rate_limited_log import RateLimitedLog
+
 _log = logging.getLogger(__name__)
 
 
@@ -18,6 +20,7 @@ class StateTopicWatch:
 
     def __init__(self, look: Callable[[], None], *, interval_ms: int) -> None:
         self._look, self._interval_s = look, interval_ms / 1000
+        self._rate_limited = RateLimitedLog(_log)
         self._asked = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="share-state-topic", daemon=True)
@@ -45,4 +48,4 @@ class StateTopicWatch:
             try:
                 self._look()
             except Exception as error:  # noqa: BLE001 - the next check does not depend on it
-                _log.warning("the state topic can't be checked: %s", error)
+                self._rate_limited.say(type(error).__name__, f"the state topic can't be checked: {error}")

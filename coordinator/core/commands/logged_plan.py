@@ -1,10 +1,11 @@
-"""Compares the coordinator's answer to ``partitions()`` with the plan in Spark's log, before any record is read. Pure.
+"""Compares the plan that a query starts with the plan in Spark's log, before anything is appended.
 
-Rules: the coordinator answers nothing that is not logged, since a later replay of the batch, and a sink that replaces
-its output of a batch, go by the log. It may answer less, and delivery counts may be higher:
+Rules: a plan that holds offsets which are not logged is not started, since a later replay of the batch, and a sink
+that replaces its output of a batch, go by the log. The start is refused, and changes nothing: it counts no delivery and
+no failure, and ends no trial. A plan may hold less than the log, and delivery counts may be higher:
 
 - a reclaim leaves records out: ``cut`` and ``quarantined`` by isolation, ``archived`` after a failed trial, ``lost`` to
-  other members after the session ended, ``unsubscribed``;
+  other members after the session ended, ``unsubscribed``, ``altered`` where an administrator altered the offsets;
 - the log of a partition, or a topic, lost records (``data_loss``);
 - a plan that was superseded before anybody read it comes back empty;
 - each reclaim raises the delivery counts by one.
@@ -18,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from coordinator.core.commands import StartOrReclaimPlan
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import PlanDiffersFromLog
 from coordinator.protocol.messages import LeftOut, PartitionPlan, PlanReply
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
-from share_source.errors import PlanDiffersFromLog
-from share_source.plan_offset import PlanOffset
 
 Offsets = tuple[int, int]
 """First and last offset, both inclusive."""
@@ -29,61 +31,72 @@ Offsets = tuple[int, int]
 _NO_END = 2**63 - 1
 
 
-def check_plan(offset: PlanOffset, reply: PlanReply, *, acquired_here: bool) -> None:
-    """Check that the answer to StartPlan is a part of the logged plan. ``acquired_here``: this process acquired the
-    plan, and ``offset`` is what it answered to Spark.
+def check_held(group: ShareGroup, command: StartOrReclaimPlan, held: Sequence[PartitionPlan]) -> None:
+    """Check that the log holds all that carries the plan's id now, if the request says what is logged.
+
+    The answer to the start alone does not show this: a replay may leave out all that it fails, and would then fail
+    records that the batch never read.
 
     Raises:
-        PlanDiffersFromLog: the answer has a topic id, or offsets, that are not logged; delivery counts fell; or
-            offsets are missing without a reason.
-        UnreadableOffset: the logged ranges were not written by this source.
+        PlanDiffersFromLog: the group's plan has a topic id, or offsets, that are not logged, or lower delivery counts.
     """
-    difference = _difference(offset.partitions(), reply, acquired_here=acquired_here)
-    if difference:
-        raise PlanDiffersFromLog(
-            group_id=offset.group_id, member_id=offset.member_id, plan_id=offset.plan_id, difference=difference
-        )
-
-
-def _difference(logged: Sequence[PartitionPlan], reply: PlanReply, *, acquired_here: bool) -> str:
-    """The first difference, in words; empty if there is none."""
-    topic_ids = {part.topic: part.topic_id for part in logged}
-    logged_ranges = {_key(part): part.ranges for part in logged}
-    for part in reply.plan.partitions:
+    if command.logged is None:
+        return
+    topic_ids = {part.topic: part.topic_id for part in command.logged}
+    logged_ranges = {_key(part): part.ranges for part in command.logged}
+    for part in held:
+        where, in_log = f"{part.topic}-{part.partition}", logged_ranges.get(_key(part), ())
         if part.topic_id != topic_ids.get(part.topic, part.topic_id):
-            return (
+            raise _differs(
+                group,
+                command,
                 f"topic {part.topic} has the id {topic_ids[part.topic]} in the checkpoint, and {part.topic_id} in the "
-                "coordinator's answer"
+                "group's plan",
             )
-        in_log = logged_ranges.get(_key(part), ())
         if extra := _first_uncovered(_offsets(part.ranges), _offsets(in_log)):
-            return (
-                f"the coordinator answers {part.topic}-{part.partition} offsets {_text(extra)}, and the checkpoint "
-                f"does not hold them (it holds {_sample(in_log)})"
+            raise _differs(
+                group,
+                command,
+                f"the group's plan holds {where} offsets {_text(extra)}, and the checkpoint does not (it holds "
+                f"{_sample(in_log)})",
             )
         if fallen := _first_fallen_count(part.ranges, in_log):
             first, last, before, now = fallen
-            return (
-                f"{part.topic}-{part.partition} offsets {_text((first, last))} have the delivery count {before} in the "
-                f"checkpoint, and {now} in the coordinator's answer"
+            raise _differs(
+                group,
+                command,
+                f"{where} offsets {_text((first, last))} have the delivery count {before} in the checkpoint, and {now} "
+                "in the group's plan",
             )
-    return _missing(logged, reply) if acquired_here else ""
 
 
-def _missing(logged: Sequence[PartitionPlan], reply: PlanReply) -> str:
+def check_missing(group: ShareGroup, command: StartOrReclaimPlan, reply: PlanReply) -> None:
+    """Check, in the process that acquired the plan, that each logged offset is in the answer to the start, or is left
+    out for a reason.
+
+    Raises:
+        PlanDiffersFromLog: logged offsets are missing without a reason.
+    """
     named = (*reply.left_out, *reply.data_loss)
-    if any(not entry.topic for entry in named):
-        return ""  # so many partitions lost records that the answer does not name them all
+    if command.logged is None or not command.acquired_here or any(not entry.topic for entry in named):
+        return  # the last: so many partitions lost records that the answer does not name them all
     answered = {_key(part): part.ranges for part in reply.plan.partitions}
-    for part in logged:
+    for part in command.logged:
         key = _key(part)
         explained = (_left_out_offsets(entry) for entry in named if (entry.topic_id, entry.partition) == key)
         if missing := _first_uncovered(_offsets(part.ranges), [*_offsets(answered.get(key, ())), *explained]):
-            return (
-                f"the checkpoint holds {part.topic}-{part.partition} offsets {_text(missing)}, and the coordinator "
-                "neither answers them nor says why it leaves them out"
+            raise _differs(
+                group,
+                command,
+                f"the checkpoint holds {part.topic}-{part.partition} offsets {_text(missing)}, and the group's plan "
+                "neither holds them nor says why it leaves them out",
             )
-    return ""
+
+
+def _differs(group: ShareGroup, command: StartOrReclaimPlan, difference: str) -> PlanDiffersFromLog:
+    return PlanDiffersFromLog(
+        group_id=group.group_id, member_id=command.member_id, plan_id=command.plan_id, difference=difference
+    )
 
 
 def _key(part: PartitionPlan) -> SharePartitionKey:

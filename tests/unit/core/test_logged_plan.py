@@ -1,4 +1,4 @@
-"""The plan in Spark's log is compared with the coordinator's answer before any record is read."""
+"""◆ The plan in Spark's log is compared with the group's plan before anything of a start is appended."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from coordinator.config.resolved import ServerConfig
+from coordinator.core.commands import StartOrReclaimPlan
+from coordinator.core.commands.acquisition import MAX_RANGES
+from coordinator.core.commands.logged_plan import check_held, check_missing
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import DataLoss, PlanDiffersFromLog
 from coordinator.protocol.format_versions import SPARK_OFFSET
-from coordinator.protocol.messages import LeftOut, PartitionPlan, Plan, PlanReply
+from coordinator.protocol.messages import JoinGroup, LeftOut, PartitionPlan, Plan, PlanReply, StartPlan
 from coordinator.protocol.values import AcquiredRange
-from share_source.errors import PlanDiffersFromLog, UnreadableOffset
-from share_source.plan_check import check_plan
+from coordinator.protocol.wire import decode_request, encode
+from share_source.errors import UnreadableOffset
 from share_source.plan_offset import PlanOffset, plan_offset
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
-from tests.support.quarantine import quarantined_record
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, durable_state, ranges
+from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.source_driver import DriverClient, reading
 
 LIMIT = ReadMaxRows(60)
@@ -50,7 +56,12 @@ LOGGED = logged(
 
 
 def check(*parts: PartitionPlan, acquired_here: bool = True, offset: PlanOffset = LOGGED, **fields: Any) -> None:
-    check_plan(offset, PlanReply(plan=plan(*parts), **fields), acquired_here=acquired_here)
+    start = StartOrReclaimPlan(
+        member_id="m1", member_epoch=1, plan_id="i.7", logged=offset.partitions(), acquired_here=acquired_here
+    )
+    group = ShareGroup("billing")
+    check_held(group, start, parts)
+    check_missing(group, start, PlanReply(plan=plan(*parts), **fields))
 
 
 WHOLE = LOGGED.partitions()
@@ -91,7 +102,7 @@ def test_an_answer_beyond_the_log_is_refused_by_name(
     assert all(word in text for word in ("i.7", "billing", "m1", "new checkpointLocation", "backup"))
 
 
-def test_a_missing_range_without_a_reason_is_refused_in_the_process_that_acquired_it() -> None:
+def test_the_acquiring_process_refuses_a_missing_range_without_a_reason() -> None:
     with pytest.raises(PlanDiffersFromLog, match="orders-0 offsets 4 to 6"):
         check(part((0, 3, 1), (7, 19, 2)), *WHOLE[1:])
     with pytest.raises(PlanDiffersFromLog, match="bills-0 offsets 7 to 8"):
@@ -123,8 +134,102 @@ def test_losses_that_are_summed_up_explain_all_that_they_may_mean() -> None:
 # --- with a real group
 
 
+def refused_unchanged(group: GroupDriver, plan_id: str, *logged: PartitionPlan, **fields: Any) -> None:
+    """A start that says this log is refused, and the group is as before, also what a snapshot of it holds."""
+    before = (durable_state(group.group), list(group.log), group.dump())
+    with pytest.raises(PlanDiffersFromLog):
+        group.use(plan_id, logged=logged, **fields)
+    assert (durable_state(group.group), group.log, group.dump()) == before
+
+
+def test_a_start_that_differs_from_the_log_changes_nothing() -> None:
+    """◆ Each refused restart would else count as a failed delivery."""
+    group = GroupDriver(records=100)
+    group.join()
+    plan_id = group.next().plan.plan_id
+    refused_unchanged(group, plan_id, part((0, 49, 1)))
+    group.use(plan_id, logged=(part((0, 99, 1)),), acquired_here=True)
+    for _ in range(10):
+        group.join()
+        refused_unchanged(group, plan_id, part((0, 49, 1)))
+    assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
+    assert ranges(group.restart(plan_id, logged=(part((0, 99, 1)),))) == [(0, 99, 2)]
+
+
+def test_a_plan_on_trial_that_differs_from_the_log_is_not_archived() -> None:
+    """◆ A replay of a trial archives its record, which nobody would have read."""
+    group, number = quarantined_record(records=10)
+    trial = started_trial(group, number)
+    group.join()
+    refused_unchanged(group, trial, part((1, 9, 1)))
+    assert group.dump()[0] == "[0..0] ACQUIRED 6 5 3"
+    assert (group.restart(trial).plan.partitions, group.partition().archived_total) == ((), 1)
+
+
+def test_a_missing_range_without_a_reason_changes_nothing() -> None:
+    """◆ Its records would be accepted with the batch, and nobody has read them."""
+    group = GroupDriver(records=100)
+    group.join()
+    plan_id = group.next().plan.plan_id
+    refused_unchanged(group, plan_id, part((0, 109, 1)), acquired_here=True)
+    group.use(plan_id, logged=(part((0, 109, 1)),))
+
+
+def test_a_start_without_a_log_is_not_compared() -> None:
+    """A member that keeps no log, as the chaos test's."""
+    group = GroupDriver(records=100)
+    group.join()
+    assert ranges(group.use(group.next().plan.plan_id)) == [(0, 99, 1)]
+
+
+def test_an_empty_log_is_compared_too() -> None:
+    group = GroupDriver(records=100)
+    group.join()
+    refused_unchanged(group, group.next().plan.plan_id)
+
+
+def test_a_superseded_plan_reports_nothing_beyond_its_log() -> None:
+    group = GroupDriver(records=100)
+    group.join("m1")
+    first = group.acquire(limit=60).plan.plan_id
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.acquire(member="m2", limit=60)
+    group.join("m1")
+    assert group.acquire().plan.plan_id != first
+    refused_unchanged(group, first, part((0, 59, 1)), acquired_here=True)
+    assert group.use(first, logged=(part((0, 59, 1)),)).plan.partitions == ()
+
+
+def test_the_largest_logged_plan_fits_in_a_request() -> None:
+    """10,000 scattered ranges of the largest numbers, each in a partition of the longest topic name."""
+    most = 2**63 - 1
+    ranges_of_one = tuple(AcquiredRange(most - 2 * n - 1, most - 2 * n, 32_767) for n in range(MAX_RANGES))
+    one_each = tuple(
+        PartitionPlan(topic="t" * 249, topic_id="T" * 22, partition=2**31 - n, ranges=ranges_of_one[n : n + 1])
+        for n in range(1, MAX_RANGES + 1)
+    )
+    for logged_plan in ((PartitionPlan(topic="t", topic_id="T", partition=0, ranges=ranges_of_one),), one_each):
+        start = StartPlan(group_id="g", member_id="m", member_epoch=1, plan_id="i.7", logged=logged_plan)
+        body = encode(start)
+        assert len(body) * 10 < ServerConfig.parse().socket_request_max_bytes
+        assert decode_request("StartPlan", body) == start
+
+
+def test_the_reader_sends_its_log_with_the_start() -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        source.partitions(start, end)
+    read_in(client, start, end)
+    sent = [(request.logged, request.acquired_here) for request in client.of(StartPlan)]
+    held = PlanOffset.parse(end, "billing").partitions()
+    assert sent == [(held, True), (held, False)]
+
+
 def read_in(client: DriverClient, start: Any, end: Any, **options: str) -> list[tuple[int, int, int]]:
-    """What the tasks of a new process read."""
+    """The ranges that the tasks of a new process read."""
     with reading(client, **options) as source:
         tasks: Any = source.partitions(start, end)
         return [tuple(r) for task in tasks for part in task.task.partitions for r in part.ranges]
@@ -153,7 +258,7 @@ def test_a_replay_of_another_plan_fails_before_a_record_is_read() -> None:
         read_in(client, start, end)
 
 
-def test_a_group_that_was_restored_and_gave_the_plan_id_again_is_found_out() -> None:
+def test_a_restored_group_that_repeats_a_plan_id_is_refused() -> None:
     """The backup is of before the plan; the records below it were acquired by others since."""
     _, start, end = begun(GroupDriver(records=100))
     member_id = end["member"]
@@ -191,7 +296,7 @@ def test_a_failed_trial_passes_as_an_empty_batch() -> None:
     assert [read_in(client, start, end) for _ in range(2)] == [[], []]
 
 
-def test_a_replay_of_a_topic_that_is_not_subscribed_any_more_passes_as_an_empty_batch() -> None:
+def test_a_replay_of_an_unsubscribed_topic_is_an_empty_batch() -> None:
     client, start, end = begun(GroupDriver(records=100))
     client.unsubscribed = frozenset({TOPIC_ID})
     assert [read_in(client, start, end) for _ in range(2)] == [[], []]
@@ -247,6 +352,25 @@ def test_an_answer_that_was_lost_and_asked_for_again_later_passes(between: Calla
         client.group.use(end["plan_id"], member=end["member"])
         between(client)
         assert source.partitions(start, end)
+
+
+def test_a_lost_report_of_data_loss_is_answered_whole_again() -> None:
+    """The start that reports losses is not the plan's start; what it left out is missing from the next answer, too."""
+    client = DriverClient(GroupDriver(records=100, **STRICT))
+    with reading(client) as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        client.group.move_log_start(20)
+        client.group.pass_time(SESSION_MS + 1)
+        client.group.join("m2")
+        client.group.acquire(member="m2", limit=10)
+        client.group.epochs[end["member"]] = 1
+        process = client.group.group.members[end["member"]].process_id
+        client.group.run(JoinGroup(group_id="billing", member_id=end["member"], process_id=process, member_epoch=1))
+        lost = client.group.use(end["plan_id"], member=end["member"])
+        assert lost.data_loss and lost.left_out
+        with pytest.raises(DataLoss):
+            source.partitions(start, end)
 
 
 def test_a_superseded_plan_that_comes_back_passes_as_an_empty_batch() -> None:

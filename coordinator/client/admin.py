@@ -1,0 +1,400 @@
+"""The admin client of share groups: looks at groups, and actions on them.
+
+Rule: a look starts no coordinator and takes no group. Where no coordinator runs, a look reads the state store if the
+program can (``read_from`` of the answer says so); an action starts a coordinator on demand, as a query would.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import msgspec
+
+from coordinator.client.client import ENDPOINT, CoordinatorClient
+from coordinator.client.cluster_metadata import cluster_id
+from coordinator.client.connection import CALL_TIMEOUT_S
+from coordinator.client.endpoints import Endpoints
+from coordinator.client.kafka_options import redacted
+from coordinator.client.offset_resets import ResetTo, reset_of
+from coordinator.client.on_demand import OnDemand, store_of
+from coordinator.client.option_errors import MissingOption
+from coordinator.client.options import GROUP_PREFIXES, as_text, configs
+from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.addresses import show_address
+from coordinator.protocol.admin_messages import (
+    Altered,
+    AlterGroupConfigs,
+    AlterOffsets,
+    Cursor,
+    DecideRecords,
+    DeleteGroup,
+    DeleteOffsets,
+    GroupListing,
+    GroupsListed,
+    InFlightPage,
+    ListGroups,
+    ListInFlight,
+    ListOffsets,
+    ListPlans,
+    OffsetsAltered,
+    OffsetsListed,
+    PlanInFlight,
+    ReleaseMember,
+    RunInFlight,
+)
+from coordinator.protocol.errors import CoordinatorUnreachable, GroupIdNotFound, InvalidRequest
+from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
+from coordinator.protocol.rights import Right
+from coordinator.protocol.wire import LaunchSettings
+
+RETRY_S = 15.0
+"""Seconds that a call is retried through an outage: a person waits for it."""
+
+DOWN_S = 30.0
+"""Seconds after a call that no coordinator answered in which calls are tried once, and not retried for RETRY_S."""
+
+ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]
+"""Opens a state store for reading; the result answers looks."""
+
+
+class ShareAdmin:
+    """An admin client. ``conf``: ``bootstrap.servers`` and librdkafka's other properties, and ``share.coordinator.*``
+    and ``share.state.store`` as a query of the groups sets them. With ``share.coordinator.endpoint`` the brokers may be
+    left out. Of a file with several tokens the one for actions is used, else the one for looks. ``timeout_ms``:
+    how long the brokers, and then a coordinator, are waited for; None: 15 s. Thread-safe; :meth:`close`, or use as a
+    context manager.
+
+    Raises:
+        MissingOption: neither brokers nor an endpoint are named.
+        UnknownConfig, ConfigOutOfBounds, ConfigTypeMismatch, ConfigConflict: a key or a value is bad.
+        BrokerNotReachable: the brokers do not answer, and no endpoint is named.
+        TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the endpoint's token can't be used.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, object], *, read_store: ReadStore | None = None, timeout_ms: int | None = None
+    ) -> None:
+        texts = {key: as_text(value) for key, value in conf.items() if value is not None}
+        own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
+        self._coordinator_configs = configs(own)[1]
+        self._bootstrap_servers = texts.get("bootstrap.servers", "").strip()
+        self._kafka_config = texts
+        self._read_store = read_store
+        self._timeout_s = RETRY_S if timeout_ms is None else timeout_ms / 1000
+        self._reader: Callable[[Request[Any]], Any] | None = None
+        config = CoordinatorConfig.parse(self._coordinator_configs)
+        self._state_store = config.share_state_store
+        self._on_demand: OnDemand | None = None
+        directory: OnDemand | Endpoints
+        if config.share_coordinator_endpoint:
+            directory = Endpoints.of(self._coordinator_configs, (Right.ADMIN, Right.READ))
+        elif self._bootstrap_servers:
+            directory = self._on_demand = self._find_on_demand()
+            self._state_store = directory.state_store
+        else:
+            raise MissingOption(option="bootstrap.servers", why=f"name at least one broker, or {ENDPOINT}.")
+        retry_s = min(self._timeout_s, config.share_broker_outage_timeout_ms / 1000)
+        self._answer_timeout_s = CALL_TIMEOUT_S if timeout_ms is None else min(CALL_TIMEOUT_S, self._timeout_s)
+        self._client = CoordinatorClient(directory, retry_timeout_s=retry_s)
+        self._down_until_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._client!r} {redacted(dict(self._kafka_config))}>"
+
+    def __enter__(self) -> ShareAdmin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections to coordinators."""
+        self._client.close()
+
+    # --- looks
+
+    def list_groups(self, states: Iterable[str] = ()) -> GroupsListed:
+        """The groups of the state store, of all coordinators of a fleet; ``states``: only groups in one of these.
+
+        Raises:
+            ShareGroupError: the coordinator, or the store, can't answer.
+        """
+        listed = self._look(ListGroups())
+        found = {listing.group_id: listing for listing in listed.groups}
+        for listing in listed.groups:
+            if found[listing.group_id].coordinator:
+                elsewhere = [g.group_id for g in found.values() if g.coordinator == listing.coordinator]
+                found |= {each.group_id: each for each in self._listed_by(listing, elsewhere)}
+        wanted = {state.upper() for state in states}
+        groups = tuple(listing for _, listing in sorted(found.items()) if not wanted or listing.state in wanted)
+        return GroupsListed(groups=groups, read_from=listed.read_from)
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """The groups' descriptions by id. A group that does not exist is DEAD, as for Kafka's DescribeGroups.
+
+        Raises:
+            ShareGroupError: the coordinator, or the store, can't answer.
+        """
+        return {group_id: self._described(group_id) for group_id in group_ids}
+
+    def list_offsets(self, group_id: str, topics: Iterable[str] = ()) -> OffsetsListed:
+        """Start offset, end offset and lag of the group's share partitions.
+
+        Raises:
+            GroupIdNotFound: the group does not exist.
+        """
+        return self._look(ListOffsets(group_id=group_id, topics=tuple(topics)))
+
+    def in_flight(
+        self,
+        group_id: str,
+        *,
+        only_state: Iterable[str] = (),
+        held_longer_than_ms: int | None = None,
+        progress_staleness_ms: int | None = None,
+        member_id: str = "",
+        cursor: Cursor | None = None,
+        limit: int = 1_000,
+    ) -> InFlightPage:
+        """A page of the group's runs in flight; ``cursor`` is that of the page before. For the filters see
+        :class:`~coordinator.protocol.admin_messages.ListInFlight`.
+
+        Raises:
+            GroupIdNotFound: the group does not exist.
+            InvalidRequest: a state is unknown.
+        """
+        request = ListInFlight(
+            group_id=group_id,
+            states=tuple(state.upper() for state in only_state),
+            held_longer_than_ms=held_longer_than_ms,
+            progress_staleness_ms=progress_staleness_ms,
+            member_id=member_id,
+            cursor=cursor,
+            limit=limit,
+        )
+        return self._look(request)
+
+    def all_in_flight(self, group_id: str, **filters: Any) -> Iterator[RunInFlight]:
+        """The runs of all pages of :meth:`in_flight`, one after another. The group changes meanwhile."""
+        page = self.in_flight(group_id, **filters)
+        yield from page.runs
+        while page.cursor is not None:
+            page = self.in_flight(group_id, **filters, cursor=page.cursor)
+            yield from page.runs
+
+    def plans(self, group_id: str) -> tuple[PlanInFlight, ...]:
+        """The newest plan of each query of the group.
+
+        Raises:
+            GroupIdNotFound: the group does not exist.
+        """
+        return self._look(ListPlans(group_id=group_id)).plans
+
+    def coordinator_of(self, group_id: str) -> str:
+        """The coordinator that serves the group, as host:port and its process id in brackets; empty if none runs.
+
+        Raises:
+            ShareGroupError: no coordinator can be asked.
+        """
+        if self._on_demand is not None and not self._on_demand.is_running():
+            return ""
+        endpoint = self._client.endpoint_of(group_id)
+        return f"{show_address(endpoint.host, endpoint.port)}  ({endpoint.pid})"
+
+    # --- actions
+
+    def reset_offsets(
+        self,
+        group_id: str,
+        to: ResetTo = "earliest",
+        *,
+        shift_by: int | None = None,
+        topics: Mapping[str, Iterable[int]] | Iterable[str] = (),
+        execute: bool = False,
+        force: bool = False,
+        reason: str = "",
+    ) -> OffsetsAltered:
+        """Set the group's start offsets: all that are named, or none. ``to``: ``earliest``, ``latest``, a datetime with
+        a time zone, a timedelta before now, an offset, or offsets by topic and partition; or ``shift_by``. ``topics``
+        may name partitions; no topic: all of the group's. Offsets beyond a log are moved to its start or end.
+        ``execute`` false: only say what would change. ``force``: also while the group has members, whose records in
+        flight are then delivered again, and also if a coordinator of another host has the group.
+
+        Raises:
+            InvalidReset: ``to`` can't be used.
+            GroupNotEmpty, GroupIdNotFound, UnknownTopic, UnknownPartition: as they say.
+        """
+        named = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, ())
+        kind, value, offsets = reset_of(to, shift_by)
+        request = AlterOffsets(
+            group_id=group_id,
+            to=kind,
+            value=value,
+            offsets=offsets,
+            topics={topic: tuple(partitions) for topic, partitions in named.items()},
+            execute=execute,
+            force=force,
+            reason=reason,
+        )
+        if kind == "shift" and execute:
+            # As offsets, since a request may be repeated after its answer was lost.
+            dry = self._ask(msgspec.structs.replace(request, execute=False))
+            request = msgspec.structs.replace(request, to="offsets", offsets=_after(dry))
+        return self._ask(request)
+
+    def delete_offsets(
+        self, group_id: str, topics: Iterable[str], *, execute: bool = False, force: bool = False, reason: str = ""
+    ) -> OffsetsAltered:
+        """Forget what the group has of these topics. ``force``: also if dead letters are not written yet.
+
+        Raises:
+            GroupSubscribedToTopic, DeadLettersNotWritten, GroupIdNotFound, UnknownSharePartition: as they say.
+        """
+        return self._ask(
+            DeleteOffsets(group_id=group_id, topics=tuple(topics), execute=execute, force=force, reason=reason)
+        )
+
+    def delete_group(self, group_id: str, *, execute: bool = False, force: bool = False, reason: str = "") -> Altered:
+        """Delete the group. ``force``: also if dead letters are not written yet.
+
+        Raises:
+            GroupNotEmpty, DeadLettersNotWritten, GroupIdNotFound: as they say.
+        """
+        return self._ask(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason))
+
+    def alter_configs(
+        self,
+        group_id: str,
+        configs: Mapping[str, str] = MappingProxyType({}),
+        unset: Iterable[str] = (),
+        *,
+        execute: bool = False,
+        reason: str = "",
+    ) -> Altered:
+        """Set ``configs`` of the group, and unset others, which are checked before.
+
+        Raises:
+            UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict, GroupIdNotFound: as they say.
+            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: as they say.
+        """
+        return self._ask(
+            AlterGroupConfigs(group_id=group_id, set=dict(configs), unset=tuple(unset), execute=execute, reason=reason)
+        )
+
+    def release_member(self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "") -> Altered:
+        """End the member's session now: others may acquire what the member holds.
+
+        Raises:
+            MemberNotFound, GroupIdNotFound: as they say.
+        """
+        return self._ask(ReleaseMember(group_id=group_id, member_id=member_id, execute=execute, reason=reason))
+
+    def archive_records(
+        self, group_id: str, topic: str, partition: int, offsets: range, *, reason: str, execute: bool = False
+    ) -> Altered:
+        """Give up records in flight that no member holds, with a reason, which their dead letters say too.
+
+        Raises:
+            RecordsHeld, NotInFlight, InvalidRequest, GroupIdNotFound, UnknownSharePartition: as they say.
+        """
+        return self._decide("archive", group_id, topic, partition, offsets, execute, reason)
+
+    def release_records(
+        self, group_id: str, topic: str, partition: int, offsets: range, *, reason: str = "", execute: bool = False
+    ) -> Altered:
+        """Make records in flight available now: out of quarantine, without a pause, their tries counted from 0, and
+        without the lock of a member that holds them.
+
+        Raises:
+            NotInFlight, GroupIdNotFound, UnknownSharePartition: as they say.
+        """
+        return self._decide("release", group_id, topic, partition, offsets, execute, reason)
+
+    # --- inside
+
+    def _decide(
+        self, decision: str, group_id: str, topic: str, partition: int, offsets: range, execute: bool, reason: str
+    ) -> Altered:
+        if not offsets or offsets.step != 1:
+            raise InvalidRequest(what=f"{offsets} are no neighbouring offsets.")
+        return self._ask(
+            DecideRecords(
+                group_id=group_id,
+                decision=decision,
+                topic=topic,
+                partition=partition,
+                first=offsets[0],
+                last=offsets[-1],
+                execute=execute,
+                reason=reason,
+            )
+        )
+
+    def _find_on_demand(self) -> OnDemand:
+        found = cluster_id(self._bootstrap_servers, self._kafka_config, timeout_s=self._timeout_s)
+        return OnDemand(
+            bootstrap_servers=self._bootstrap_servers,
+            kafka_config=self._kafka_config,
+            cluster_id=found,
+            state_store=store_of(self._state_store, found),
+            configs=self._coordinator_configs,
+        )
+
+    def _look(self, request: Request[Reply]) -> Reply:
+        """The answer of a coordinator that runs; else of the state store, if it can be read here."""
+        if self._read_store is None or not self._bootstrap_servers:
+            return self._ask(request)
+        if self._on_demand is not None:
+            return self._ask(request) if self._on_demand.is_running() else self._read(request)
+        try:
+            return self._ask(request)
+        except CoordinatorUnreachable:
+            return self._read(request)
+
+    def _ask(self, request: Request[Reply], group_id: str = "") -> Reply:
+        group_id = request.group_id if isinstance(request, GroupRequest) else group_id
+        try:
+            is_down = time.monotonic() < self._down_until_s
+            answer = self._client.ask(request, group_id, once=is_down, answer_timeout_s=self._answer_timeout_s)
+        except CoordinatorUnreachable:
+            self._down_until_s = time.monotonic() + DOWN_S
+            raise
+        self._down_until_s = 0.0
+        return answer
+
+    def _read(self, request: Request[Reply]) -> Reply:
+        assert self._read_store is not None
+        if self._reader is None:
+            self._reader = self._read_store(
+                LaunchSettings(
+                    bootstrap_servers=self._bootstrap_servers,
+                    kafka_config=dict(self._kafka_config),
+                    state_store=self._state_store,
+                    configs=self._coordinator_configs,
+                )
+            )
+        answer: Reply = self._reader(request)
+        return answer
+
+    def _listed_by(self, listing: GroupListing, group_ids: list[str]) -> Iterator[GroupListing]:
+        """The listings of groups that another coordinator of the fleet serves, by that coordinator."""
+        answer = self._ask(ListGroups(group_ids=tuple(group_ids)), listing.group_id)
+        yield from (msgspec.structs.replace(each, coordinator="") for each in answer.groups)
+
+    def _described(self, group_id: str) -> GroupDescription:
+        try:
+            return self._look(DescribeGroup(group_id=group_id))
+        except GroupIdNotFound:
+            return GroupDescription(group_id=group_id, state="DEAD", incarnation="")
+
+
+def _after(altered: OffsetsAltered) -> dict[str, dict[str, int]]:
+    """The start offsets after a reset, by topic and partition."""
+    offsets: dict[str, dict[str, int]] = {}
+    for each in altered.partitions:
+        if each.after is not None:
+            offsets.setdefault(each.topic, {})[str(each.partition)] = each.after
+    return offsets

@@ -1,0 +1,96 @@
+"""Lines about the configs that a share group keeps: what holds and where it comes from, what one query changed for all
+of them, and what another query overrides.
+
+Rule: one line for each key, at the join, and again only when the value changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from coordinator.config.resolved import GROUP_KEYS
+from coordinator.protocol.messages import Joined
+
+LONGEST_LINE = 200
+"""Characters of a line of configs; a longer value has a line of its own."""
+
+_log = logging.getLogger(__name__)
+
+
+def effective_configs(configs: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
+    """Lines with all group configs that hold, and where each comes from: this query, the group, or the defaults.
+    ``configs``: the group's, ``own``: this query's."""
+    set_keys = [key for key in GROUP_KEYS if key in configs]
+    named = [f"{key}={configs[key]} ({'this query' if own.get(key, '').strip() else 'group'})" for key in set_keys]
+    defaults = [f"{key}={_default(key)}" for key in GROUP_KEYS if key not in configs]
+    return [
+        *(f"configs: {line}" for line in _lines(named)),
+        *(f"configs that have their default: {line}" for line in _lines(defaults)),
+    ]
+
+
+def _lines(configs: Iterable[str]) -> list[str]:
+    """The configs, as many in a line as it has room for."""
+    lines: list[str] = []
+    for config in configs:
+        if lines and len(lines[-1]) + len(config) <= LONGEST_LINE:
+            lines[-1] += f", {config}"
+        else:
+            lines.append(config)
+    return lines
+
+
+def log_joined(joined: Joined, own: Mapping[str, str]) -> None:
+    """Log the configs that this join changed for the whole group, and those that the group keeps from others."""
+    for key, before in joined.replaced.items():
+        log_replaced(key, before, own.get(key, ""))
+    for key, text in joined.configs.items():
+        if not own.get(key, "").strip():
+            _log.info(
+                "%s=%s is not set by this query, and holds: the group keeps it of another query, a sink or an earlier "
+                'start. To unset it: .option("%s", "")',
+                key,
+                text,
+                key,
+            )
+
+
+def log_replaced(key: str, before: str, text: str) -> None:
+    """Log that this query, or its sink, changed a config for the whole group. ``before`` and ``text`` are empty where
+    the default held, and holds now."""
+    _log.info(
+        "%s is %s from now on for all queries of the group, as this one sets it; it was %s",
+        key,
+        _shown(key, text),
+        _shown(key, before),
+    )
+
+
+def log_changes(before: Joined, after: Joined, own: Mapping[str, str]) -> None:
+    """Log the configs of the group that changed between two answers of the coordinator: another query or sink set
+    them."""
+    for key in {**before.configs, **after.configs}:
+        was, now = before.configs.get(key, ""), after.configs.get(key, "")
+        if was == now:
+            continue
+        mine = own.get(key, "").strip()
+        if mine and mine != now.strip():
+            _log.warning(
+                "%s=%s of this query has no effect any more: another query or sink of the group set %s, and the last "
+                "one that starts holds for all of them",
+                key,
+                mine,
+                _shown(key, now),
+            )
+        else:
+            _log.info("%s is %s from now on: another query or sink of the group set it", key, _shown(key, now))
+
+
+def _shown(key: str, text: str) -> str:
+    return text or f"its default, {_default(key)}"
+
+
+def _default(key: str) -> str:
+    default = GROUP_KEYS[key].default
+    return str(default).lower() if isinstance(default, bool) else str(default) or '""'

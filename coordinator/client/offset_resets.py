@@ -1,0 +1,67 @@
+"""The targets of a reset of offsets, as a person writes them, and as the request names them."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeAlias
+
+from coordinator.protocol.errors import InvalidReset
+
+ResetTo: TypeAlias = str | datetime | timedelta | int | Mapping[str, Mapping[int, int]]
+"""``earliest`` or ``latest``; a datetime with a time zone; a duration before now; an offset; offsets by topic and
+partition."""
+
+
+def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[str, dict[str, int]]]:
+    """The kind, value and offsets of an AlterOffsets request.
+
+    Raises:
+        InvalidReset: the target can't be used.
+    """
+    if shift_by is not None:
+        return "shift", shift_by, {}
+    if isinstance(to, datetime):
+        if to.tzinfo is None:
+            raise InvalidReset(what=to, reason="the datetime has no time zone")
+        return "timestamp", int(to.timestamp() * 1000), {}
+    if isinstance(to, timedelta):
+        if to < timedelta():
+            raise InvalidReset(what=to, reason="the duration is negative")
+        return "timestamp", int((time.time() - to.total_seconds()) * 1000), {}
+    if isinstance(to, int):
+        if to < 0:
+            raise InvalidReset(what=to, reason="an offset is not negative")
+        return "offset", to, {}
+    if isinstance(to, Mapping):
+        offsets = {topic: {str(p): offset for p, offset in of_topic.items()} for topic, of_topic in to.items()}
+        return "offsets", 0, offsets
+    if to not in ("earliest", "latest"):
+        raise InvalidReset(what=to, reason="it is earliest, latest, a datetime, a duration, an offset, or offsets")
+    return to, 0, {}
+
+
+def offsets_from_file(path: str) -> dict[str, dict[int, int]]:
+    """The offsets in a CSV file of topic,partition,offset, as kafka-share-groups.sh --export writes it.
+
+    Raises:
+        InvalidReset: the file can't be read, or a line is not of that form.
+    """
+    offsets: dict[str, dict[int, int]] = {}
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            rows = csv.reader(file)
+            for row in rows:
+                if row:
+                    topic, partition, offset = (cell.strip() for cell in row)
+                    offsets.setdefault(topic, {})[int(partition)] = int(offset)
+    except OSError as error:
+        raise InvalidReset(what=f"file {path}", reason=error.strerror or type(error).__name__) from None
+    except ValueError:
+        raise InvalidReset(what=f"file {path}", reason=f"line {rows.line_num} is not topic,partition,offset") from None
+    if not offsets:
+        raise InvalidReset(what=f"file {path}", reason="it has no offsets")
+    return offsets

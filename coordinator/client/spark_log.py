@@ -1,0 +1,45 @@
+"""The log of sharegroup in the Python processes that Spark starts: one for a query's source, and others for tasks and
+sinks.
+
+Spark configures no logging in them (seen): a line would have no time and no level, and INFO would be dropped. Spark's
+own collection of worker logs (spark.sql.pyspark.worker.logging.enabled) adds a handler to the root logger, which gets
+these lines as well. Rule: a program that has configured logging itself gets the lines in its own form, and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TextIO
+
+from coordinator.protocol.log_lines import TextLines, name_in_lines
+
+LOGGERS = ("coordinator", "share_sink", "share_source")
+_COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
+"""Spark's variable for a process whose lines it collects: the root logger's handler is then Spark's."""
+
+_handler: logging.StreamHandler[TextIO] | None = None
+
+
+def log_for_query(**parties: str) -> None:
+    """Write the lines of sharegroup to standard error, from INFO on, with the parties that this process works for, as
+    ``group``."""
+    global _handler
+    name_in_lines(**parties)
+    if _handler is not None or (logging.getLogger().handlers and _COLLECTED not in os.environ):
+        return
+    # Spark replaces sys.stderr while it collects, and would then have each line twice.
+    _handler = logging.StreamHandler(sys.__stderr__ or sys.stderr)
+    _handler.setFormatter(TextLines())
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.addHandler(_handler)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+
+
+def log_to(stream: TextIO) -> None:
+    """Write the lines of sharegroup to the stream from now on, if they went to standard error."""
+    if _handler is not None:
+        _handler.stream = stream

@@ -1,0 +1,80 @@
+"""The bounds within which a coordinator lets groups choose sessions, heartbeats and assignments (KIP-932, KIP-1263).
+
+Rule, as Kafka's: a value out of bounds is refused when it is set; a value that was stored under other bounds counts as
+the nearest one within, and stays stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.config.group_keys import GROUP_KEYS
+from coordinator.protocol.errors import ConfigConflict, ConfigOutOfBounds
+
+SESSION, HEARTBEAT, ASSIGNMENT = "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"
+
+
+class GroupBounds:
+    """The bounds by the name of the group's key; without any, those of the key's own row hold alone."""
+
+    def __init__(self, bounds: Mapping[str, tuple[int, int]] | None = None) -> None:
+        self._bounds = dict(bounds or {})
+
+    def __repr__(self) -> str:
+        return f"<GroupBounds {self._bounds}>"
+
+    @classmethod
+    def of(cls, server: Mapping[str, Any]) -> GroupBounds:
+        """The bounds that the coordinator's own values set, by attribute name.
+
+        Raises:
+            ConfigConflict: a smallest value is above the largest one, or lets no heartbeat be shorter than a session.
+        """
+        bounds = {}
+        for what in (SESSION, HEARTBEAT, ASSIGNMENT):
+            low_key, high_key = _keys_of(what)
+            low, high = server[low_key.replace(".", "_")], server[high_key.replace(".", "_")]
+            if low > high:
+                rule = "the smallest value must not be above the largest one"
+                raise ConfigConflict(key=low_key, value=low, other=high_key, other_value=high, rule=rule)
+            bounds[f"share.{what}"] = (low, high)
+        heartbeat_ms, session_ms = bounds[f"share.{HEARTBEAT}"][0], bounds[f"share.{SESSION}"][0]
+        if heartbeat_ms >= session_ms:
+            raise ConfigConflict(
+                key=_keys_of(HEARTBEAT)[0],
+                value=heartbeat_ms,
+                other=_keys_of(SESSION)[0],
+                other_value=session_ms,
+                rule="the shortest session must have room for a heartbeat",
+            )
+        return cls(bounds)
+
+    def check(self, texts: Mapping[str, str]) -> None:
+        """Check configs that a request sets; an empty text unsets one.
+
+        Raises:
+            ConfigOutOfBounds, ConfigTypeMismatch: a value is not accepted.
+        """
+        for key, (low, high) in self._bounds.items():
+            if not (text := texts.get(key, "").strip()):
+                continue
+            value = GROUP_KEYS[key].parse(text)
+            assert isinstance(value, int)
+            if not low <= value <= high:
+                names = " and ".join(_keys_of(key.removeprefix("share.")))
+                raise ConfigOutOfBounds(key=key, value=text, bounds=f"between {low} and {high} ({names})")
+
+    def clamp(self, values: dict[str, Any]) -> None:
+        """Bring a group's values, by attribute name, within the bounds."""
+        for key, (low, high) in self._bounds.items():
+            attribute = GROUP_KEYS[key].attribute
+            values[attribute] = min(max(values[attribute], low), high)
+        if (heartbeat := self._bounds.get(f"share.{HEARTBEAT}")) is not None:
+            third_ms = max(values["share_session_timeout_ms"] // 3, heartbeat[0])
+            if values["share_heartbeat_interval_ms"] >= values["share_session_timeout_ms"]:
+                values["share_heartbeat_interval_ms"] = third_ms
+
+
+def _keys_of(what: str) -> tuple[str, str]:
+    return f"group.share.min.{what}", f"group.share.max.{what}"

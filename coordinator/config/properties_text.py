@@ -1,0 +1,52 @@
+"""The configuration tables as Java properties files: each key with its meaning, its bounds and its default.
+
+Rule: conf/*.properties and ``sharegroup coordinator --print-config`` are made here, from the tables alone.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+from coordinator.config.keys import ConfigKey, show
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+
+_comment = textwrap.TextWrapper(110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+_STANDALONE_HEAD = """\
+# The Kafka brokers to ask first: host:port, separated by commas.
+bootstrap.servers=localhost:9092
+
+# Any property of librdkafka, with the prefix kafka.; ${env:NAME} stands for the environment variable NAME.
+#kafka.security.protocol=SASL_SSL
+#kafka.sasl.password=${env:KAFKA_PASSWORD}
+
+"""
+
+
+def coordinator_properties(*notes: str) -> str:
+    """The file of a standalone coordinator. ``notes``: further comments below the title."""
+    title = "Configuration of a standalone coordinator: the defaults. sharegroup coordinator --config FILE"
+    return _properties((title, *notes), {**SERVER_KEYS, **COORDINATOR_KEYS}, _STANDALONE_HEAD)
+
+
+def group_properties(*notes: str) -> str:
+    """The keys of a share group. ``notes``: as above."""
+    title = "Configuration of a share group: the defaults. Set them as options of the source."
+    return _properties((title, *notes), GROUP_KEYS)
+
+
+def _properties(comments: tuple[str, ...], table: Mapping[str, ConfigKey], head: str = "") -> str:
+    lines = [*(f"# {comment}" for comment in comments), "# A line without # sets a value.", "", *head.splitlines()]
+    for key in table.values():
+        for paragraph in _paragraphs(key):
+            lines += _comment.wrap(paragraph)
+        lines += [f"#{key.name}={show(key.default)}", ""]
+    return "\n".join(lines)
+
+
+def _paragraphs(key: ConfigKey) -> list[str]:
+    origin = "Ours" if key.ours else "Kafka's"
+    kip = f" ({key.kip})" if key.kip else ""
+    takes = f" It takes: {key.bounds}." if key.bounds else ""
+    found = [f"{key.doc}", f"{origin}{kip}.{takes}"]
+    return [*found, *([key.why] if key.why else [])]

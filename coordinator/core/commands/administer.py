@@ -1,0 +1,289 @@
+"""The commands of an administrator to a group: new start offsets, deletion, the release of a member, and single records
+by hand.
+
+Rules: a command that is not to be executed decides the same, and has no log records. An alteration takes records away
+from every plan that holds them; no delivery count falls by it (docs/protocol.md, "An administrator").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from coordinator.core.changes import Changes, archived, moved, split_at
+from coordinator.core.commands import Decision
+from coordinator.core.commands.membership import end_session
+from coordinator.core.record_state import HELD, TERMINAL, Event, RecordState
+from coordinator.core.records import GroupDeleted, OffsetsAltered, Record, RunsChanged, StartsAlteredBy
+from coordinator.core.redelivery import data_lost
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol import admin_messages
+from coordinator.protocol.admin_messages import (
+    Altered,
+    AlteredOffsets,
+    DecideRecords,
+    DeleteGroup,
+    Effect,
+    ReleaseMember,
+)
+from coordinator.protocol.errors import (
+    DeadLettersNotWritten,
+    GroupNotEmpty,
+    InvalidRequest,
+    MemberNotFound,
+    MembersNotKnown,
+    NotInFlight,
+    RecordsHeld,
+    UnknownSharePartition,
+)
+from coordinator.protocol.messages import Request
+from coordinator.protocol.values import AlteredStart, Disposition, SharePartitionKey
+
+MOST_EFFECTS = 100
+"""Effects that a reply names."""
+MOST_NAMED = 20
+"""Share partitions that a query is told of, at most."""
+ARCHIVE, RELEASE = "archive", "release"
+HELD_UNTIL = (
+    "{count} record(s) that members hold are delivered again; what these members write of them is written twice, and "
+    "their acknowledgements are refused or have no effect."
+)
+DECIDED = {
+    ARCHIVE: "{count} of {asked} record(s) are given up and not delivered again; {dead_letters}.",
+    RELEASE: "{count} of {asked} record(s) become available now, out of quarantine, with 0 tries.",
+}
+DELIVERED_AGAIN = "records that members hold are then delivered again."
+GOES_ON = "a member that is there goes on from the new start offsets."
+AGAIN = "Records from the new start offset on are delivered, also those that were done; tries are counted anew."
+
+
+class AlterStartOffsets(Request[admin_messages.OffsetsAltered], frozen=True):
+    """Give share partitions new start offsets, as (topic id, partition, offset); offset None: delete their state. All
+    of them, or none. ``force``: also while the group has members. ``drop_dead_letters``: also while dead letters of
+    deleted state are not written. ``subscribers``: the members that must not have a session, however forced.
+    ``by``: who asks."""
+
+    starts: tuple[tuple[str, int, int | None], ...]
+    execute: bool
+    force: bool = False
+    drop_dead_letters: bool = False
+    subscribers: frozenset[str] = frozenset()
+    by: str = ""
+
+
+def alter_start_offsets(
+    group: ShareGroup, command: AlterStartOffsets, now_ms: int
+) -> Decision[admin_messages.OffsetsAltered]:
+    """One log record a topic, in one decision, so that all start offsets are altered or none.
+
+    Raises:
+        GroupNotEmpty: the group has members with a session.
+        MembersNotKnown: it may have such members, which were not heard of since the load.
+        DeadLettersNotWritten: state that is to be deleted has records that wait for their dead letters.
+        UnknownSharePartition: the group has no state of a partition.
+    """
+    if not command.force:
+        _check_empty(group, now_ms, DELIVERED_AGAIN, f" Or force the action: {GOES_ON}")
+    _check_heard(group, command.subscribers, now_ms)
+    by_topic: dict[str, list[tuple[int, int | None]]] = {}
+    rows: list[AlteredOffsets] = []
+    for topic_id, index, wanted in command.starts:
+        partition = _partition(group, topic_id, index)
+        if wanted is None and not command.drop_dead_letters:
+            _check_dead_letters(group, [partition])
+        start = None if wanted is None else max(wanted, partition.log_start)
+        by_topic.setdefault(topic_id, []).append((index, start))
+        rows.append(
+            AlteredOffsets(
+                topic=group.topic_names[topic_id],
+                topic_id=topic_id,
+                partition=index,
+                before=partition.start_offset,
+                after=start,
+                acquired=partition.acquired_count,
+            )
+        )
+    held = sum(row.acquired for row in rows)
+    notes = (*((AGAIN,) if rows else ()), *((HELD_UNTIL.format(count=held),) if held else ()))
+    records: list[Record] = []
+    for topic_id, starts in by_topic.items():
+        partitions = tuple(index for index, _ in starts)
+        records += [
+            OffsetsAltered(topic_id=topic_id, starts=tuple(starts), altered_after=group.last_plan_id),
+            StartsAlteredBy(topic_id=topic_id, partitions=partitions, by=command.by),
+        ]
+    reply = admin_messages.OffsetsAltered(executed=command.execute, partitions=tuple(rows), notes=notes)
+    return Decision(tuple(records) if command.execute else (), reply)
+
+
+def altered_since(group: ShareGroup, plan_id: int) -> tuple[int, tuple[AlteredStart, ...]]:
+    """The number of share partitions whose start offsets were altered since the plan was acquired, and the first
+    MOST_NAMED of them."""
+    found = sorted(
+        (key, by)
+        for key, by in group.altered_by.items()
+        if (p := group.partitions.get(key) or group.deleted_partitions.get(key)) and p.altered_after >= plan_id
+    )
+    named = []
+    for key, by in found[:MOST_NAMED]:
+        partition = group.partitions.get(key)
+        start = None if partition is None else partition.start_offset
+        named.append(AlteredStart(group.topic_names.get(key.topic_id, key.topic_id), key.partition, start, by))
+    return len(found), tuple(named)
+
+
+def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decision[Altered]:
+    """Delete the group with all that it knows.
+
+    Raises:
+        GroupNotEmpty: the group has members with a session; no force helps.
+        MembersNotKnown: it may have such members, which were not heard of since the load; no force helps.
+        DeadLettersNotWritten: records wait for their dead letters.
+    """
+    _check_empty(group, now_ms, "a group with members can't be deleted.")
+    if not command.force:
+        _check_dead_letters(group, list(group.partitions.values()))
+    undone = sum(p.runs.counts[RecordState.AVAILABLE] + p.acquired_count for p in group.partitions.values())
+    effects = (
+        Effect(
+            what=f"share group {group.group_id}", before=f"{len(group.partitions)} share partitions", after="deleted"
+        ),
+        Effect(what="records that were delivered and not done", before=str(undone), after="not delivered again"),
+        Effect(what="members that may come back", before=str(len(group.members)), after="refused (ForeignPlan)"),
+    )
+    reply = Altered(executed=command.execute, effects=effects)
+    return Decision((GroupDeleted(),) if command.execute else (), reply)
+
+
+def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> Decision[Altered]:
+    """End the member's session, as its timeout would.
+
+    Raises:
+        MemberNotFound: the group does not know the member.
+    """
+    member = group.members.get(command.member_id)
+    if member is None:
+        raise MemberNotFound(group_id=group.group_id, member_id=command.member_id)
+    records: list[Record] = end_session(group, member, now_ms, left=False) if member.active else []
+    released = sum(last - first + 1 for r in records if isinstance(r, RunsChanged) for first, last, _ in r.runs)
+    effects = (
+        Effect(
+            what=f"records that member {member.member_id} holds", before=str(released), after="0, available to others"
+        ),
+    )
+    notes: tuple[str, ...] = (HELD_UNTIL.format(count=released),) if released else ()
+    if not member.active:
+        notes = ("The member has no session, and holds nothing.",)
+    reply = Altered(executed=command.execute, effects=effects, notes=notes)
+    return Decision(tuple(records) if command.execute else (), reply)
+
+
+def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> Decision[Altered]:
+    """Archive or release records in flight by hand.
+
+    Raises:
+        UnknownSharePartition: the group has no such share partition.
+        InvalidRequest: the decision is neither archive nor release, or has no reason.
+        RecordsHeld: records that are to be archived are held by a member.
+        NotInFlight: there is no such record in flight.
+    """
+    if command.decision not in (ARCHIVE, RELEASE):
+        raise InvalidRequest(what=f"{command.decision!r} is no decision: it is {ARCHIVE} or {RELEASE}.")
+    if command.decision == ARCHIVE and not command.reason.strip():
+        raise InvalidRequest(what="A record is archived by hand with a reason: it stands in its dead letter.")
+    topic_id = group.topics.get(command.topic)
+    if topic_id is None:
+        raise UnknownSharePartition(group_id=group.group_id, partition=f"{command.topic}-{command.partition}")
+    partition = _partition(group, topic_id, command.partition)
+    changes, effects = Changes(), []
+    count = held = 0
+    lost: list[tuple[SharePartitionKey, Segment]] = []
+    for segment in _in_log_and_below(partition, command.first, command.last):
+        after = _by_hand(group, command, segment)
+        if after is not None and segment.last < partition.log_start and segment.run.state in HELD:
+            after = moved(segment.run, Event.LOG_START)  # nobody gets it again
+            lost.append((partition.key, segment))
+        if after is not None:
+            records = segment.last - segment.first + 1
+            count += records
+            held += records if segment.run.state in HELD else 0
+            changes.put(partition.key, segment.first, segment.last, after)
+            where = f"{command.topic}-{command.partition} offsets {segment.first} to {segment.last}"
+            effects.append(Effect(what=where, before=_in_words(segment.run), after=_in_words(after)))
+    if not effects:
+        fields = {name: getattr(command, name) for name in ("topic", "partition", "first", "last")}
+        raise NotInFlight(group_id=group.group_id, **fields)
+    notes = (*_in_numbers(group, command, count, held), *_rest(len(effects)))
+    reply = Altered(executed=command.execute, effects=tuple(effects[:MOST_EFFECTS]), notes=notes)
+    log: tuple[Record, ...] = (*changes.records(), *data_lost(group, lost))
+    return Decision(log if command.execute else (), reply)
+
+
+def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int) -> Iterator[str]:
+    """The sentences that a person must know first: how many records, and how many of them a member holds."""
+    topic = group.config.errors_deadletterqueue_topic_name
+    dead_letters = f"their dead letters go to {topic}" if topic else "the group has no dead letter topic"
+    asked = command.last - command.first + 1
+    yield DECIDED[command.decision].format(count=count, asked=asked, dead_letters=dead_letters)
+    if held:
+        yield HELD_UNTIL.format(count=held)
+
+
+def _in_log_and_below(partition: SharePartition, first: int, last: int) -> list[Segment]:
+    """The runs of these offsets, cut at the log start."""
+    return [part for run in partition.runs.between(first, last) for part in split_at(run, partition.log_start)]
+
+
+def _rest(effects: int) -> tuple[str, ...]:
+    return (f"{effects - MOST_EFFECTS} more runs are changed alike.",) if effects > MOST_EFFECTS else ()
+
+
+def _by_hand(group: ShareGroup, command: DecideRecords, segment: Segment) -> Run | None:
+    """The run after the decision; None if the decision does not concern it."""
+    first, last, run = segment
+    if run.state in TERMINAL or run.state == RecordState.ARCHIVING:
+        return None
+    if command.decision == ARCHIVE:
+        if run.state in HELD:
+            plan = group.plan_of(run)
+            holder = "" if plan is None else plan.member_id
+            where = {"topic": command.topic, "partition": command.partition, "first": first, "last": last}
+            raise RecordsHeld(group_id=group.group_id, member_id=holder, **where)
+        return archived(run, Event.REJECT, group.config, Disposition.REJECTED, command.reason.strip())
+    event = Event.LOSE_LOCK if run.state in HELD else Event.RELEASE
+    # A plan on trial that comes back to its record would archive the record, whose tries begin anew.
+    anew = Run(run.state, run.delivery_count, plan_id=None if run.quarantined else run.plan_id)
+    after = moved(anew, event)
+    return None if after == run else after
+
+
+def _in_words(run: Run) -> str:
+    tries = f", {run.tries} tries" if run.tries else ""
+    return f"{run.state.name}{' in quarantine' if run.quarantined else ''}{tries}"
+
+
+def _partition(group: ShareGroup, topic_id: str, index: int) -> SharePartition:
+    partition = group.partitions.get(SharePartitionKey(topic_id, index))
+    if partition is None:
+        topic = group.topic_names.get(topic_id, topic_id)
+        raise UnknownSharePartition(group_id=group.group_id, partition=f"{topic}-{index}")
+    return partition
+
+
+def _check_empty(group: ShareGroup, now_ms: int, force: str, or_force: str = "") -> None:
+    if group.sessions:
+        raise GroupNotEmpty(group_id=group.group_id, members=len(group.sessions), force=force)
+    _check_heard(group, group.unheard, now_ms, or_force)
+
+
+def _check_heard(group: ShareGroup, member_ids: Set[str], now_ms: int, or_force: str = "") -> None:
+    """Wait, as expiry does, until members that were there before the load had a session timeout to be heard of."""
+    unheard, wait_ms = group.unheard & member_ids, group.deadlines_extended_until_ms - now_ms
+    if unheard and wait_ms >= 0:
+        raise MembersNotKnown(group_id=group.group_id, members=len(unheard), wait_ms=wait_ms + 1, force=or_force)
+
+
+def _check_dead_letters(group: ShareGroup, partitions: list[SharePartition]) -> None:
+    if waiting := sum(partition.archiving_count for partition in partitions):
+        raise DeadLettersNotWritten(group_id=group.group_id, count=waiting)

@@ -1,0 +1,46 @@
+"""Assign the group's partitions to its ShareConsumers (KIP-932; :mod:`coordinator.core.assignor`).
+
+Rule: an assignment is made once its interval has passed since the last one, for all changes since then together. Its
+epoch is durable, so that no later owner gives a lower one; who has which partition is not, as sessions are not.
+"""
+
+from __future__ import annotations
+
+from coordinator.core.assignor import assign
+from coordinator.core.commands import AssignPartitions, Decision
+from coordinator.core.records import AssignmentMade, PartitionsAssigned
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import Done
+
+
+def assign_partitions(group: ShareGroup, command: AssignPartitions, now_ms: int) -> Decision[Done]:
+    """A new assignment if the last one is old and its interval has passed; else nothing. The partitions that may be
+    assigned are those that have a start offset, of topics that exist."""
+    if not group.assignment_is_old or now_ms - group.assigned_ms < group.config.share_assignment_interval_ms:
+        return Decision((), Done())
+    members = [group.members[member_id] for member_id in group.sessions if group.members[member_id].is_assigned]
+    if not members:
+        return Decision((), Done())
+    assignable = existing_partitions(group)
+    subscriptions = {
+        member.subscription: frozenset(t for t in assignable if member.subscribes(group.topic_names[t]))
+        for member in {member.subscription: member for member in members}.values()
+    }
+    subscribed = {member.member_id: subscriptions[member.subscription] for member in members}
+    found = assign(subscribed, assignable, group.assignment)
+    by_topic: dict[tuple[str, str], list[int]] = {}
+    for member_id, keys in found.items():
+        for key in sorted(keys):
+            by_topic.setdefault((member_id, key.topic_id), []).append(key.partition)
+    assigned = tuple((*of_member, tuple(partitions)) for of_member, partitions in by_topic.items())
+    made = AssignmentMade(assignment_epoch=group.assignment_epoch + 1)
+    return Decision((made, PartitionsAssigned(now_ms=now_ms, assigned=assigned)), Done())
+
+
+def existing_partitions(group: ShareGroup) -> dict[str, list[int]]:
+    """The share partitions of topics that exist, by topic id."""
+    found: dict[str, list[int]] = {}
+    for key in group.partitions:
+        if group.is_current(key.topic_id):
+            found.setdefault(key.topic_id, []).append(key.partition)
+    return found

@@ -1,0 +1,103 @@
+"""Measure a group: the numbers of its records and members for the coordinator's metrics. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+
+from coordinator.core.commands import Decision
+from coordinator.core.describe import state_of
+from coordinator.core.isolation import Stage, stage_of
+from coordinator.core.record_state import HELD
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import GroupRequest
+
+MOST_ISOLATED = 10_000
+"""Quarantined runs of a partition that are counted, at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionMeasures:
+    """The numbers of one share partition. ``in_flight``: records of the window that are not ACKNOWLEDGED or ARCHIVED;
+    ``runs``: the runs of the window; ``delivery_complete``: what the lag leaves out (KIP-1226)."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    in_flight: int
+    runs: int
+    acquired: int
+    archiving: int
+    delivery_complete: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupMeasures:
+    """The numbers of a group. ``members``: those with a session, (queries, ShareConsumers). ``oldest_ms``: how long the
+    oldest acquired record has been held; 0 if none is. ``isolated``: records by stage of isolation, of the stages in
+    which a record is delivered alone: each group is measured in a time that does not grow with its other runs."""
+
+    state: str
+    read_committed: bool
+    members: tuple[int, int]
+    oldest_ms: int
+    isolated: Mapping[Stage, int]
+    partitions: tuple[PartitionMeasures, ...]
+
+
+class MeasureGroup(GroupRequest[GroupMeasures], frozen=True):
+    """The numbers of the group now."""
+
+
+def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Decision[GroupMeasures]:
+    """The group's numbers; no log records."""
+    active = [member.query for member in group.members.values() if member.active]
+    current = set(group.topics.values())
+    measures = GroupMeasures(
+        state=state_of(group),
+        read_committed=group.config.share_isolation_level == "read_committed",
+        members=(sum(active), len(active) - sum(active)),
+        oldest_ms=_oldest_ms(group, now_ms),
+        isolated=_isolated(group),
+        partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
+    )
+    return Decision((), measures)
+
+
+def _of(group: ShareGroup, partition: SharePartition) -> PartitionMeasures:
+    counts = partition.runs.counts
+    complete = partition.delivery_complete_count
+    return PartitionMeasures(
+        topic=group.topic_names[partition.key.topic_id],
+        partition=partition.key.partition,
+        start_offset=partition.start_offset,
+        in_flight=sum(counts) - complete,
+        runs=len(partition.runs),
+        acquired=partition.acquired_count,
+        archiving=partition.archiving_count,
+        delivery_complete=complete,
+    )
+
+
+def _oldest_ms(group: ShareGroup, now_ms: int) -> int:
+    for plan in sorted(group.plans.values(), key=attrgetter("acquired_ms")):
+        for _, segments in group.carrying(plan):
+            if any(segment.run.state in HELD for segment in segments):
+                return max(0, now_ms - plan.acquired_ms)
+    return 0
+
+
+def _isolated(group: ShareGroup) -> dict[Stage, int]:
+    counts: Counter[Stage] = Counter()
+    limit = group.config.share_delivery_count_limit
+    for partition in group.partitions.values():
+        for first, last, run in islice(partition.runs.quarantined(), MOST_ISOLATED):
+            counts[stage_of(run, limit)] += last - first + 1
+    for plan in group.plans.values():
+        if plan.trial:
+            counts[Stage.TRIAL] += sum(s.last - s.first + 1 for _, segments in group.carrying(plan) for s in segments)
+    return dict(counts)

@@ -1,0 +1,161 @@
+"""View a group: what the service must know of it before it asks the brokers. Nothing is changed.
+
+A view may be old when it is used; the commands that follow decide again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from coordinator.core.commands import Decision
+from coordinator.core.commands.complete_plan import nobody_decides
+from coordinator.core.members import Member
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.staging import undecided
+from coordinator.protocol.messages import MemberRequest
+from coordinator.protocol.values import OffsetRange, SharePartitionKey
+
+QUARANTINED_AT_ONCE = 10
+"""Quarantined records of a partition that are looked for in the log at a time: they are delivered one by one."""
+
+
+class LogRange(NamedTuple):
+    """Offsets of a partition's log, and the ``topic`` by whose name the brokers know it."""
+
+    topic: str
+    offsets: OffsetRange
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        return self.topic, self.offsets.partition
+
+
+class Subscribed(NamedTuple):
+    """A member's subscription, as the member joined with it."""
+
+    topics: tuple[str, ...]
+    topic_pattern: str | None
+    assign: Mapping[str, tuple[int, ...]] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupView:
+    """The group as a member with a session sees it, and the member's subscription.
+
+    ``topics``: names by id, without the topics that the group knows to be deleted (``gone``). ``past``: ids of topics
+    that are deleted or that a newer topic of the same name replaced. ``fetch_from``: the first offset that was never
+    acquired, by (topic id, partition). ``plan``: the partitions of the plan that was asked for, as (topic, topic id,
+    partition).
+
+    ``quarantined``: the quarantined records that are delivered next, one by one. ``unproven``: the ranges of the
+    member's plan, if its completion would be the member's first evidence while records are quarantined. ``undecided``:
+    the offsets of an explicit plan that no sink decided, which its completion releases. ``decides``: a sink has decided
+    a record of this member before. ``assigned``: the partitions that the member may acquire from, by (topic id,
+    partition); None: all that are in its subscription, or they are about to be assigned anew.
+    """
+
+    group_id: str
+    topic_ids: bool
+    read_committed: bool
+    subscribed: Subscribed
+    topics: Mapping[str, str]
+    gone: frozenset[str]
+    past: frozenset[str]
+    fetch_from: Mapping[tuple[str, int], int]
+    plan: frozenset[tuple[str, str, int]]
+    quarantined: tuple[LogRange, ...]
+    unproven: tuple[LogRange, ...]
+    undecided: tuple[LogRange, ...]
+    decides: bool
+    assigned: frozenset[SharePartitionKey] | None = None
+
+
+class ViewGroup(MemberRequest[GroupView], frozen=True):
+    """The group as a member sees it. ``plan_id``: the plan whose partitions the view names; empty: none."""
+
+    plan_id: str = ""
+
+
+def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> Decision[GroupView]:
+    """The view of a member with a live session.
+
+    Raises:
+        UnknownMemberId: the member has no live session.
+        FencedMemberEpoch: a newer process of the member has joined.
+        ForeignPlan: the plan is of another incarnation of the group.
+    """
+    member = group.member(command.member_id, command.member_epoch)
+    held = group.plan_topic_ids(member, command.plan_id) if command.plan_id else set()
+    quarantined = _quarantined(group)
+    view = GroupView(
+        group_id=group.group_id,
+        topic_ids=group.topic_ids,
+        read_committed=group.config.share_isolation_level == "read_committed",
+        subscribed=Subscribed(member.topics, member.topic_pattern, member.assign),
+        topics={topic_id: topic for topic_id, topic in group.topic_names.items() if topic_id not in group.gone},
+        gone=frozenset(group.gone),
+        past=past_ids(group),
+        fetch_from=fetch_from(group),
+        plan=frozenset((group.topic_names[topic_id], topic_id, index) for topic_id, index in held),
+        quarantined=quarantined,
+        unproven=_unproven(group, member) if quarantined else (),
+        undecided=_undecided(group, member),
+        decides=not nobody_decides(member),
+        assigned=_assigned(group, member),
+    )
+    return Decision((), view)
+
+
+def _assigned(group: ShareGroup, member: Member) -> frozenset[SharePartitionKey] | None:
+    if not member.is_assigned or group.assignment_is_old:
+        return None
+    return group.assignment.get(member.member_id, frozenset())
+
+
+def past_ids(group: ShareGroup) -> frozenset[str]:
+    """The ids of topics that the group knew and that are deleted or replaced; an id never comes back."""
+    return frozenset(topic_id for topic_id in group.topic_names if not group.is_current(topic_id))
+
+
+def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
+    """The next quarantined records of each partition whose topic exists."""
+    found = []
+    for key, partition in group.partitions.items():
+        if not group.is_current(key.topic_id):
+            continue
+        for first, last, _ in islice(partition.runs.quarantined(), QUARANTINED_AT_ONCE):
+            last = min(last, first + QUARANTINED_AT_ONCE - 1)
+            found.append(LogRange(group.topic_names[key.topic_id], OffsetRange(*key, first, last)))
+    return tuple(found)
+
+
+def _unproven(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
+    plan = member.pending
+    if plan is None or not plan.counts_as_evidence or member.evidence:
+        return ()
+    return tuple(
+        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, segment.first, segment.last))
+        for partition, segments in group.carrying(plan)
+        if group.is_current(partition.key.topic_id)
+        for segment in segments
+    )
+
+
+def _undecided(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
+    plan = member.pending
+    if plan is None or not plan.explicit:
+        return ()
+    return tuple(
+        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, first, last))
+        for partition, segments in group.carrying(plan)
+        if group.is_current(partition.key.topic_id)
+        for first, last in undecided(segments, plan.staged.get(partition.key, []))
+    )
+
+
+def fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
+    """The first offset that was never acquired, by (topic id, partition)."""
+    return {(key.topic_id, key.partition): partition.end_offset for key, partition in group.partitions.items()}

@@ -1,0 +1,143 @@
+"""Counts of what a decision does to a group's records, for the coordinator's metrics. Nothing is changed.
+
+The caller asks before it replays the decision, and adds the counts up once the decision is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from coordinator.core.commands import (
+    AcquireForConsumer,
+    AcquirePlan,
+    CompletePlan,
+    Decision,
+    Expire,
+    MarkDeadLettersWritten,
+    StartOrReclaimPlan,
+)
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PlanAcquired, PlanStarted, Record, RunsChanged, SessionEnded
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.messages import Acknowledge, LeaveGroup, PlanReply, Request
+from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
+
+QUERY, SHARE_CONSUMER = "query", "share consumer"
+_ACK_TYPES = {"accepted": "accept", "released": "release", "rejected": "reject"}
+
+
+class Count(NamedTuple):
+    """``number`` is to be added to the counter ``name`` with these values of its labels, which follow the group's id.
+
+    acquired (member type), redelivered: records that were acquired, and those of them that had been acquired before.
+    acknowledged (ack type): records by the outcome that their holder gave them.
+    held (member id, acquired at, acknowledged at; both in milliseconds): the number of records does not matter here.
+    lock_timeouts (topic, partition): records whose lock ran out, or whose holder's session did.
+    sessions_ended (how): sessions that ended, "left" or "timed out".
+    reclaims: plans that a later process reclaimed; left_out (reason): records that such a plan continues without.
+    dead_letters: records whose dead letter is written.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    number: int
+
+
+def counts_of(group: ShareGroup, command: Request[Any], decision: Decision[Any], now_ms: int) -> Iterable[Count]:
+    """The counts of this decision; none for commands that are not counted."""
+    count = _COUNTS.get(type(command))
+    return () if count is None else count(group, command, decision, now_ms)
+
+
+def _acquired(group: ShareGroup, command: Request[Any], decision: Decision[Any], now_ms: int) -> Iterator[Count]:
+    plan = next((record for record in decision.records if isinstance(record, PlanAcquired)), None)
+    if plan is None:
+        return
+    held = [
+        (last - first + 1, run.delivery_count)
+        for _, first, last, run in _changes(group, decision.records)
+        if run.plan_id == plan.plan_id and run.state == RecordState.ACQUIRED
+    ]
+    kind = QUERY if isinstance(command, AcquirePlan) else SHARE_CONSUMER
+    yield Count("acquired", (kind,), sum(number for number, _ in held))
+    yield Count("redelivered", (), sum(number for number, deliveries in held if deliveries > 1))
+
+
+def _acknowledged(group: ShareGroup, command: Acknowledge, decision: Decision[Any], now_ms: int) -> Iterator[Count]:
+    oldest_ms = now_ms
+    for acks in command.partitions:
+        if f"{acks.topic_id}:{acks.partition}" in decision.reply.errors:
+            continue
+        partition = group.partitions[SharePartitionKey(acks.topic_id, acks.partition)]
+        for batch in acks.batches:
+            share = (batch.last - batch.first + 1) // len(batch.types)
+            for kind in batch.types:
+                yield Count("acknowledged", (AcknowledgeType(kind).name.lower(),), share)
+            found = partition.runs.at(batch.first)
+            plan = group.plan_of(found.run) if found is not None else None
+            oldest_ms = min(oldest_ms, now_ms if plan is None else plan.acquired_ms)
+    yield _held(command.member_id, oldest_ms, now_ms)
+
+
+def _completed(group: ShareGroup, command: CompletePlan, decision: Decision[Any], now_ms: int) -> Iterator[Count]:
+    for outcome, number in decision.reply.outcomes.items():
+        yield Count("acknowledged", (_ACK_TYPES[outcome],), number)
+    plan = group.members[command.member_id].newest
+    if decision.reply.outcomes and plan is not None:
+        yield _held(command.member_id, plan.acquired_ms, now_ms)
+
+
+def _held(member_id: str, acquired_ms: int, now_ms: int) -> Count:
+    return Count("held", (member_id, str(acquired_ms), str(now_ms)), 1)
+
+
+def _started(
+    group: ShareGroup, command: StartOrReclaimPlan, decision: Decision[PlanReply], now_ms: int
+) -> Iterator[Count]:
+    started = next((record for record in decision.records if isinstance(record, PlanStarted)), None)
+    if started is None:
+        return  # a repeated request: the answer to it was counted
+    plan = group.plans.get(started.plan_id) or group.members[command.member_id].newest
+    if plan is not None and started.reclaims > plan.reclaims:
+        yield Count("reclaims", (), 1)
+    for entry in (*decision.reply.left_out, *decision.reply.data_loss):
+        yield Count("left_out", (entry.reason,), entry.count)
+
+
+def _ended(group: ShareGroup, command: Request[Any], decision: Decision[Any], now_ms: int) -> Iterator[Count]:
+    left = isinstance(command, LeaveGroup)
+    sessions = sum(isinstance(record, SessionEnded) for record in decision.records)
+    yield Count("sessions_ended", ("left" if left else "timed out",), sessions)
+    if left:
+        return
+    for key, first, last, run in _changes(group, decision.records):
+        stays = run.state == RecordState.IN_PROGRESS  # for the grace time
+        if not stays and (run.state != RecordState.ARCHIVED or run.disposition):
+            yield Count("lock_timeouts", (group.topic_names[key.topic_id], str(key.partition)), last - first + 1)
+
+
+def _dead_letters(
+    group: ShareGroup, command: MarkDeadLettersWritten, decision: Decision[Any], now_ms: int
+) -> Iterator[Count]:
+    written = sum(last - first + 1 for _, first, last, _ in _changes(group, decision.records))
+    yield Count("dead_letters", (), written)
+
+
+def _changes(group: ShareGroup, records: Iterable[Record]) -> Iterator[tuple[SharePartitionKey, int, int, Any]]:
+    for record in records:
+        if isinstance(record, RunsChanged):
+            for first, last, run in record.runs:
+                yield SharePartitionKey(record.topic_id, record.partition), first, last, run
+
+
+_COUNTS: dict[type[Request[Any]], Callable[[ShareGroup, Any, Decision[Any], int], Iterable[Count]]] = {
+    AcquirePlan: _acquired,
+    AcquireForConsumer: _acquired,
+    Acknowledge: _acknowledged,
+    CompletePlan: _completed,
+    StartOrReclaimPlan: _started,
+    Expire: _ended,
+    LeaveGroup: _ended,
+    MarkDeadLettersWritten: _dead_letters,
+}

@@ -1,0 +1,190 @@
+"""The runs in flight and the plans of a group, as people see them: a page at a time, since a group may have a million
+runs.
+
+Rule: one page looks at a bounded number of runs, so that the group's requests wait for it briefly at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from coordinator.core.commands import Decision
+from coordinator.core.describe import describe_partition
+from coordinator.core.isolation import Stage, stage_of
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_state import HELD, TERMINAL, RecordState
+from coordinator.core.runs import Run, Segment
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.admin_messages import (
+    Cursor,
+    InFlightPage,
+    ListInFlight,
+    ListOffsets,
+    ListPlans,
+    OffsetsListed,
+    PlanInFlight,
+    PlansListed,
+    RunInFlight,
+)
+from coordinator.protocol.errors import InvalidRequest
+from coordinator.protocol.messages import PartitionBounds
+from coordinator.protocol.values import SharePartitionKey
+
+MOST_ON_A_PAGE = 1_000
+MOST_LOOKED_AT = 5_000
+"""Runs that one page looks at, whether they are shown or not: some milliseconds."""
+LOOKED_AT_OF_A_PLAN = 1_000
+"""Runs of a plan that are looked at for the plan's stage of isolation."""
+
+_STAGES = list(Stage)
+
+
+class OffsetsWithBounds(ListOffsets, frozen=True):
+    """ListOffsets with what the logs hold now: ``lag`` is None where no bounds name a partition."""
+
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+def list_offsets(group: ShareGroup, command: ListOffsets, now_ms: int) -> Decision[OffsetsListed]:
+    """The share partitions of the group's current topics, without their runs."""
+    bounds = command.bounds if isinstance(command, OffsetsWithBounds) else ()
+    ends = {SharePartitionKey(b.topic_id, b.partition): b.end for b in bounds}
+    names = {topic_id: topic for topic, topic_id in group.topics.items()}
+    shown = sorted((names[key.topic_id], key.partition, key) for key in group.partitions if key.topic_id in names)
+    listed = tuple(
+        describe_partition(group, group.partitions[key], ends.get(key), most=0)
+        for topic, _, key in shown
+        if not command.topics or topic in command.topics
+    )
+    return Decision((), OffsetsListed(partitions=listed))
+
+
+def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> Decision[InFlightPage]:
+    """A page of the runs in flight.
+
+    Raises:
+        InvalidRequest: a state is unknown.
+    """
+    states = _states(command.states)
+    limit = max(1, min(command.limit, MOST_ON_A_PAGE))
+    is_held = command.held_longer_than_ms is not None or command.progress_staleness_ms is not None
+    threshold_ms = group.config.group_share_in_progress_staleness_threshold_ms
+    page = InFlightPage(now_ms=now_ms, staleness_threshold_ms=threshold_ms)
+    shown: list[RunInFlight] = []
+    for looked_at, (partition, segment) in enumerate(_from(group, command.cursor)):
+        if len(shown) == limit or looked_at == MOST_LOOKED_AT:
+            cursor = (*partition.key, segment.first)
+            return Decision((), msgspec.structs.replace(page, runs=tuple(shown), cursor=cursor))
+        run = segment.run
+        if run.state not in states or (is_held and run.state not in HELD):
+            continue
+        plan = group.plan_of(run)
+        if command.member_id and (plan is None or plan.member_id != command.member_id):
+            continue
+        if is_held and not _is_old(plan, run, command, now_ms):
+            continue
+        shown.append(_run(group, partition, segment, plan))
+    return Decision((), msgspec.structs.replace(page, runs=tuple(shown)))
+
+
+def _states(names: tuple[str, ...]) -> frozenset[RecordState]:
+    if not names:
+        return frozenset(RecordState) - TERMINAL
+    if unknown := [name for name in names if name not in RecordState.__members__]:
+        raise InvalidRequest(what=f"{unknown[0]} is no state of a record: {', '.join(RecordState.__members__)}.")
+    return frozenset(RecordState[name] for name in names)
+
+
+def _from(group: ShareGroup, cursor: Cursor | None) -> Iterator[tuple[SharePartition, Segment]]:
+    """The runs of all partitions from the cursor on, in order; a run that the cursor lies inside of comes whole."""
+    at = None if cursor is None else (SharePartitionKey(*cursor[:2]), cursor[2])
+    for key, partition in sorted(group.partitions.items()):
+        if at is None or key > at[0]:
+            yield from ((partition, segment) for segment in partition.runs)
+        elif key == at[0]:
+            yield from ((partition, segment) for segment in partition.runs.whole_from(at[1]))
+
+
+def _is_old(plan: AcquiredPlan | None, run: Run, command: ListInFlight, now_ms: int) -> bool:
+    """Whether the plan was acquired, and the run's last signal came, as long ago as the command asks. A run without a
+    signal counts from its acquisition."""
+    if plan is None:
+        return False
+    signal_ms = plan.acquired_ms if run.progress is None else run.progress.last_ms
+    is_stale = now_ms - signal_ms > (command.progress_staleness_ms or 0)
+    return is_stale and now_ms - plan.acquired_ms > (command.held_longer_than_ms or 0)
+
+
+def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: AcquiredPlan | None) -> RunInFlight:
+    first, last, run = segment
+    member = None if plan is None else group.members.get(plan.member_id)
+    stage = stage_of(run, group.config.share_delivery_count_limit, on_trial=plan is not None and plan.trial)
+    return RunInFlight(
+        topic=group.topic_names[partition.key.topic_id],
+        topic_id=partition.key.topic_id,
+        partition=partition.key.partition,
+        first=first,
+        last=last,
+        state=run.state.name,
+        delivery_count=run.delivery_count,
+        failures=run.failures,
+        releases=run.releases,
+        plan_id=group.plan_id_text(run.plan_id),
+        member_id="" if plan is None else plan.member_id,
+        client_id="" if member is None else member.client_id,
+        client_host="" if member is None else member.client_host,
+        since_ms=None if plan is None else plan.acquired_ms,
+        first_signal_ms=None if run.progress is None else run.progress.first_ms,
+        last_signal_ms=None if run.progress is None else run.progress.last_ms,
+        hint="" if run.progress is None else run.progress.hint,
+        lock_deadline_ms=run.deadline_ms,
+        not_before_ms=run.not_before_ms,
+        stage=stage.value,
+        disposition=run.disposition.name.lower() if run.disposition else "",
+        reason=run.reason,
+    )
+
+
+def list_plans(group: ShareGroup, command: ListPlans, now_ms: int) -> Decision[PlansListed]:
+    """The newest plan of each query, by member id."""
+    plans = (_plan(group, member) for _, member in sorted(group.members.items()) if member.query)
+    return Decision((), PlansListed(plans=tuple(plan for plan in plans if plan is not None)))
+
+
+def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:
+    plan = member.newest
+    if plan is None:
+        return None
+    keys = {SharePartitionKey(topic_id, index) for topic_id, index, _ in plan.ranges}
+    carried = (group.partitions[key].runs.carried.get(plan.plan_id, 0) for key in keys if key in group.partitions)
+    return PlanInFlight(
+        plan_id=group.plan_id_text(plan.plan_id),
+        member_id=member.member_id,
+        query_id=member.query_id,
+        state=member.plan_state(plan.plan_id).value,
+        acquired_ms=plan.acquired_ms,
+        records=plan.records,
+        held=sum(carried),
+        attempt=plan.reclaims,
+        stage=_furthest_stage(group, plan).value,
+        evidence=member.evidence,
+    )
+
+
+def _furthest_stage(group: ShareGroup, plan: AcquiredPlan) -> Stage:
+    """The furthest stage of isolation among the first runs that carry the plan's id."""
+    limit, left, furthest = group.config.share_delivery_count_limit, LOOKED_AT_OF_A_PLAN, Stage.NORMAL
+    for topic_id, index, ranges in plan.ranges:
+        partition = group.partitions.get(SharePartitionKey(topic_id, index))
+        for first, last in ranges if partition is not None else ():
+            assert partition is not None
+            for _, _, run in partition.runs.between(first, last):
+                if left == 0:
+                    return furthest
+                left -= 1
+                if run.plan_id == plan.plan_id:
+                    furthest = max(furthest, stage_of(run, limit, on_trial=plan.trial), key=_STAGES.index)
+    return furthest

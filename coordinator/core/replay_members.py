@@ -1,0 +1,93 @@
+"""Replay of the records of members: joins, sessions, and what a snapshot keeps of a member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.members import Member
+from coordinator.core.records import (
+    AssignmentMade,
+    MemberJoined,
+    MemberProgressKept,
+    MemberSeen,
+    MembersForgotten,
+    PartitionsAssigned,
+    SessionEnded,
+    SessionRenewed,
+)
+from coordinator.protocol.values import SharePartitionKey
+
+if TYPE_CHECKING:
+    from coordinator.core.share_group import ShareGroup
+
+
+def _member_joined(group: ShareGroup, record: MemberJoined) -> None:
+    member = group.members.get(record.member_id)
+    if member is None:
+        member = group.members[record.member_id] = Member(record.member_id, 0, "", record.query)
+    if (member.topics, member.topic_pattern) != (record.topics, record.topic_pattern) and not record.query:
+        group.assignment_is_old = True
+    for name in record.__struct_fields__:
+        setattr(member, name, getattr(record, name))
+
+
+def _session_renewed(group: ShareGroup, record: SessionRenewed) -> None:
+    member = group.members[record.member_id]
+    if not member.active and member.is_assigned:
+        group.assignment_is_old = True
+    member.session_deadline_ms = record.deadline_ms
+    group.sessions[record.member_id] = None
+    group.unheard.discard(record.member_id)
+
+
+def _session_ended(group: ShareGroup, record: SessionEnded) -> None:
+    member = group.members[record.member_id]
+    if member.is_assigned:
+        group.assignment_is_old = True
+    member.session_deadline_ms = None
+    group.sessions.pop(record.member_id, None)
+    group.unheard.discard(record.member_id)
+
+
+def _assignment_made(group: ShareGroup, record: AssignmentMade) -> None:
+    group.assignment_epoch = record.assignment_epoch
+
+
+def _partitions_assigned(group: ShareGroup, record: PartitionsAssigned) -> None:
+    assigned: dict[str, list[SharePartitionKey]] = {}
+    for member_id, topic_id, partitions in record.assigned:
+        assigned.setdefault(member_id, []).extend(SharePartitionKey(topic_id, index) for index in partitions)
+    group.assignment = {member_id: frozenset(keys) for member_id, keys in assigned.items()}
+    group.assigned_ms, group.assignment_is_old = record.now_ms, False
+
+
+def _member_seen(group: ShareGroup, record: MemberSeen) -> None:
+    group.members[record.member_id].seen_ms = record.seen_ms
+
+
+def _members_forgotten(group: ShareGroup, record: MembersForgotten) -> None:
+    for member_id in record.member_ids:
+        del group.members[member_id]
+        group.unheard.discard(member_id)
+    group.forgotten_epoch = record.forgotten_epoch
+    if record.unreported_losses is not None:
+        group.unreported_losses = record.unreported_losses
+
+
+def _member_progress_kept(group: ShareGroup, record: MemberProgressKept) -> None:
+    member = group.members[record.member_id]
+    member.completed, member.evidence = record.completed or None, record.evidence
+    member.decides, member.query_id = record.decides, record.query_id
+
+
+REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
+    MemberJoined: _member_joined,
+    SessionRenewed: _session_renewed,
+    SessionEnded: _session_ended,
+    AssignmentMade: _assignment_made,
+    PartitionsAssigned: _partitions_assigned,
+    MemberSeen: _member_seen,
+    MembersForgotten: _members_forgotten,
+    MemberProgressKept: _member_progress_kept,
+}

@@ -1,0 +1,270 @@
+"""Requests and replies of people who run a group: looks, which change nothing, and actions, which need the admin token.
+
+Rule: an action's ``execute`` is false by default; its answer then says what the action would do, and nothing changes.
+Offsets are inclusive, times are milliseconds by the wall clock.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias
+
+import msgspec
+
+from coordinator.protocol.messages import GroupRequest, Message, PartitionDescription, Reply, Request
+
+Cursor: TypeAlias = tuple[str, int, int]
+"""(topic id, partition, offset) from which a list goes on."""
+
+
+# --- looks
+
+
+class GroupListing(Message, frozen=True, tag=False):
+    """A group in a list. ``state``: EMPTY or STABLE (KIP-932), UNKNOWN where no coordinator could be asked.
+    ``coordinator``: the host:port of the coordinator that serves the group, if that is not the one that answers."""
+
+    group_id: str
+    state: str
+    coordinator: str = ""
+
+
+class GroupsListed(Message, frozen=True):
+    """The groups, by id. ``read_from``: empty, or the store in words where no coordinator runs and it was read."""
+
+    groups: tuple[GroupListing, ...] = ()
+    read_from: str = ""
+
+
+class ListGroups(Request[GroupsListed], frozen=True):
+    """The groups of the coordinator's state store. ``group_ids``: these only; empty: all that the store has."""
+
+    group_ids: tuple[str, ...] = ()
+
+
+class OffsetsListed(Message, frozen=True):
+    """The share partitions of a group, without their runs; ``read_from`` as in GroupsListed."""
+
+    partitions: tuple[PartitionDescription, ...] = ()
+    read_from: str = ""
+
+
+class ListOffsets(GroupRequest[OffsetsListed], frozen=True):
+    """Start offset, end offset and lag of the group's share partitions. ``topics``: these only; empty: all."""
+
+    topics: tuple[str, ...] = ()
+
+
+class RunInFlight(Message, frozen=True, tag=False):
+    """Records ``first`` to ``last`` in one state. ``plan_id`` and ``member_id``: the plan that holds them, or whose
+    query may come back to them, and its member. ``since_ms``: when that plan was acquired; ``first_signal_ms``,
+    ``last_signal_ms`` and ``hint``: what its holder told of progress (None: nothing). ``stage``: the stage of
+    isolation."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    state: str
+    delivery_count: int = 0
+    failures: int = 0
+    releases: int = 0
+    plan_id: str = ""
+    member_id: str = ""
+    client_id: str = ""
+    client_host: str = ""
+    since_ms: int | None = None
+    first_signal_ms: int | None = None
+    last_signal_ms: int | None = None
+    hint: str = ""
+    lock_deadline_ms: int | None = None
+    not_before_ms: int | None = None
+    stage: str = "normal"
+    disposition: str = ""
+    reason: str = ""
+
+
+class InFlightPage(Message, frozen=True):
+    """One page of the runs in flight, in the order of topic id, partition and offset, at ``now_ms`` of the
+    coordinator's clock. ``cursor``: where the next page begins; None: this was the last one. A page may hold fewer
+    runs than the limit, or none, and have a cursor all the same: one request looks at a bounded number of runs.
+    ``staleness_threshold_ms``: the group's group.share.in.progress.staleness.threshold.ms."""
+
+    runs: tuple[RunInFlight, ...] = ()
+    cursor: Cursor | None = None
+    now_ms: int = 0
+    staleness_threshold_ms: int = 0
+
+
+class ListInFlight(GroupRequest[InFlightPage], frozen=True):
+    """A page of the runs in flight: those in one of ``states``; empty: all that are not terminal.
+    ``held_longer_than_ms``: only held runs whose plan was acquired longer ago. ``progress_staleness_ms``: only held
+    runs whose holder has told of no progress for longer. ``member_id``: only runs of this member's plans."""
+
+    states: tuple[str, ...] = ()
+    held_longer_than_ms: int | None = None
+    progress_staleness_ms: int | None = None
+    member_id: str = ""
+    cursor: Cursor | None = None
+    limit: int = 1_000
+
+
+class PlanInFlight(Message, frozen=True, tag=False):
+    """A query's newest plan. ``state``: a PlanState; ``records``: how many records its last delivery held; ``held``:
+    how many runs still carry its id for, as records; ``attempt``: from 0, how often a later process reclaimed the plan.
+    ``batch_id``: always None, as Spark does not tell it to a reader (docs/facts.md, S23); ``stage``: the furthest stage
+    of isolation of its records. ``evidence``: the query has completed a batch which says that processing works."""
+
+    plan_id: str
+    member_id: str
+    query_id: str
+    state: str
+    acquired_ms: int
+    records: int
+    held: int
+    attempt: int
+    batch_id: int | None = None
+    stage: str = "normal"
+    evidence: bool = False
+
+
+class PlansListed(Message, frozen=True):
+    """The newest plans of the group's queries, by member."""
+
+    plans: tuple[PlanInFlight, ...] = ()
+
+
+class ListPlans(GroupRequest[PlansListed], frozen=True):
+    """The newest plan of each query of the group."""
+
+
+# --- actions
+
+
+class Action(GroupRequest[Reply], Generic[Reply], frozen=True):
+    """Base class of actions. ``reason``: why, for the audit log. ``execute`` false: only say what it would do. ``by``:
+    who asks, as the server knows it; what a client sends there has no effect."""
+
+    execute: bool = False
+    reason: str = ""
+    by: str = ""
+
+
+class Effect(Message, frozen=True, tag=False):
+    """One thing that an action changes, before and after, in words."""
+
+    what: str
+    before: str
+    after: str
+
+
+class Altered(Message, frozen=True):
+    """The effects of an action, or (``executed`` false) those that it would have. ``notes``: sentences that a person
+    must know before it is carried out."""
+
+    executed: bool
+    effects: tuple[Effect, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class AlteredOffsets(Message, frozen=True, tag=False):
+    """A share partition's start offset before and after; ``before`` None: it had none, ``after`` None: it is deleted.
+    ``acquired``: its records that members hold now."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    before: int | None
+    after: int | None
+    acquired: int = 0
+
+
+class OffsetsAltered(Message, frozen=True):
+    """The start offsets that an action changes, or would change; ``notes`` as in Altered."""
+
+    executed: bool
+    partitions: tuple[AlteredOffsets, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class AlterOffsets(Action[OffsetsAltered], frozen=True):
+    """Set start offsets (AlterShareGroupOffsets): all of them, or none. ``to``: earliest, latest, timestamp (``value``
+    in ms), offset (``value``), shift (by ``value``), or offsets, which ``offsets`` has by topic and partition.
+    ``topics``: topics and their partitions; no topic: all of the group's; no partition: all of the topic's.
+    ``force``: also while the group has members.
+
+    Raises:
+        GroupNotEmpty: the group has members, and ``force`` is not set.
+        GroupIdNotFound, UnknownTopic, UnknownPartition, InvalidReset: as they say.
+    """
+
+    to: str = "earliest"
+    value: int = 0
+    offsets: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    topics: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    force: bool = False
+
+
+class DeleteOffsets(Action[OffsetsAltered], frozen=True, kw_only=True):
+    """Forget the share partitions of these topics (DeleteShareGroupOffsets). A member that subscribes to one of them
+    later gives it a new start.
+
+    Raises:
+        GroupSubscribedToTopic: a member with a session subscribes to one of the topics.
+        DeadLettersNotWritten: records of the topics wait for their dead letters, and ``force`` is not set.
+    """
+
+    topics: tuple[str, ...]
+    force: bool = False
+
+
+class DeleteGroup(Action[Altered], frozen=True):
+    """Delete the group (DeleteGroups). A later group of the same id is another incarnation.
+
+    Raises:
+        GroupNotEmpty: the group has members.
+        DeadLettersNotWritten: records of the group wait for their dead letters, and ``force`` is not set.
+    """
+
+    force: bool = False
+
+
+class AlterGroupConfigs(Action[Altered], frozen=True):
+    """Set and unset configs of the group (IncrementalAlterConfigs of a GROUP resource)."""
+
+    set: dict[str, str] = msgspec.field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+
+
+class ReleaseMember(Action[Altered], frozen=True, kw_only=True):
+    """End the session of a member now, as its timeout would: others may acquire what it holds. A process that still
+    runs comes back by itself, and keeps what nobody took meanwhile."""
+
+    member_id: str
+
+
+class DecideRecords(Action[Altered], frozen=True, kw_only=True):
+    """Archive or release records by hand: ``decision`` is archive or release. ``archive`` gives up records that are
+    AVAILABLE, with ``reason`` in their dead letters. ``release`` makes records available now, out of quarantine and
+    without a pause, their tries counted from 0; those that a member holds lose their lock."""
+
+    decision: str
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+
+AnyAdminRequest: TypeAlias = (
+    ListGroups
+    | ListOffsets
+    | ListInFlight
+    | ListPlans
+    | AlterOffsets
+    | DeleteOffsets
+    | DeleteGroup
+    | AlterGroupConfigs
+    | ReleaseMember
+    | DecideRecords
+)
+AnyAdminReply: TypeAlias = GroupsListed | OffsetsListed | InFlightPage | PlansListed | Altered | OffsetsAltered

@@ -1,0 +1,29 @@
+"""The ids of share groups: how long they may be, and which characters they may have.
+
+Rule: a client refuses such an id before it calls anyone; a coordinator refuses to create the group.
+"""
+
+from __future__ import annotations
+
+from coordinator.protocol.errors import InvalidGroupId
+
+MAX_CHARACTERS = 249
+"""The longest group id, as that of a topic's name. Kafka itself takes any text of up to 32,767 bytes; a group id is in
+each log line, error, header of a dead letter and state record of its group, and a megabyte of them helps nobody."""
+_SHOWN = 40
+
+
+def check_group_id(group_id: str) -> None:
+    """Checks a group id.
+
+    Raises:
+        InvalidGroupId: it is too long, or has characters that can't be printed: a line break would forge log lines.
+    """
+    reason = ""
+    if unprintable := next((character for character in group_id if not character.isprintable()), ""):
+        reason = f"it has the character {unprintable!a}, which can't be printed"
+    elif len(group_id) > MAX_CHARACTERS:
+        reason = f"it has {len(group_id):,} characters"
+    if reason:
+        shown = ascii(group_id[:_SHOWN]) + ("..." if len(group_id) > _SHOWN else "")
+        raise InvalidGroupId(group_id=shown, reason=reason)

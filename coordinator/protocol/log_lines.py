@@ -1,0 +1,41 @@
+"""The form of a line in any log of sharegroup: ``time pid LEVEL module [group=... member=...] message``, one line for
+each event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+_works_for = {"text": ""}
+"""The parties that this process works for, as text. A process of Spark's has one query's source, or one task at a
+time."""
+
+
+class TextLines(logging.Formatter):
+    """Formats a line as ``time pid LEVEL module message``, followed by the traceback with its lines joined. A process
+    that works for one query names it before the message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(process)d %(levelname)s %(name)s %(party)s%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.party = _works_for["text"]
+        return " | ".join(super().format(record).splitlines())
+
+
+def name_in_lines(**parties: str) -> None:
+    """Have each line from now on name the parties that this process works for, as ``group``; empty ones are left
+    out."""
+    named = " ".join(f"{kind}={name}" for kind, name in parties.items() if name)
+    _works_for["text"] = f"[{named}] " if named else ""
+
+
+def ranges_of(numbers: Iterable[int]) -> str:
+    """The numbers in words, neighbours as a range: ``0-49``, or ``0-3, 7``."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found) or "none"

@@ -1,0 +1,128 @@
+"""Handles the requests of people who run groups (:mod:`coordinator.protocol.admin_messages`).
+
+Rule: a look never takes a group from its owner, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from coordinator.core.in_flight import OffsetsWithBounds
+from coordinator.protocol.admin_messages import (
+    Action,
+    AlterGroupConfigs,
+    AlterOffsets,
+    DecideRecords,
+    DeleteGroup,
+    DeleteOffsets,
+    GroupListing,
+    GroupsListed,
+    ListGroups,
+    ListInFlight,
+    ListOffsets,
+    ListPlans,
+    OffsetsListed,
+    ReleaseMember,
+)
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, InvalidRequest, TopicIdsMissing
+from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
+from coordinator.service.admin_actions import alter_configs, alter_offsets, delete_offsets
+from coordinator.service.brokers.cluster import LATEST, Cluster
+from coordinator.service.brokers.subscription import TopicIdPartition
+from coordinator.service.runtime import transactions
+from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transactions import Facts
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class StoredGroups(Protocol):
+    """The groups of a coordinator's state store, whether they are served now or not."""
+
+    def stored_groups(self) -> list[GroupListing]:
+        """The groups that the store has, with the state of those that no process serves."""
+
+
+class AdminService:
+    """Answers the requests of :mod:`coordinator.protocol.admin_messages`."""
+
+    def __init__(self, event_loop: RuntimeApi, cluster: Cluster, stored: StoredGroups) -> None:
+        self._event_loop, self._cluster, self._stored = event_loop, cluster, stored
+        self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
+            ListGroups: self._list_groups,
+            ListOffsets: self._list_offsets,
+            ListInFlight: self._look,
+            ListPlans: self._look,
+            AlterOffsets: lambda request: alter_offsets(self._event_loop, self._cluster, request),
+            DeleteOffsets: lambda request: self._act(request, delete_offsets(request)),
+            DeleteGroup: self._single_command,
+            AlterGroupConfigs: lambda request: alter_configs(self._event_loop, self._cluster, request),
+            ReleaseMember: self._single_command,
+            DecideRecords: self._single_command,
+        }
+
+    def __repr__(self) -> str:
+        return f"<AdminService {self._event_loop!r}>"
+
+    def handles(self, request: Request[Any]) -> bool:
+        """Whether the request is one of an administrator's."""
+        return type(request) in self._handlers
+
+    def handle(self, request: Request[Any]) -> Message:
+        """The reply to the request.
+
+        Raises:
+            ShareGroupError: the request is refused; the subclass says why.
+        """
+        if isinstance(request, GroupRequest) and not request.group_id:
+            raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")
+        return self._handlers[type(request)](request)
+
+    # --- looks
+
+    def _look(self, request: GroupRequest[Reply]) -> Reply:
+        return self._event_loop.call(request.group_id, transactions.single_command(request), peek=True)
+
+    # --- actions
+
+    def _single_command(self, request: Action[Reply]) -> Reply:
+        return self._act(request, transactions.single_command(request))
+
+    def _act(self, request: Action[Any], transaction: Transaction[T]) -> T:
+        """Run an action. Only a forced one takes the group from a coordinator of another host."""
+        return self._event_loop.call(request.group_id, transaction, claim=getattr(request, "force", False))
+
+    # --- lists
+
+    def _list_groups(self, request: ListGroups) -> GroupsListed:
+        served = self._event_loop.served_groups()
+        listings = (
+            {listing.group_id: listing for listing in self._stored.stored_groups()} if not request.group_ids else {}
+        )
+        for group_id, has_members in served.items():
+            listings[group_id] = GroupListing(group_id=group_id, state="STABLE" if has_members else "EMPTY")
+        for group_id in request.group_ids:
+            listings.setdefault(group_id, GroupListing(group_id=group_id, state="EMPTY"))
+        wanted = sorted(request.group_ids or listings)
+        return GroupsListed(groups=tuple(listings[group_id] for group_id in wanted))
+
+    def _list_offsets(self, request: ListOffsets) -> OffsetsListed:
+        listed = self._look(request)
+        partitions = [TopicIdPartition(p.topic, p.topic_id, p.partition) for p in listed.partitions]
+        read_committed = self._event_loop.call(request.group_id, transactions.reads_committed, peek=True)
+        where = [p.topic_partition for p in partitions]
+        try:
+            ends = self._cluster.offsets(where, LATEST, read_committed=read_committed)
+        except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
+            _log.warning("offsets listed without lag: group=%s %s", request.group_id, error)
+            return listed
+        bounds = transactions.bounds(
+            partitions, Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends), None
+        )
+        return self._look(OffsetsWithBounds(**msgspec.structs.asdict(request), bounds=bounds))

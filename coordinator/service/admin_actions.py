@@ -1,0 +1,235 @@
+"""The actions of an administrator: what the brokers know is looked up first, then one transaction decides.
+
+Rule: an action is one transaction of one group, so that a crash leaves all of it or nothing. It takes a group from
+another coordinator only if it is forced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
+from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import (
+    Altered,
+    AlteredOffsets,
+    AlterGroupConfigs,
+    AlterOffsets,
+    DeleteOffsets,
+    Effect,
+    OffsetsAltered,
+)
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    InvalidReset,
+    UnknownPartition,
+    UnknownSharePartition,
+    UnknownTopic,
+)
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, id_of
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transactions import initialize
+
+Starts = Mapping[TopicIdPartition, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResetView:
+    """The part of a group's state that a reset needs before it asks the brokers. ``starts``: the start offsets of the
+    share partitions of the current topics."""
+
+    incarnation: str
+    topic_ids: bool
+    read_committed: bool
+    topics: Mapping[str, str]
+    starts: Starts
+
+
+def alter_offsets(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> OffsetsAltered:
+    """Set the start offsets that the request describes, all of them or none."""
+    view = event_loop.call(request.group_id, _look, claim=request.force)
+    if not view.incarnation:
+        raise GroupIdNotFound(group_id=request.group_id)
+    chosen = _chosen(cluster, request, view)
+    targets = _targets(cluster, request, view, chosen)
+    return event_loop.call(request.group_id, _alter(request, view, targets))
+
+
+def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
+    yield from ()
+    names = {topic_id: topic for topic, topic_id in group.topics.items()}
+    return ResetView(
+        incarnation=group.incarnation,
+        topic_ids=group.topic_ids,
+        read_committed=group.config.share_isolation_level == "read_committed",
+        topics=dict(group.topics),
+        starts={
+            TopicIdPartition(names[key.topic_id], *key): partition.start_offset
+            for key, partition in sorted(group.partitions.items())
+            if key.topic_id in names
+        },
+    )
+
+
+def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[TopicIdPartition]:
+    """The partitions that the request names, also those that the group does not have yet; without topics all of the
+    group's.
+
+    Raises:
+        UnknownTopic, UnknownPartition: the cluster has no such topic or partition.
+        InvalidReset: the topic was deleted and created anew, and the group does not know that yet.
+    """
+    named = dict(request.topics)
+    if request.to == "offsets":
+        named = {topic: tuple(int(index) for index in of_topic) for topic, of_topic in request.offsets.items()}
+    if not named:
+        return list(view.starts)
+    found = cluster.topics(named)
+    chosen: list[TopicIdPartition] = []
+    for topic, partitions in named.items():
+        if topic not in found:
+            raise UnknownTopic(topic=topic, addresses=cluster.addresses)
+        topic_id = id_of(found[topic], request.group_id, topic_ids=view.topic_ids)
+        if view.topics.get(topic, topic_id) != topic_id:
+            reason = f"topic {topic} was deleted and created anew; a query of the group has to join first"
+            raise InvalidReset(what=request.to, reason=reason)
+        count = found[topic].partitions
+        for index in partitions or range(count):
+            if not 0 <= index < count:
+                raise UnknownPartition(topic=topic, partition=index, partitions=count)
+            chosen.append(TopicIdPartition(topic, topic_id, index))
+    return chosen
+
+
+def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]) -> Starts:
+    """The new start offsets, within what the logs hold.
+
+    Raises:
+        InvalidReset: the kind of reset is unknown, a shift has no start to begin from, or the brokers give no offsets.
+    """
+    where = [p.topic_partition for p in chosen]
+    earliest = cluster.offsets(where, EARLIEST)
+    latest = cluster.offsets(where, LATEST, read_committed=view.read_committed)
+    if missing := [f"{p.topic}-{p.partition}" for p in chosen if p.topic_partition not in latest]:
+        raise InvalidReset(what=request.to, reason=f"the brokers give no offsets of {', '.join(missing[:10])}")
+    at = cluster.offsets(where, request.value, read_committed=view.read_committed) if request.to == "timestamp" else {}
+    targets = {}
+    for p in chosen:
+        low, high = earliest[p.topic_partition], latest[p.topic_partition]
+        if request.to == "earliest":
+            wanted = low
+        elif request.to == "latest":
+            wanted = high
+        elif request.to == "timestamp":
+            wanted = at.get(p.topic_partition, high)
+        elif request.to == "offset":
+            wanted = request.value
+        elif request.to == "offsets":
+            wanted = request.offsets[p.topic][str(p.partition)]
+        elif request.to == "shift" and p in view.starts:
+            wanted = view.starts[p] + request.value
+        else:
+            reason = "the group has no start offset to shift" if request.to == "shift" else "there is no such reset"
+            raise InvalidReset(what=request.to, reason=f"{p.topic}-{p.partition}: {reason}")
+        targets[p] = min(max(wanted, low), high)
+    return targets
+
+
+def _alter(request: AlterOffsets, view: ResetView, targets: Starts) -> Transaction[OffsetsAltered]:
+    def transaction(group: ShareGroup) -> TransactionSteps[OffsetsAltered]:
+        if group.incarnation != view.incarnation:
+            raise CoordinatorNotAvailable(group_id=request.group_id, reason="it was created anew meanwhile")
+        known = {p: start for p, start in targets.items() if group.initialized(p.topic_id, p.partition)}
+        reply = yield from ask(
+            AlterStartOffsets(
+                starts=tuple((p.topic_id, p.partition, start) for p, start in known.items()),
+                execute=request.execute,
+                force=request.force,
+                by=request.by,
+            )
+        )
+        new = {p: start for p, start in targets.items() if p not in known}
+        if request.execute:
+            yield from initialize(group, new)
+        rows = tuple(
+            AlteredOffsets(topic=p.topic, topic_id=p.topic_id, partition=p.partition, before=None, after=start)
+            for p, start in new.items()
+        )
+        return OffsetsAltered(executed=reply.executed, partitions=(*reply.partitions, *rows), notes=reply.notes)
+
+    return transaction
+
+
+def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetsAltered]:
+    """The transaction that deletes the share partitions of the topics."""
+
+    def transaction(group: ShareGroup) -> TransactionSteps[OffsetsAltered]:
+        if not group.exists:
+            raise GroupIdNotFound(group_id=request.group_id)
+        starts: list[tuple[str, int, None]] = []
+        subscribers: set[str] = set()
+        for topic in request.topics:
+            keys = sorted(key for key in group.partitions if key.topic_id == group.topics.get(topic))
+            if not keys:
+                raise UnknownSharePartition(group_id=group.group_id, partition=f"topic {topic}")
+            of_topic = {member.member_id for member in group.members.values() if Subscription.of(member).has(topic)}
+            for member_id in group.sessions:
+                if member_id in of_topic:
+                    raise GroupSubscribedToTopic(group_id=group.group_id, topic=topic, member_id=member_id)
+            subscribers |= of_topic
+            starts += [(key.topic_id, key.partition, None) for key in keys]
+        delete = AlterStartOffsets(
+            starts=tuple(starts),
+            execute=request.execute,
+            force=True,
+            drop_dead_letters=request.force,
+            subscribers=frozenset(subscribers),
+            by=request.by,
+        )
+        return (yield from ask(delete))
+
+    return transaction
+
+
+def alter_configs(event_loop: RuntimeApi, cluster: Cluster, request: AlterGroupConfigs) -> Altered:
+    """Check the configs, then set and unset them."""
+    config, topics = event_loop.call(request.group_id, _configs_after(request))
+    if config.errors_deadletterqueue_topic_name and "errors.deadletterqueue.topic.name" in request.set:
+        check_dead_letter_topic(cluster, config, topics)
+    return event_loop.call(request.group_id, _alter_configs(request))
+
+
+def _texts(request: AlterGroupConfigs) -> dict[str, str]:
+    return {**request.set, **dict.fromkeys(request.unset, "")}
+
+
+def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig, frozenset[str]]]:
+    def transaction(group: ShareGroup) -> TransactionSteps[tuple[GroupConfig, frozenset[str]]]:
+        yield from ()
+        if not group.exists:
+            raise GroupIdNotFound(group_id=request.group_id)
+        return GroupConfig.parse(changed_configs(group.configs, _texts(request))), frozenset(group.topics)
+
+    return transaction
+
+
+def _alter_configs(request: AlterGroupConfigs) -> Transaction[Altered]:
+    def transaction(group: ShareGroup) -> TransactionSteps[Altered]:
+        if not group.exists:
+            raise GroupIdNotFound(group_id=request.group_id)
+        after = changed_configs(group.configs, _texts(request))
+        before = replaced_configs(group.configs, after)
+        effects = tuple(Effect(what=key, before=text, after=after.get(key, "")) for key, text in before.items())
+        if request.execute:
+            yield from ask(AlterConfigs(configs=_texts(request)))
+        return Altered(executed=request.execute, effects=effects)
+
+    return transaction

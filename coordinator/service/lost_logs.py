@@ -1,0 +1,110 @@
+"""Notices the logs that a group has lost: those of deleted topics, and those that end below what the group acquired."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
+from coordinator.core.commands.view_group import GroupView
+from coordinator.core.left_out import count, in_reply
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
+from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.brokers.cluster import TopicAndPartition
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids
+from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.transaction import one
+
+MOST_SHRUNK = 10_000
+"""Shrunk logs that are remembered, so that each is logged once."""
+MOST_ASKED = 10_000
+"""Missing topics whose next question is remembered."""
+MOST_NAMED = 20
+"""Ranges that the log line of a deleted topic names."""
+
+_log = logging.getLogger(__name__)
+
+
+class LostLogs:
+    """Archives what groups had of deleted topics, and logs each loss once. Thread-safe: its memory only grows, or is
+    emptied."""
+
+    def __init__(self, event_loop: RuntimeApi, watch: BrokerWatch) -> None:
+        self._event_loop = event_loop
+        self._watch = watch
+        self._shrunk: set[tuple[str, TopicAndPartition, int]] = set()
+        self._asked_gone: dict[tuple[str, str], float] = {}
+
+    def look_for_deleted(self, view: GroupView, partitions: list[TopicIdPartition]) -> None:
+        """Look again for subscribed topics that were not found, or only under another id, and archive what the group
+        still had of those that are deleted."""
+        subscription = Subscription.of(view.subscribed)
+        found = {p.topic_id for p in partitions}
+        topics = {
+            topic_id: topic
+            for topic_id, topic in view.topics.items()
+            if topic_id not in found and subscription.has(topic) and self._may_ask_again(view.group_id, topic_id)
+        }
+        if not topics or not view.topic_ids:  # without ids a topic that was made anew is the same topic
+            return
+        try:
+            gone = deleted_topic_ids(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
+        except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
+            _log.warning("the brokers do not say whether topics are deleted: group=%s %s", view.group_id, error)
+            return
+        self.archive_deleted(view, {topic_id: topics[topic_id] for topic_id in gone})
+
+    def _may_ask_again(self, group_id: str, topic_id: str) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._asked_gone.get((group_id, topic_id), now_s):
+            return False
+        if len(self._asked_gone) >= MOST_ASKED:
+            self._asked_gone.clear()
+        self._asked_gone[group_id, topic_id] = now_s + self._watch.metadata_refresh_s
+        return True
+
+    def archive_deleted(self, view: GroupView, gone: Mapping[str, str]) -> None:
+        """Archive what the group had of these topics (names by id), and log what it lost."""
+        if not gone or not view.topic_ids:
+            return
+        ends = tuple(
+            PartitionStart(topic_id=topic_id, partition=partition, start_offset=end)
+            for topic_id, topic in gone.items()
+            for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
+        )
+        archive = ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends)
+        left_out = in_reply(self._event_loop.call(view.group_id, one(archive)).lost)
+        for topic_id, topic in gone.items():
+            of_topic = [entry for entry in left_out if entry.topic_id == topic_id]
+            _log.warning(
+                "topic deleted: group=%s topic=%s id=%s lost=%d%s",
+                view.group_id,
+                topic,
+                topic_id,
+                count(of_topic),
+                f" ({', '.join(map(str, of_topic[:MOST_NAMED]))})" if of_topic else "",
+            )
+
+    def report_shrunk(
+        self, view: GroupView, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
+    ) -> None:
+        """Log an error, once, for each log that ends below what the group acquired of it: the log has lost records, and
+        will give their offsets to others. The group goes on where it was."""
+        for p in partitions:
+            reached = view.fetch_from.get((p.topic_id, p.partition), 0)
+            end = ends.get(p.topic_partition, reached)
+            if end < reached and (view.group_id, p.topic_partition, reached) not in self._shrunk:
+                if len(self._shrunk) >= MOST_SHRUNK:
+                    self._shrunk.clear()
+                self._shrunk.add((view.group_id, p.topic_partition, reached))
+                _log.error(
+                    "log shrunk: group=%s %s-%d ends at %d now, and the group has acquired it up to %d (an unclean "
+                    "leader election, or a topic made anew on a cluster without topic ids). Records that come at these "
+                    "offsets are not delivered: to have them, use a new group id.",
+                    view.group_id,
+                    p.topic,
+                    p.partition,
+                    end,
+                    reached,
+                )

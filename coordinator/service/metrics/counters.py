@@ -1,0 +1,132 @@
+"""Counters of a coordinator: what its groups did since the process started. They are named after Kafka's broker metrics
+where Kafka has such a one (docs/metrics.md has the table)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from coordinator.core.group_counts import Count
+
+LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Bounds in seconds of the histograms' buckets."""
+MOST_MEMBERS = 10_000
+"""Members whose last acknowledgement is remembered."""
+
+_COUNTERS = {
+    "acquired": ("share_group_acquired_records", "Records that members acquired.", ("member_type",)),
+    "redelivered": ("share_group_redelivered_records", "Acquired records that had been acquired before.", ()),
+    "acknowledged": (
+        "share_group_record_acknowledgements",
+        "Records that were acknowledged, by outcome (ShareGroupMetrics, RecordAcknowledgementsPerSec).",
+        ("ack_type",),
+    ),
+    "given_up": (
+        "share_group_given_up_records",
+        "Records that were given up at the delivery limit, by the reason that their dead letters have.",
+        ("disposition",),
+    ),
+    "dead_letters": ("share_group_dead_letters", "Records whose dead letter was written (KIP-1191).", ()),
+    "lock_timeouts": (
+        "share_partition_acquisition_lock_timeouts",
+        "Records whose lock, or holder's session, timed out (SharePartitionMetrics, AcquisitionLockTimeoutPerSec).",
+        ("topic", "partition"),
+    ),
+    "reclaims": ("share_group_plan_reclaims", "Plans of queries that a later process reclaimed.", ()),
+    "left_out": (
+        "share_group_left_out_records",
+        "Records that a reclaimed plan continued without, by reason.",
+        ("reason",),
+    ),
+    "sessions_ended": ("share_group_sessions_ended", "Sessions of members that ended.", ("how",)),
+}
+
+
+class Counters:
+    """The counters, in ``registry``. Thread-safe."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counters = {
+            name: Counter(metric, text, ("group", *labels), registry=registry)
+            for name, (metric, text, labels) in _COUNTERS.items()
+        }
+        self._busy = Counter(
+            "share_group_busy_seconds",
+            "Seconds in which members held records that they have acknowledged since, each second of a member once.",
+            ("group",),
+            registry=registry,
+        )
+        self._writes = Histogram(
+            "share_coordinator_write_latency_seconds",
+            "Seconds that writes to the state store took (share-coordinator-metrics, write-latency-avg and -max).",
+            buckets=LATENCIES_S,
+            registry=registry,
+        )
+        self._loads = Histogram(
+            "share_coordinator_group_load_seconds",
+            "Seconds that loading a group's state took (ShareGroupMetrics, PartitionLoadTimeMs).",
+            buckets=LATENCIES_S,
+            registry=registry,
+        )
+        self._failures = Counter(
+            "share_coordinator_write_failures",
+            "Writes of a group's state that failed: refused, fenced by another owner, or of unknown outcome.",
+            ("reason",),
+            registry=registry,
+        )
+        self._requests = Counter(
+            "share_coordinator_requests",
+            "Requests that were handled (BrokerTopicMetrics, TotalShareFetchRequestsPerSec and "
+            "TotalShareAcknowledgementRequestsPerSec).",
+            ("request",),
+            registry=registry,
+        )
+        self._refused = Counter(
+            "share_coordinator_failed_requests",
+            "Requests that were refused, by error (BrokerTopicMetrics, FailedShareFetchRequestsPerSec and "
+            "FailedShareAcknowledgementRequestsPerSec).",
+            ("request", "error"),
+            registry=registry,
+        )
+        self._busy_until_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._changing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Counters {len(self._counters)}>"
+
+    def add(self, group_id: str, count: Count) -> None:
+        """Add one count of a decision that is durable."""
+        if count.name == "held":
+            self._add_busy(group_id, count)
+        elif count.number:
+            self._counters[count.name].labels(group_id, *count.labels).inc(count.number)
+
+    def _add_busy(self, group_id: str, count: Count) -> None:
+        """Add the time since the later of the acquisition and the member's acknowledgement before."""
+        acquired_ms, now_ms = map(int, count.labels[1:])
+        with self._changing:
+            before_ms = self._busy_until_ms.pop((group_id, count.labels[0]), 0)
+            self._busy_until_ms[group_id, count.labels[0]] = now_ms
+            if len(self._busy_until_ms) > MOST_MEMBERS:
+                self._busy_until_ms.popitem(last=False)
+        self._busy.labels(group_id).inc(max(0, now_ms - max(acquired_ms, before_ms)) / 1000)
+
+    def wrote(self, seconds: float) -> None:
+        """Count a write that the store confirmed."""
+        self._writes.observe(seconds)
+
+    def write_failed(self, reason: str) -> None:
+        """Count a write that the store did not confirm."""
+        self._failures.labels(reason).inc()
+
+    def loaded(self, seconds: float) -> None:
+        """Count the load of a group."""
+        self._loads.observe(seconds)
+
+    def handled(self, request: str, error: str = "") -> None:
+        """Count a request, and its error if it was refused."""
+        self._requests.labels(request).inc()
+        if error:
+            self._refused.labels(request, error).inc()

@@ -1,0 +1,72 @@
+"""The metrics of one coordinator process, and the HTTP endpoint that shows them (share.coordinator.metrics.port)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.process_collector import ProcessCollector
+
+from coordinator.protocol.addresses import show_address
+from coordinator.protocol.errors import MetricsNotAvailable, ShareGroupError
+from coordinator.protocol.messages import Message, Request
+from coordinator.service.metrics.counters import Counters
+from coordinator.service.metrics.group_gauges import EndsOf, GroupGauges
+from coordinator.service.metrics.measured_store import MeasuredStore
+from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.stores.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+class Metrics:
+    """All metrics of a coordinator, shown to Prometheus over HTTP from the construction on."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Listens on ``host:port``; 0: any free port.
+
+        Raises:
+            MetricsNotAvailable: the address can't be bound.
+        """
+        self._registry = CollectorRegistry()
+        self.counters = Counters(self._registry)
+        ProcessCollector(registry=self._registry)
+        try:
+            self._server, _ = start_http_server(port, addr=host, registry=self._registry)
+        except OSError as error:
+            raise MetricsNotAvailable(port=port, reason=str(error)) from error
+        self.port: int = self._server.server_port
+        _log.info("metrics: http://%s/metrics", show_address(host, self.port))
+
+    def __repr__(self) -> str:
+        return f"<Metrics port={self.port}>"
+
+    def measure(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
+        """Show the groups of this event loop, too."""
+        self._registry.register(GroupGauges(event_loop, ends_of))
+
+    def measured(self, store: Store) -> Store:
+        """The store, with its writes and loads counted."""
+        return MeasuredStore(store, self.counters)
+
+    def counted(self, handle: Callable[[Request[Any]], Message]) -> Callable[[Request[Any]], Message]:
+        """The handler of requests, with each request and each error counted."""
+
+        def handle_counted(request: Request[Any]) -> Message:
+            name, error = type(request).__name__, ""
+            try:
+                return handle(request)
+            except BaseException as raised:
+                error = type(raised).__name__ if isinstance(raised, ShareGroupError) else "InternalError"
+                raise
+            finally:
+                self.counters.handled(name, error)
+
+        return handle_counted
+
+    def close(self) -> None:
+        """Close the endpoint: nobody can scrape it any more."""
+        self._server.shutdown()
+        self._server.server_close()

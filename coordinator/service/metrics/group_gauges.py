@@ -1,0 +1,106 @@
+"""Gauges of the groups that a coordinator serves, measured at each scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
+from coordinator.core.group_counts import QUERY, SHARE_CONSUMER
+from coordinator.service.brokers.cluster import TopicAndPartition
+from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.transaction import one
+
+Ends: TypeAlias = Mapping[TopicAndPartition, int]
+EndsOf: TypeAlias = Callable[[list[TopicAndPartition], bool], Ends]
+"""Returns the ends of these logs as far as they are known; the second argument: the last stable offsets are meant."""
+
+_OF_GROUP = {
+    "share_group_members": ("Members with a session.", ("member_type",)),
+    "share_group_oldest_in_flight_age_seconds": ("How long the oldest acquired record has been held.", ()),
+    "share_group_isolated_records": ("Quarantined records, by stage of isolation.", ("stage",)),
+}
+_OF_PARTITION = {
+    "share_partition_in_flight_records": "Records in flight (SharePartitionMetrics, InFlightMessageCount).",
+    "share_partition_in_flight_runs": "Runs of equal records in flight (SharePartitionMetrics, InFlightBatchCount).",
+    "share_partition_acquired_records": "Records that a member holds.",
+    "share_partition_held_dead_letters": "Records whose dead letter is not written yet.",
+    "share_partition_start_offset": "SPSO: the first offset that is not done.",
+    "share_partition_log_end_offset": "The end of the partition's log, once it is known.",
+    "share_partition_lag": "Records up to the log's end that are not done (KIP-1226), once the end is known.",
+}
+
+
+class GroupGauges(Collector):
+    """Measures each group by a look that changes nothing. A group that does not answer is left out of the scrape."""
+
+    def __init__(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
+        self._event_loop, self._ends_of = event_loop, ends_of
+
+    def __repr__(self) -> str:
+        return f"<GroupGauges {self._event_loop!r}>"
+
+    def describe(self) -> Iterable[Metric]:
+        """Returns nothing: the registry asks for the names without measuring any group."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the gauges of all groups."""
+        measured = self._event_loop.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
+        states = Counter(measures.state for measures in measured.values())
+        count = GaugeMetricFamily(
+            "share_coordinator_groups",
+            "Groups that this coordinator serves (group-coordinator-metrics, share-group-count).",
+            labels=("state",),
+        )
+        for state in ("EMPTY", "STABLE", "DEAD"):
+            count.add_metric((state,), states[state])
+        yield count
+        of_group = {
+            name: GaugeMetricFamily(name, text, labels=("group", *labels)) for name, (text, labels) in _OF_GROUP.items()
+        }
+        of_partition = {
+            name: GaugeMetricFamily(name, text, labels=("group", "topic", "partition"))
+            for name, text in _OF_PARTITION.items()
+        }
+        ends = {level: self._ends(measured.values(), read_committed=level) for level in (False, True)}
+        for group_id, measures in measured.items():
+            _add(group_id, measures, ends[measures.read_committed], of_group, of_partition)
+        yield from (*of_group.values(), *of_partition.values())
+
+    def _ends(self, measured: Iterable[GroupMeasures], *, read_committed: bool) -> Ends:
+        wanted = {(p.topic, p.partition) for m in measured if m.read_committed == read_committed for p in m.partitions}
+        return self._ends_of(sorted(wanted), read_committed) if wanted else {}
+
+
+def _add(
+    group_id: str,
+    measures: GroupMeasures,
+    ends: Ends,
+    of_group: dict[str, GaugeMetricFamily],
+    of_partition: dict[str, GaugeMetricFamily],
+) -> None:
+    for kind, number in zip((QUERY, SHARE_CONSUMER), measures.members, strict=True):
+        of_group["share_group_members"].add_metric((group_id, kind), number)
+    of_group["share_group_oldest_in_flight_age_seconds"].add_metric((group_id,), measures.oldest_ms / 1000)
+    for stage, number in measures.isolated.items():
+        of_group["share_group_isolated_records"].add_metric((group_id, stage.value), number)
+    for p in measures.partitions:
+        end = ends.get((p.topic, p.partition))
+        values = {
+            "share_partition_in_flight_records": p.in_flight,
+            "share_partition_in_flight_runs": p.runs,
+            "share_partition_acquired_records": p.acquired,
+            "share_partition_held_dead_letters": p.archiving,
+            "share_partition_start_offset": p.start_offset,
+        }
+        if end is not None:
+            values["share_partition_log_end_offset"] = end
+            values["share_partition_lag"] = max(0, end - p.start_offset - p.delivery_complete)
+        for name, value in values.items():
+            of_partition[name].add_metric((group_id, p.topic, str(p.partition)), value)

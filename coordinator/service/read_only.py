@@ -1,0 +1,176 @@
+"""Answers looks from a state store that no coordinator serves here, without taking a group and without writing.
+
+Rule: the answers say where they come from. They know no sessions: only a coordinator knows them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.admin_messages import GroupListing, GroupsListed, ListOffsets, OffsetsListed
+from coordinator.protocol.errors import GroupIdNotFound
+from coordinator.protocol.messages import DescribeGroup, GroupDescription, Message, Request
+from coordinator.protocol.wire import LaunchSettings
+from coordinator.service.admin import AdminService
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.process.clock import Clock
+from coordinator.service.runtime import transactions
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.stores.kafka.group_list import groups_in
+from coordinator.service.stores.kafka.group_placement import recorded
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.service.stores.sqlite_store import SqliteReader, groups_in_file
+from coordinator.service.stores.store import Store
+from coordinator.state_log.owner import Owner
+from coordinator.state_log.placement import state_partition_of
+
+T = TypeVar("T")
+
+
+def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
+    """Open the state store for looks: the result answers them.
+
+    Raises:
+        ShareGroupError: a named error of the store or of Kafka.
+    """
+    config = CoordinatorConfig.parse(settings.configs)
+    cluster = KafkaCluster(
+        settings.bootstrap_servers, settings.kafka_config, config.share_coordinator_broker_timeout_ms
+    )
+    kind, _, path = settings.state_store.partition(":")
+    stored = FileToRead(Path(path)) if kind == "sqlite" else _topic_to_read(settings, config, cluster)
+    looks = LooksOnly(stored)
+    admin = AdminService(looks, cluster, stored)
+
+    def described(request: DescribeGroup) -> GroupDescription:
+        found = looks.call(request.group_id, transactions.single_command(request), peek=True)
+        listed = admin.handle(ListOffsets(group_id=request.group_id))
+        assert isinstance(listed, OffsetsListed)
+        lags = {(each.topic_id, each.partition): each.lag for each in listed.partitions}
+        partitions = tuple(
+            msgspec.structs.replace(each, lag=lags.get((each.topic_id, each.partition))) for each in found.partitions
+        )
+        return msgspec.structs.replace(found, partitions=partitions, state="UNKNOWN", read_from=stored.name)
+
+    def answer(request: Request[Any]) -> Message:
+        if isinstance(request, DescribeGroup):
+            return described(request)
+        reply = admin.handle(request)
+        if isinstance(reply, GroupsListed | OffsetsListed):
+            return msgspec.structs.replace(reply, read_from=stored.name)
+        return reply
+
+    return answer
+
+
+class FileToRead:
+    """An SQLite file as a store of groups that are read only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = f"state file {path}"
+
+    def stored_groups(self) -> list[GroupListing]:
+        """The groups of the file; none where there is no file."""
+        found = groups_in_file(self._path) if self._path.exists() else []
+        return [GroupListing(group_id=group_id, state="UNKNOWN") for group_id in found]
+
+    def store_of(self, group_id: str) -> Store | None:
+        """The store in which the group lies; None: there is no file."""
+        return SqliteReader(self._path) if self._path.exists() else None
+
+
+class TopicToRead:
+    """The state topic as a store of groups that are read only. ``topic`` None: the cluster has none yet."""
+
+    def __init__(self, topic: StateTopic | None, name: str) -> None:
+        self._topic = topic
+        self.name = f"state topic {name}"
+
+    def stored_groups(self) -> list[GroupListing]:
+        """The groups of the state topic."""
+        found = groups_in(self._topic, list(range(self._topic.partitions))) if self._topic is not None else {}
+        return [GroupListing(group_id=group_id, state="UNKNOWN") for group_id in found]
+
+    def store_of(self, group_id: str) -> Store | None:
+        """The store of the group's partition; None: there is no state topic."""
+        if self._topic is None:
+            return None
+        nobody = NewestClaimant(Owner(installation_id="", process="", host="", pid=0))
+        partition = state_partition_of(group_id, self._topic.partitions)
+        return KafkaStore(self._topic, partition, nobody, updates_per_snapshot=1)
+
+
+def _topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster) -> TopicToRead:
+    topic = StateTopic(
+        cluster=cluster,
+        bootstrap_servers=settings.bootstrap_servers,
+        kafka_config=settings.kafka_config,
+        partitions=config.share_coordinator_state_topic_num_partitions,
+        write_timeout_ms=config.share_coordinator_write_timeout_ms,
+        broker_timeout_ms=config.share_coordinator_broker_timeout_ms,
+    )
+    info = cluster.topics([topic.name]).get(topic.name)
+    if info is None or (placed := recorded(topic)) is None:
+        return TopicToRead(None, topic.name)
+    return TopicToRead(dataclasses.replace(topic, topic_id=info.topic_id, partitions=placed), topic.name)
+
+
+class LooksOnly:
+    """Runs looks at groups of a store that nobody serves here (a :class:`RuntimeApi`): each reads its group anew."""
+
+    group_count = 0
+
+    def __init__(self, stored: FileToRead | TopicToRead) -> None:
+        self.clock = Clock()
+        self._stored, self._running = stored, threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<LooksOnly {self._stored.name}>"
+
+    @property
+    def group_ids(self) -> list[str]:
+        """Nothing, as of served_groups."""
+        return []
+
+    def served_groups(self) -> dict[str, bool]:
+        """Nothing: no group is served here."""
+        return {}
+
+    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
+        """The answer of a transaction that changes nothing.
+
+        Raises:
+            GroupIdNotFound: the store has no such group.
+        """
+        store = self._stored.store_of(group_id)
+        if store is None:
+            raise GroupIdNotFound(group_id=group_id)
+        with self._running:
+            runtime = CoordinatorRuntime(store)
+            answer = runtime.submit(group_id, transaction, peek=True)
+            runtime.step(self.clock.now_ms())
+        return answer.result()
+
+    def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
+        """Nothing, as of served_groups."""
+        return {}
+
+    def may_rest(self, *, loaded: bool = False) -> bool:
+        return True
+
+    def has_letters(self, group_id: str) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Does nothing: each look closes what it opened."""

@@ -1,0 +1,79 @@
+"""The audit log: one line for each action that an administrator carried out, or was refused, with the logger
+``sharegroup.audit``; in a file of its own where one is named.
+
+Rule: a line is written after the action is durable and before its answer is sent. It shows no token.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from coordinator.protocol.admin_messages import Action, Altered, OffsetsAltered
+from coordinator.protocol.errors import UnusableFile
+from coordinator.protocol.messages import Message
+from coordinator.protocol.rights import Caller
+from coordinator.service.process.log_format import JsonLines, PrivateRotatingFile
+
+AUDIT = "sharegroup.audit"
+MOST_BYTES, FILES_KEPT = 10_000_000, 10
+"""Bytes of the file before it is rotated, and how many earlier files are kept."""
+MOST_NAMED = 200
+"""Changes that one line names."""
+
+_audit = logging.getLogger(AUDIT)
+
+
+def audit_to(path: str) -> Callable[[], None]:
+    """Write the audit log to this file alone, an object of JSON a line, which only its user may read. Returns what ends
+    that; without a path the lines stay in the process's log.
+
+    Raises:
+        UnusableFile: the file can't be written.
+    """
+    if not path:
+        return lambda: None
+    try:
+        handler = PrivateRotatingFile(path, MOST_BYTES, FILES_KEPT, JsonLines())
+    except OSError as error:
+        raise UnusableFile(key="share.coordinator.audit.file", path=path, reason=str(error)) from error
+    _audit.addHandler(handler)
+    _audit.setLevel(logging.INFO)
+    _audit.propagate = False
+
+    def end() -> None:
+        _audit.removeHandler(handler)
+        _audit.propagate = True
+        handler.close()
+
+    return end
+
+
+def audit(caller: Caller, peer: str, request: Action[Message], answer: Message | Exception) -> None:
+    """Write the line of an action: who, from where, what, and what it changed from and to. A dry run has no line."""
+    if not request.execute:
+        return
+    # As JSON, so that a text of the request can't look like a line of its own.
+    asked = msgspec.json.encode(request).decode()
+    who = f"who={caller} from={peer}"
+    if isinstance(answer, Exception):
+        reason = msgspec.json.encode(str(answer)).decode()
+        _audit.warning("refused: %s request=%s %s: %s", who, asked, type(answer).__name__, reason)
+        return
+    _audit.info("done: %s request=%s changed=%s", who, asked, msgspec.json.encode(_changed(answer)).decode())
+
+
+def _changed(answer: Message) -> list[tuple[str, str, str]]:
+    changed: list[tuple[str, str, str]] = []
+    if isinstance(answer, Altered):
+        changed = [(effect.what, effect.before, effect.after) for effect in answer.effects]
+    elif isinstance(answer, OffsetsAltered):
+        changed = [(f"{p.topic}-{p.partition}", _text(p.before), _text(p.after)) for p in answer.partitions]
+    more = len(changed) - MOST_NAMED
+    return changed if more <= 0 else [*changed[:MOST_NAMED], (f"{more} more", "", "")]
+
+
+def _text(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

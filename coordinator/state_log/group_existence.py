@@ -1,0 +1,42 @@
+"""Which groups exist in a partition of the state topic, by the keys of its records: no group is loaded for that."""
+
+from __future__ import annotations
+
+from coordinator.core.records import GroupDeleted, encode_record
+from coordinator.state_log.owner import Owner, decode_owner
+from coordinator.state_log.record_keys import GROUP_OWNER, GROUP_RECORD, GROUP_SNAPSHOT, group_of, key_head
+from coordinator.state_log.value_version import is_ours, versioned
+
+_RECORD, _SNAPSHOT, _OWNER = (key_head(kind, "")[:2] for kind in (GROUP_RECORD, GROUP_SNAPSHOT, GROUP_OWNER))
+_DELETED = versioned(encode_record(GroupDeleted()))
+
+
+class GroupExistence:
+    """The groups that exist after the records so far. A group exists if it has a record of its own, or a snapshot in
+    parts, behind its last snapshot's mark and behind its deletion."""
+
+    def __init__(self) -> None:
+        self._exists: set[str] = set()
+        self._owners: dict[str, Owner] = {}
+
+    def __repr__(self) -> str:
+        return f"<GroupExistence groups={len(self._exists)}>"
+
+    @property
+    def groups(self) -> dict[str, Owner | None]:
+        """The groups that exist, each with its last owner; None: not known."""
+        return {group_id: self._owners.get(group_id) for group_id in sorted(self._exists)}
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Takes in the next record of the partition. Records of other format versions count, and are not read."""
+        group_id = group_of(key)
+        if key is None or value is None or group_id is None:
+            return
+        if key.startswith(_OWNER) and is_ours(value):
+            self._owners[group_id] = decode_owner(value, group_id)
+        elif key.startswith(_SNAPSHOT) and value == versioned(b""):
+            self._exists.discard(group_id)  # the records of the snapshot follow
+        elif key.startswith(_RECORD) and value == _DELETED:
+            self._exists.discard(group_id)
+        elif key.startswith((_RECORD, _SNAPSHOT)):
+            self._exists.add(group_id)

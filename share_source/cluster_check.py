@@ -1,0 +1,131 @@
+"""The checks at ``load()`` that need files, librdkafka or the cluster: on the driver, before the query starts.
+
+Rule: a check refuses only what is wrong for every group, since load() does not know the group's state. What depends on
+it (startingOffsets that lacks a partition of a new group) is checked by the coordinator, when the query joins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from coordinator.client.cluster_metadata import cluster_metadata, denied_topics
+from coordinator.client.endpoints import Endpoints
+from coordinator.client.group_options import GroupOptions
+from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
+from coordinator.protocol.errors import (
+    DeadLetterTopicMissing,
+    DeadLetterTopicNotAuthorized,
+    DeadLetterTopicSubscribed,
+    InvalidStartingOffsets,
+    TopicNotAuthorized,
+    UnknownPartition,
+    UnknownTopic,
+)
+from coordinator.protocol.librdkafka import new_client
+from coordinator.protocol.topic_names import matches
+from share_source.consumers import client_config
+from share_source.options import SourceOptions
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+
+
+def check_at_load(options: SourceOptions) -> None:
+    """All checks of load() but those of the options' texts, which SourceOptions.parse makes.
+
+    Raises:
+        UnknownKafkaOption, InvalidKafkaOption: see GroupOptions.check_kafka_config.
+        ShareGroupError: see check_clients and check_cluster.
+    """
+    options.check_kafka_config()
+    check_clients(options)
+    check_cluster(options)
+
+
+def check_clients(options: SourceOptions) -> None:
+    """Check that the clients of the query can be made: the standalone coordinators' token and certificates, and the
+    tasks' consumers, whose properties must also go together.
+
+    Raises:
+        TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
+        InvalidKafkaConfig: librdkafka refuses the configuration of a task's consumer.
+    """
+    if CoordinatorConfig.parse(options.coordinator_configs).share_coordinator_endpoint:
+        Endpoints.of(options.coordinator_configs)
+    config = dict(client_config(options.kafka_config, "read_uncommitted"))
+    del config["bootstrap.servers"]  # it connects nowhere
+    new_client(Consumer, config).close()
+
+
+def check_cluster(options: SourceOptions) -> None:
+    """Check on the cluster: the subscription, startingOffsets, the dead letter topic. A pattern may match no topic yet.
+    A standalone coordinator has credentials of its own, and checks the dead letter topic itself when the query joins.
+
+    Raises:
+        BrokerNotReachable: no broker answers.
+        UnknownTopic, TopicNotAuthorized: a topic of subscribe or assign does not exist, or may not be seen.
+        UnknownPartition: a topic has no such partition of assign.
+        InvalidStartingOffsets: a topic has no such partition of startingOffsets.
+        DeadLetterTopicMissing, DeadLetterTopicNotAuthorized: as the topics, for the dead letter topic.
+        DeadLetterTopicSubscribed: the query reads the dead letter topic.
+    """
+    topics = cluster_metadata(options.bootstrap_servers, options.kafka_config).topics
+    subscribed = (*options.topics, *(options.assign or {}))
+    absent = [topic for topic in subscribed if not exists(topics, topic)]
+    denied = denied_topics(options.bootstrap_servers, options.kafka_config, absent) if absent else set()
+    for topic in subscribed:
+        if topic in denied:
+            raise TopicNotAuthorized(topic=topic)
+        _check_topic(options, topics, topic)
+    _check_starting_offsets(options, topics)
+    if not CoordinatorConfig.parse(options.coordinator_configs).share_coordinator_endpoint:
+        check_dead_letter_topic(options, topics)
+    dead_letters = options.group_configs.get(DEAD_LETTER_TOPIC, "").strip()
+    is_matched = options.topic_pattern is not None and matches(options.topic_pattern, dead_letters)
+    if dead_letters and (dead_letters in subscribed or is_matched):
+        raise DeadLetterTopicSubscribed(topic=dead_letters)
+
+
+def check_dead_letter_topic(options: GroupOptions, topics: Mapping[str, Any]) -> None:
+    """Check that the topic for dead letters exists, or may be created. ``topics``: those of the cluster.
+
+    Raises:
+        DeadLetterTopicMissing, DeadLetterTopicNotAuthorized: it does not exist, or may not be seen.
+    """
+    config = GroupConfig.parse(changed_configs({}, options.group_configs))
+    dead_letters = config.errors_deadletterqueue_topic_name
+    if not dead_letters or exists(topics, dead_letters):
+        return
+    if denied_topics(options.bootstrap_servers, options.kafka_config, [dead_letters]):
+        raise DeadLetterTopicNotAuthorized(topic=dead_letters, what="see")
+    if not config.errors_deadletterqueue_auto_create_topics_enable:
+        raise DeadLetterTopicMissing(topic=dead_letters, addresses=options.bootstrap_servers)
+
+
+def exists(topics: Mapping[str, Any], topic: str) -> bool:
+    """Whether the topic is among the cluster's, with partitions."""
+    metadata = topics.get(topic)
+    return metadata is not None and metadata.error is None and bool(metadata.partitions)
+
+
+def _check_topic(options: SourceOptions, topics: Mapping[str, Any], topic: str) -> None:
+    if not exists(topics, topic):
+        raise UnknownTopic(topic=topic, addresses=options.bootstrap_servers)
+    for partition in (options.assign or {}).get(topic, ()):
+        if partition not in topics[topic].partitions:
+            raise UnknownPartition(topic=topic, partition=partition, partitions=len(topics[topic].partitions))
+
+
+def _check_starting_offsets(options: SourceOptions, topics: Mapping[str, Any]) -> None:
+    text = options.starting_offsets or ""
+    if not text.startswith("{"):
+        return
+    for topic, by_partition in json.loads(text).items():
+        count = len(topics[topic].partitions) if exists(topics, topic) else 0
+        for partition in by_partition:
+            if count and int(partition) not in topics[topic].partitions:
+                reason = f"topic {topic} has no partition {partition} (it has {count})"
+                raise InvalidStartingOffsets(value=text, reason=reason)

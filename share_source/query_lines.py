@@ -1,0 +1,151 @@
+"""The lines of a query's source in the log: ``started``, ``reads`` and its configs, with the options that have no
+effect here, and ``ended``.
+
+Rule: they are made of what the coordinator answered, and no query fails for them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from coordinator.client.config_lines import effective_configs, log_joined
+from coordinator.client.session import MemberSession
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import (
+    GroupDescription,
+    Joined,
+    PartitionDescription,
+    PlanReply,
+)
+from share_source.options import SourceOptions
+
+NAMED = 20
+"""Partitions that the line ``reads`` names at most."""
+LONGEST = 200
+"""Characters of an option's value that a line shows at most."""
+
+_log = logging.getLogger(__name__)
+
+
+def log_started(options: SourceOptions, session: MemberSession) -> None:
+    """Log ``started``, ``reads`` and the configs, and a line for each option that has no effect, or none as it is
+    written."""
+    joined = session.joined
+    group: GroupDescription | None = None
+    try:
+        group = session.describe()
+        where = _where(group.partitions)
+    except ShareGroupError as error:
+        where = f"where the group stands is not known: {error}"
+    _log.info(
+        "started: group=%s member=%s epoch=%d coordinator=(%s) store=%s",
+        options.group_id,
+        session.member_id,
+        joined.member_epoch,
+        session.coordinator,
+        "the coordinator's" if options.coordinator_configs.get("share.coordinator.endpoint") else options.state_store,
+    )
+    _log.info("reads: %s %s", _subscription(options), where)
+    for line in effective_configs(joined.configs, options.group_configs):
+        _log.info("%s", line)
+    log_joined(joined, options.group_configs)
+    _log_starting_offsets(options, joined, group)
+    if options.topic_pattern is not None and group is not None and not group.partitions:
+        _log.warning(
+            "subscribePattern=%s matches no topic yet: the query waits for topics, and reads a new one from its "
+            "earliest record",
+            _short(options.topic_pattern),
+        )
+
+
+def _where(partitions: Iterable[PartitionDescription]) -> str:
+    """The lag, and of each partition the first offset that is not done, and its lag."""
+    found = sorted(partitions, key=lambda p: (p.topic, p.partition))
+    lag = sum(p.lag or 0 for p in found)
+    unknown = any(p.lag is None for p in found)
+    named = [
+        f"{p.topic}-{p.partition} from {p.start_offset} (lag {'unknown' if p.lag is None else p.lag})"
+        for p in found[:NAMED]
+    ]
+    more = [f"{len(found) - NAMED} more"] if len(found) > NAMED else []
+    at_least = "at least " if unknown else ""
+    return f"lag={at_least}{lag} partitions={len(found)} ({', '.join([*named, *more]) or 'none yet'})"
+
+
+def _subscription(options: SourceOptions) -> str:
+    if options.topic_pattern is not None:
+        return f"subscribePattern {_short(options.topic_pattern)}"
+    return _short(",".join(options.topics or (options.assign or {})))
+
+
+def _log_starting_offsets(options: SourceOptions, joined: Joined, group: GroupDescription | None) -> None:
+    """Log that startingOffsets have no effect, or begin elsewhere than they say."""
+    name, text = "startingOffsets", options.starting_offsets
+    if text is None:
+        name, text = "share.auto.offset.reset", options.group_configs.get("share.auto.offset.reset", "")
+    if text and not joined.created and not joined.begun:
+        _log.info(
+            "%s=%s has no effect: the group exists, and goes on where it is. Only a new group, or a topic that is new "
+            "to its group, begins there",
+            name,
+            _short(text),
+        )
+    if joined.created and group is not None:
+        for partition, wanted in _beyond(options.starting_offsets, group.partitions):
+            _log.warning(
+                "startingOffsets names offset %d of %s-%d, and the log has none there: the group begins at %d",
+                wanted,
+                partition.topic,
+                partition.partition,
+                partition.start_offset,
+            )
+
+
+def _beyond(
+    starting_offsets: str | None, partitions: Iterable[PartitionDescription]
+) -> list[tuple[PartitionDescription, int]]:
+    """The partitions that begin at another offset than the JSON of startingOffsets names, with the named offset."""
+    if not (starting_offsets or "").startswith("{"):
+        return []
+    named: Mapping[str, Mapping[str, int]] = json.loads(starting_offsets or "")
+    wanted = [(p, named.get(p.topic, {}).get(str(p.partition), -1)) for p in partitions]
+    return [(p, offset) for p, offset in wanted if 0 <= offset != p.start_offset]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+class QueryCounts:
+    """Counts what a process of a query acquired and completed, for the line ``ended``."""
+
+    def __init__(self) -> None:
+        self._batches = self._acquired = self._archived = 0
+        self._outcomes: Counter[str] = Counter()
+        self._last = "none"
+
+    def __repr__(self) -> str:
+        return f"<QueryCounts {self}>"
+
+    def __str__(self) -> str:
+        outcomes = " ".join(f"{word}={self._outcomes[word]}" for word in ("accepted", "released", "rejected"))
+        return (
+            f"batches={self._batches} acquired={self._acquired} {outcomes} archived={self._archived} "
+            f"last batch: {self._last}"
+        )
+
+    def add(self, reply: PlanReply) -> None:
+        """Counts the plan that this answer completed, and the plan that it acquired."""
+        self._outcomes.update(reply.outcomes)
+        self._archived += sum(entry.count for entry in reply.given_up)
+        plan = reply.plan
+        if plan.plan_id:
+            records = sum(held.last - held.first + 1 for part in plan.partitions for held in part.ranges)
+            self._batches += 1
+            self._acquired += records
+            self._last = f"plan {plan.plan_id} with {records} record(s), completed at the next trigger or start"
+        elif reply.outcomes:
+            self._last = "completed"

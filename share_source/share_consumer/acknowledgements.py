@@ -1,0 +1,145 @@
+"""Acknowledgements and signals on their way to the coordinator, and what the program is told of them: the result of a
+commit, the calls of its callback, and the signals that were refused.
+
+Rule: the callback is called in the program's own thread, from within a method of the consumer, once for each partition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import Acknowledge, MarkInProgress, PartitionProgress
+from share_source.range_cursor import Key
+from share_source.share_consumer.errors import in_words, kafka_exception, of_code
+from share_source.share_consumer.in_flight import Sending
+from share_source.share_consumer.membership import Membership
+from share_source.share_consumer.worker import Worker
+
+AcknowledgementCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
+Errors = Mapping[Key, str]
+Committed = dict[TopicPartition, KafkaException | None]
+
+
+class RefusedSignals(NamedTuple):
+    """Signals that the coordinator refused, and the exception that says why."""
+
+    signals: PartitionProgress
+    why: Exception
+
+
+class Acknowledgements:
+    """Sends the acknowledgements and signals of one consumer, in order. Its worker is another one than that which asks
+    for records: a commit waits for no poll."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.callback: AcknowledgementCallback | None = None
+        self._membership = membership
+        self._worker = Worker("share-acknowledgements")
+        self._sent: deque[tuple[Sending, Future[dict[Key, str]]]] = deque()
+        self._answered: deque[tuple[Sending, Errors]] = deque()
+        self._signals: deque[Future[list[RefusedSignals]]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Acknowledgements {len(self._sent)} on their way>"
+
+    def send(self, sending: Sending) -> Future[dict[Key, str]]:
+        """Begin to send; the future has the errors by partition."""
+        future = self._worker.submit(lambda: acknowledged(self._membership, sending))
+        self._sent.append((sending, future))
+        return future
+
+    def ride(self, sending: Sending, answer: Future[dict[Key, str]]) -> None:
+        """Note acknowledgements that go with another request; ``answer`` will have the errors by partition."""
+        self._sent.append((sending, answer))
+
+    def signal(self, partitions: tuple[PartitionProgress, ...]) -> None:
+        """Begin to send signals, after all that is on its way."""
+        self._signals.append(self._worker.submit(lambda: _refused_signals(self._membership, partitions)))
+
+    def refused_signals(self) -> list[RefusedSignals]:
+        """The signals that were refused, as far as the answers have come since the last call."""
+        refused = []
+        while self._signals and self._signals[0].done():
+            refused += self._signals.popleft().result()
+        return refused
+
+    def settled(self) -> list[tuple[Sending, Errors]]:
+        """The answers that have come since the last call, in order; the callback has not been called for them."""
+        while self._sent and self._sent[0][1].done():
+            sending, future = self._sent.popleft()
+            self._answered.append((sending, future.result()))
+        settled = list(self._answered)
+        self._answered.clear()
+        return settled
+
+    def call_back(self, settled: Iterable[tuple[Sending, Errors]]) -> None:
+        """Call the callback for these answers; what it raises is raised here, after all of its calls."""
+        raised: BaseException | None = None
+        for sending, errors in settled:
+            for key, offsets in sending.offsets.items():
+                if self.callback is None:
+                    continue
+                try:
+                    self.callback({_named(key): set(offsets)}, _exception(errors.get(key)))
+                except BaseException as error:  # noqa: BLE001 - an answer that is not told now is never told
+                    raised = raised or error
+        if raised is not None:
+            raise raised
+
+    def close(self, then: Callable[[], None]) -> Future[None]:
+        """Call ``then`` after all that is on its way, and end."""
+        future = self._worker.submit(then)
+        self._worker.close()
+        return future
+
+
+def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
+    """Send the acknowledgements, and wait; the errors by partition."""
+    try:
+        reply = membership.call(Acknowledge, partitions=sending.partitions)
+    except Exception as error:  # noqa: BLE001 - an outcome without an answer would never be told
+        return all_failed(sending, error)
+    return sending.errors(reply.errors)
+
+
+def _refused_signals(membership: Membership, partitions: tuple[PartitionProgress, ...]) -> list[RefusedSignals]:
+    """Send the signals, and wait. Those of a partition are refused together, so each range of it is then sent alone."""
+    try:
+        if not (errors := membership.call(MarkInProgress, partitions=partitions).errors):
+            return []
+        refused = []
+        for signals in partitions:
+            name = f"{signals.topic_id}:{signals.partition}"
+            for batch in signals.batches if name in errors else ():
+                alone = PartitionProgress(topic_id=signals.topic_id, partition=signals.partition, batches=(batch,))
+                if answer := membership.call(MarkInProgress, partitions=(alone,)).errors.get(name):
+                    refused.append(RefusedSignals(alone, in_words(*answer)))
+        return refused
+    except Exception as error:  # noqa: BLE001 - an error without an answer would never be told
+        told = kafka_exception(error) if isinstance(error, ShareGroupError) else error
+        return [RefusedSignals(signals, told) for signals in partitions]
+
+
+def all_failed(sending: Sending, error: BaseException) -> dict[Key, str]:
+    """The errors by partition, where one error concerns all."""
+    code = error.kafka_error if isinstance(error, ShareGroupError) else "UNKNOWN"
+    return dict.fromkeys(sending.keys.values(), code)
+
+
+def committed(sending: Sending, errors: Errors) -> Committed:
+    """The result of a commit, by partition."""
+    return {_named(key): _exception(errors.get(key)) for key in sending.offsets}
+
+
+def _named(key: Key) -> TopicPartition:
+    return TopicPartition(key[0], key[1], 0)  # the offset that confluent's class names
+
+
+def _exception(code: str | None) -> KafkaException | None:
+    return None if code is None else of_code(code)

@@ -1,0 +1,34 @@
+"""Checks of the arguments of a ShareConsumer's methods, with the errors of confluent_kafka.ShareConsumer."""
+
+from __future__ import annotations
+
+from coordinator.protocol.values import MOST_HINT_BYTES
+
+ERRONEOUS, INVALID = "Local: Erroneous state", "Local: Invalid argument or configuration"
+
+
+def check_type(number: int, argument: object, kind: type, name: str) -> None:
+    """TypeError if the argument of this number is not of the kind."""
+    if not isinstance(argument, kind):
+        given = None if argument is None else type(argument).__name__
+        raise TypeError(f"argument {number} must be {name}, not {given}")
+
+
+def check_hint(hint: object) -> None:
+    """Check the second argument: None, or what a program says of a record in progress.
+
+    Raises:
+        TypeError, ValueError: it is no text, or too long.
+    """
+    if hint is None:
+        return
+    check_type(2, hint, str, "str")
+    if len(str(hint).encode()) > MOST_HINT_BYTES:
+        raise ValueError(f"Failed to mark message: the hint has more than {MOST_HINT_BYTES} bytes")
+
+
+def timeout_seconds(timeout: object) -> float:
+    """The timeout in seconds; TypeError if it is no number."""
+    if isinstance(timeout, str | bytes):
+        raise TypeError(f"must be real number, not {type(timeout).__name__}")
+    return float(timeout)  # type: ignore[arg-type]  # it raises TypeError

@@ -1,0 +1,62 @@
+"""The errors of the ShareConsumer, as the exceptions that confluent_kafka.ShareConsumer raises.
+
+Rule: a program that catches confluent's exceptions catches these. A named error of sharegroup is the cause of the
+KafkaException that reports it.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import IllegalStateException, KafkaError, KafkaException
+
+from coordinator.protocol.errors import ShareGroupError
+
+
+class UsedAfterFork(ShareGroupError, IllegalStateException):
+    """This ShareConsumer was made by process {made_by}, and this is process {pid}, forked from it: threads, connections
+    and the membership in share group {group_id} stay with the process that made them. Make a ShareConsumer in each
+    process, after the fork."""
+
+
+class WakeupException(ShareGroupError):
+    """wakeup() was called: poll() returned early. Records that were on their way come with the next poll()."""
+
+
+class SignalInImplicitMode(ShareGroupError, IllegalStateException):
+    """Failed to mark message: the next poll accepts the record, in implicit mode. Set
+    share.acknowledgement.mode=explicit to say that the work on a record goes on."""
+
+
+class RecordNotInFlight(ShareGroupError, IllegalStateException):
+    """Failed to mark message: this ShareConsumer has no record {record} in flight. Its outcome was sent, or another
+    consumer has polled it."""
+
+
+class RecordHasOutcome(ShareGroupError, IllegalStateException):
+    """Failed to mark message: record {record} has its outcome, which the next poll or commit sends. Mark a record
+    before it is acknowledged."""
+
+
+def kafka_exception(error: ShareGroupError) -> KafkaException:
+    """The error as confluent's: a KafkaException whose KafkaError has Kafka's code and the named error's text."""
+    code = getattr(KafkaError, error.kafka_error, KafkaError.UNKNOWN)
+    text = f"{type(error).__name__}: {error}"
+    raised = KafkaException(KafkaError(code, text, retriable=error.retriable))
+    raised.__cause__ = error
+    return raised
+
+
+def invalid_config(error: ShareGroupError) -> KafkaException:
+    """The error of a wrong configuration, with librdkafka's code for one."""
+    raised = KafkaException(KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}"))
+    raised.__cause__ = error
+    return raised
+
+
+def of_code(name: str) -> KafkaException:
+    """The exception of one of Kafka's error codes, by its name, with the text that librdkafka has for the code."""
+    return KafkaException(KafkaError(getattr(KafkaError, name, KafkaError.UNKNOWN)))
+
+
+def in_words(name: str, text: str) -> KafkaException:
+    """The exception of one of Kafka's error codes, by its name, with this text."""
+    return KafkaException(KafkaError(getattr(KafkaError, name, KafkaError.UNKNOWN), text))

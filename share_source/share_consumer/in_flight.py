@@ -1,0 +1,335 @@
+"""The records that a ShareConsumer holds, and what was decided about them. Pure: no clock, thread or I/O.
+
+A record is in flight from the poll that returned it until its outcome is taken to be sent. Rules: the newest outcome of
+a record counts until it is sent; offsets without a record (gaps) are never seen by the program, and are acknowledged
+beside the records; a record whose lock is renewed stays in flight, and the next poll returns it again; a record in
+progress needs no outcome yet, and from its first signal on it is not renewed: signals extend its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from confluent_kafka import Message
+
+from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionPlan, PartitionProgress, ProgressBatch
+from coordinator.protocol.values import AcknowledgeType
+from share_source.range_cursor import Key
+from share_source.share_consumer.errors import RecordHasOutcome, RecordNotInFlight
+
+GAP, ACCEPT, RENEW = AcknowledgeType.GAP, AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
+What = TypeVar("What")
+
+
+class HeldRange(NamedTuple):
+    """Offsets ``first`` to ``last`` of one delivery count that the log has no record for."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+@dataclass(slots=True)
+class Delivered:
+    """The records of one partition that a poll returned, and the gaps among them. ``lost``: offsets that could not be
+    read; they are released."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    messages: list[Message] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    gaps: list[HeldRange] = field(default_factory=list)
+    lost: list[HeldRange] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+
+@dataclass(slots=True)
+class Sending:
+    """Acknowledgements on their way to the coordinator. ``offsets``: the records by partition, without gaps.
+    ``renewed``: those whose lock is to be renewed, with their messages and delivery counts."""
+
+    partitions: tuple[PartitionAcks, ...] = ()
+    keys: dict[str, Key] = field(default_factory=dict)
+    offsets: dict[Key, set[int]] = field(default_factory=dict)
+    renewed: dict[Key, dict[int, tuple[Message, int]]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.partitions)
+
+    def errors(self, by_name: Mapping[str, str]) -> dict[Key, str]:
+        """The errors of an answer, by partition."""
+        return {self.keys[name]: code for name, code in by_name.items() if name in self.keys}
+
+
+class _Partition:
+    """The records of one partition that are in flight, by offset."""
+
+    __slots__ = (
+        "counts",
+        "gaps",
+        "held_back",
+        "in_progress",
+        "messages",
+        "outcomes",
+        "signalled",
+        "signals",
+        "topic_id",
+        "unlocked",
+    )
+
+    def __init__(self, topic_id: str) -> None:
+        self.topic_id = topic_id
+        self.messages: dict[int, Message] = {}
+        self.counts: dict[int, int] = {}
+        self.outcomes: dict[int, AcknowledgeType] = {}
+        self.gaps: list[tuple[HeldRange, AcknowledgeType]] = []
+        self.held_back: set[int] = set()
+        self.unlocked: set[int] = set()
+        self.signals: dict[int, str | None] = {}
+        self.in_progress: set[int] = set()
+        self.signalled: set[int] = set()
+
+
+class InFlight:
+    """The records of one consumer that are in flight."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[Key, _Partition] = {}
+        self._renewed: dict[Key, dict[int, tuple[Message, int]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<InFlight {self.undecided} records undecided>"
+
+    @property
+    def undecided(self) -> int:
+        """The number of records without an outcome. Neither records in progress are counted, nor renewed ones that no
+        poll has returned yet."""
+        return sum(len(of.counts.keys() - of.outcomes.keys() - of.in_progress) for of in self._partitions.values())
+
+    @property
+    def has_renewed(self) -> bool:
+        """Whether records are renewed, or are to be, for the next poll."""
+        return any(self._renewed.values()) or any(RENEW in of.outcomes.values() for of in self._partitions.values())
+
+    def add(self, delivered: Iterable[Delivered]) -> None:
+        """Records for a poll to return. They are held back, until each is handed out."""
+        for each in delivered:
+            of = self._of(each.key, each.topic_id)
+            for message, count in zip(each.messages, each.counts, strict=True):
+                offset = _offset(message)
+                of.held_back.add(offset)  # before all else: nothing can come between that accepts the record
+                for forgets in (of.unlocked, of.in_progress, of.signalled):
+                    forgets.discard(offset)
+                of.messages[offset], of.counts[offset] = message, count
+                of.outcomes.pop(offset, None)
+            of.gaps += [(gap, GAP) for gap in each.gaps]
+            of.gaps += [(lost, AcknowledgeType.RELEASE) for lost in each.lost]
+
+    def decide(self, key: Key, offset: int, outcome: AcknowledgeType) -> bool:
+        """Note the outcome of a record; False if it is not in flight, or is to be renewed though it is in progress."""
+        of = self._partitions.get(key)
+        if of is not None and offset in of.counts:
+            if outcome == RENEW and offset in of.in_progress:
+                return False
+            of.outcomes[offset] = outcome
+            return True
+        renewed = self._renewed.get(key, {})
+        if offset not in renewed:
+            return False
+        message, count = renewed.pop(offset)
+        assert of is not None
+        of.messages[offset], of.counts[offset], of.outcomes[offset] = message, count, outcome
+        return True
+
+    def mark_in_progress(self, message: Message, hint: str | None) -> None:
+        """Note that the program works on a record.
+
+        Raises:
+            RecordNotInFlight, RecordHasOutcome: nobody may work on it.
+        """
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        of = None if topic is None or partition is None else self._partitions.get((topic, partition))
+        if of is None or offset is None or offset not in of.counts:
+            raise RecordNotInFlight(record=f"{topic}-{partition}@{offset}")
+        if offset in of.outcomes:
+            raise RecordHasOutcome(record=f"{topic}-{partition}@{offset}")
+        of.in_progress.add(offset)
+        of.signals[offset] = of.signals.get(offset) if hint is None else hint
+
+    @property
+    def pending_signals(self) -> int:
+        """The number of records with a signal that is not sent yet."""
+        return sum(len(of.signals) for of in self._partitions.values())
+
+    def take_signals(self) -> tuple[PartitionProgress, ...]:
+        """The signals that are to be sent; a record that has got an outcome since needs none."""
+        partitions = []
+        for key, of in self._partitions.items():
+            signals, of.signals = of.signals, {}
+            named = sorted((at, of.counts[at], hint) for at, hint in signals.items() if at not in of.outcomes)
+            if named:
+                of.signalled.update(at for at, _, _ in named)
+                batches = tuple(
+                    ProgressBatch(first=first, last=last, delivery_count=count, hint=hint)
+                    for first, last, (count, hint) in _neighbours(named)
+                )
+                partitions.append(PartitionProgress(topic_id=of.topic_id, partition=key[1], batches=batches))
+        return tuple(partitions)
+
+    def holds(self, signals: PartitionProgress) -> bool:
+        """Whether a record that these signals name is still in flight, under the same delivery count."""
+        return any(
+            of.counts.get(offset) == batch.delivery_count
+            for key, of in self._partitions.items()
+            if (of.topic_id, key[1]) == (signals.topic_id, signals.partition)
+            for batch in signals.batches
+            for offset in range(batch.first, batch.last + 1)
+        )
+
+    def accept_all(self) -> None:
+        """Implicit mode: every record without an outcome is accepted, but for those that are held back."""
+        for of in self._partitions.values():
+            of.outcomes.update(dict.fromkeys(of.counts.keys() - of.outcomes.keys() - of.held_back, ACCEPT))
+
+    def hold_back(self, messages: Iterable[Message]) -> None:
+        """Accept none of these records by themselves, until each is handed out."""
+        for message in messages:
+            if (of := self._partitions.get(_key(message))) is not None:  # none of them after close()
+                of.held_back.add(_offset(message))
+
+    def hand_out(self, message: Message) -> None:
+        """The program has the record."""
+        if (of := self._partitions.get(_key(message))) is not None:
+            of.held_back.discard(_offset(message))
+
+    def take(self) -> Sending:
+        """The outcomes and gaps that are to be sent; they are no longer in flight."""
+        sending = Sending()
+        partitions = []
+        for key, of in self._partitions.items():
+            batches = [_batch(gap, kind) for gap, kind in of.gaps]
+            of.gaps = []
+            outcomes, of.outcomes = of.outcomes, {}
+            if outcomes:
+                decided = sorted((offset, of.counts.pop(offset), kind) for offset, kind in outcomes.items())
+                for forgets in (of.unlocked, of.in_progress, of.signalled):
+                    forgets -= outcomes.keys()
+                of.signals = {offset: hint for offset, hint in of.signals.items() if offset not in outcomes}
+                batches += _batches(decided)
+                sending.offsets[key] = set(outcomes)
+                messages = {offset: of.messages.pop(offset) for offset in outcomes}
+                if RENEW in outcomes.values():
+                    sending.renewed[key] = {at: (messages[at], n) for at, n, kind in decided if kind == RENEW}
+            if batches:
+                sending.keys[f"{of.topic_id}:{key[1]}"] = key
+                partitions.append(PartitionAcks(topic_id=of.topic_id, partition=key[1], batches=tuple(batches)))
+        sending.partitions = tuple(partitions)
+        return sending
+
+    def renew(self, sent: Sending, failed: Iterable[Key]) -> None:
+        """The coordinator has answered: renewed records are in flight again, but for those of ``failed`` partitions."""
+        for key, renewed in sent.renewed.items():
+            if key not in set(failed):
+                self._renewed.setdefault(key, {}).update(renewed)
+
+    def take_renewed(self) -> list[Message]:
+        """The renewed records, which a poll returns now."""
+        messages = []
+        for key, renewed in self._renewed.items():
+            of = self._partitions[key]
+            for offset, (message, count) in sorted(renewed.items()):
+                of.messages[offset], of.counts[offset] = message, count
+                messages.append(message)
+        self._renewed.clear()
+        return messages
+
+    def renewals(self) -> tuple[PartitionAcks, ...]:
+        """A renewal of every record whose outcome is not being sent, and of those renewed before; none of those for
+        which a signal was sent."""
+        partitions = []
+        for key, of in self._partitions.items():
+            held = {at: n for at, n in self._held(key).items() if at not in of.unlocked and at not in of.signalled}
+            if held:
+                batches = tuple(_batches(sorted((offset, count, RENEW) for offset, count in held.items())))
+                partitions.append(PartitionAcks(topic_id=of.topic_id, partition=key[1], batches=batches))
+        return tuple(partitions)
+
+    def forget_lock(self, refused: PartitionAcks) -> None:
+        """Renew no longer what the coordinator refused to renew, where the consumer still holds all of a range: else
+        an outcome that was sent meanwhile was the reason."""
+        for key, of in self._partitions.items():
+            if (of.topic_id, key[1]) != (refused.topic_id, refused.partition):
+                continue
+            held = self._held(key)
+            for batch in refused.batches:
+                offsets = range(batch.first, batch.last + 1)
+                if all(held.get(offset) == batch.delivery_count for offset in offsets):
+                    of.unlocked.update(offsets)
+
+    def _held(self, key: Key) -> dict[int, int]:
+        """The delivery counts of a partition's records, by offset."""
+        return {**self._partitions[key].counts, **{at: count for at, (_, count) in self._renewed.get(key, {}).items()}}
+
+    def clear(self) -> None:
+        """Forget all records: the consumer is closed."""
+        self._partitions.clear()
+        self._renewed.clear()
+
+    def _of(self, key: Key, topic_id: str) -> _Partition:
+        of = self._partitions.get(key)
+        if of is None or of.topic_id != topic_id:  # the topic was deleted and made anew: nothing of it is held
+            of = self._partitions[key] = _Partition(topic_id)
+        return of
+
+
+def _key(message: Message) -> Key:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None and partition is not None
+    return topic, partition
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def _batch(held: HeldRange, kind: AcknowledgeType) -> AckBatch:
+    return AckBatch(first=held.first, last=held.last, delivery_count=held.delivery_count, types=(int(kind),))
+
+
+def _batches(decided: list[tuple[int, int, AcknowledgeType]]) -> list[AckBatch]:
+    """Runs of neighbouring offsets with one delivery count and one outcome."""
+    return [
+        AckBatch(first=first, last=last, delivery_count=count, types=(int(kind),))
+        for first, last, (count, kind) in _neighbours(decided)
+    ]
+
+
+def _neighbours(records: Iterable[tuple[int, int, What]]) -> Iterator[tuple[int, int, tuple[int, What]]]:
+    """(offset, delivery count, what), ascending, as (first, last, (delivery count, what)) of alike neighbours."""
+    for (_, *alike), run in groupby(enumerate(records), key=lambda e: (e[1][0] - e[0], *e[1][1:])):
+        offsets = [offset for _, (offset, _, _) in run]
+        yield offsets[0], offsets[-1], (alike[0], alike[1])
+
+
+def acks_of(partitions: Iterable[PartitionPlan], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
+    """One outcome for all that was acquired of these partitions."""
+    return tuple(
+        PartitionAcks(
+            topic_id=part.topic_id,
+            partition=part.partition,
+            batches=tuple(
+                AckBatch(first=first, last=last, delivery_count=count, types=(int(kind),))
+                for first, last, count in part.ranges
+            ),
+        )
+        for part in partitions
+    )

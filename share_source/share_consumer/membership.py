@@ -1,0 +1,102 @@
+"""The membership of a ShareConsumer in its group: it finds or starts the coordinator and joins, when the first records
+are asked for.
+
+Rule: a consumer is one member for its whole life. Another subscription is another join of the same member, under the
+next epoch, so the records that it holds stay its own. The member's id is this object's alone, so a session that is
+fenced was fenced by a later join of this object: by one that took its place, or by one whose answer was lost, after
+which the member joins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.group_options import connect
+from coordinator.client.session import MemberSession
+from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
+from coordinator.protocol.messages import MemberRequest, Reply
+from share_source.share_consumer.options import ConsumerOptions
+
+PATTERN = "^"
+"""A subscription of one name that begins so is a regular expression, as for librdkafka's consumers."""
+
+
+class Membership:
+    """The session of a consumer. Thread-safe."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        """Connects nowhere yet: ``session`` does."""
+        self.member_id = uuid.uuid4().hex
+        self._options = options
+        self._changing = threading.Lock()
+        self._client: CoordinatorClient | None = None
+        self._session: MemberSession | None = None
+        self._topics: tuple[str, ...] = ()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Membership {self._options.group_id}/{self.member_id} {self._session!r}>"
+
+    @property
+    def joined(self) -> MemberSession | None:
+        """The session, if the consumer has joined."""
+        return self._session
+
+    def session(self, topics: tuple[str, ...]) -> MemberSession:
+        """The session of this subscription, which begins here if need be.
+
+        Raises:
+            ShareGroupError: the coordinator can't be reached or started, or refuses the join.
+        """
+        with self._changing:
+            return self._current(topics)
+
+    def call(self, request: type[MemberRequest[Reply]], **fields: Any) -> Reply:
+        """The answer to a request of a member that has joined; it raises as :meth:`MemberSession.call`. A request that
+        a later join overtakes is sent again under the later epoch."""
+        assert self._session is not None
+        try:
+            return self._session.call(request, **fields)
+        except FencedMemberEpoch:
+            with self._changing:
+                session = self._current(self._topics)
+            return session.call(request, **fields)
+
+    def _current(self, topics: tuple[str, ...]) -> MemberSession:
+        if self._closed:
+            raise UnknownMemberId(member_id=self.member_id, group_id=self._options.group_id)
+        if self._session is None or self._topics != topics or self._session.fenced:
+            if self._client is None:
+                options = self._options
+                self._client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
+            joined = self._join(self._client, topics)
+            if self._session is not None:
+                self._session.close()
+            self._session, self._topics = joined, topics
+        return self._session
+
+    def close(self) -> None:
+        """Leave the group for good, which releases the records that the consumer still holds."""
+        with self._changing:
+            self._closed = True
+            if self._session is not None:
+                self._session.close(leave=True)
+            if self._client is not None:
+                self._client.close()
+
+    def _join(self, client: CoordinatorClient, topics: tuple[str, ...]) -> MemberSession:
+        pattern = topics[0] if len(topics) == 1 and topics[0].startswith(PATTERN) else None
+        return MemberSession(
+            client,
+            self._options.group_id,
+            self.member_id,
+            query=False,
+            topics=() if pattern else topics,
+            topic_pattern=pattern,
+            configs=self._options.group_configs,
+            client_id=self._options.kafka_config.get("client.id", ""),
+            idle_after_s=self._options.max_poll_interval_ms / 1000,
+        )

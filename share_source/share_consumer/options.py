@@ -1,0 +1,236 @@
+"""The constructor's configuration of a ShareConsumer: which keys it takes, and the checks of their values.
+
+librdkafka's properties have their own names, without a prefix, as for confluent_kafka.ShareConsumer. ``share.*``,
+``group.share.*`` and ``errors.deadletterqueue.*`` are the source's: of the group, and of the coordinator. Rule: what
+confluent's class refuses is refused here, by the same exception; no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+
+from coordinator.client.group_options import GroupOptions
+from coordinator.client.kafka_options import redacted
+from coordinator.client.option_errors import MissingOption
+from coordinator.client.options import GROUP_PREFIXES, Option, configs, flag
+from coordinator.config.resolved import ConfigKey, CoordinatorConfig
+from coordinator.protocol.errors import ShareGroupError
+from share_source.share_consumer.errors import invalid_config
+
+Callback = Callable[..., Any]
+
+DEFAULT_MAX_POLL_RECORDS = 500
+DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
+DEFAULT_SOCKET_TIMEOUT_MS = 60_000
+
+ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
+ACQUIRE_MODE = "share.acquire.mode"
+RENEW_IN_BACKGROUND = "share.background.renew.enable"
+PROGRESS_BATCHES = ConfigKey(
+    name="max.in-flight.progress.batches",
+    default=100,
+    low=1,
+    high=100_000,
+    doc="Records whose signal (mark_in_progress) waits for the next poll or commit; at so many they are sent at once.",
+)
+
+OPTIONS = (
+    Option("bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
+    Option("group.id", "required", "The share group. Queries and ShareConsumers of one group share its records."),
+    Option(ACKNOWLEDGEMENT_MODE, "implicit", "implicit: the next poll or commit accepts the records; explicit."),
+    Option(
+        "max.poll.records",
+        "500",
+        "Records that a poll returns. With share.acquire.mode=batch_optimized a run of records that came back is not "
+        "cut to meet it.",
+    ),
+    Option(
+        "max.poll.interval.ms",
+        "300000",
+        "How long records that were acquired, and that no poll has returned yet, are kept for the next poll.",
+    ),
+    Option(ACQUIRE_MODE, "the group's", "batch_optimized or record_limit, for this consumer (KIP-1206)."),
+    Option(
+        RENEW_IN_BACKGROUND,
+        "false",
+        "Renew the locks of the records that the program holds, until it acknowledges them; at most for "
+        "share.max.lock.extension.ms.",
+    ),
+    Option(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default), PROGRESS_BATCHES.doc),
+    Option("key.deserializer, value.deserializer", "none", "Callables, as DeserializingShareConsumer takes them."),
+    Option("error_cb, stats_cb, throttle_cb, logger", "none", "As confluent_kafka takes them."),
+    Option(
+        "share.*, group.share.*, errors.deadletterqueue.*",
+        "see below",
+        "Configuration of the group, and of the coordinator.",
+    ),
+    Option("any other", "librdkafka's", "Any property of librdkafka that a share consumer may have."),
+)
+
+_BROKERS_DECIDE = (
+    "`{}` is not supported for `group.protocol=consumer` or share consumer. It is defined broker side: use "
+    "share.session.timeout.ms or share.heartbeat.interval.ms"
+)
+_NOT_APPLICABLE = "`{}` is not applicable for share consumer"
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "auto.offset.reset",
+            "consume.callback.max.messages",
+            "enable.auto.commit",
+            "enable.partition.eof",
+            "fetch.error.backoff.ms",
+            "fetch.queue.backoff.ms",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "isolation.level",
+            "message.copy.max.bytes",
+            "partition.assignment.strategy",
+            "queued.max.messages.kbytes",
+            "queued.min.messages",
+            "topic.blacklist",
+        ),
+        _NOT_APPLICABLE,
+    ),
+    **dict.fromkeys(("heartbeat.interval.ms", "session.timeout.ms"), _BROKERS_DECIDE),
+    "group.protocol.type": "`{}` is not supported for `group.protocol=consumer` or share consumer",
+    "allow.auto.create.topics": "{} is currently not supported for share consumer",
+    "socket.max.fails": "`{}` must be 1 for share consumer; changing it is not allowed",
+}
+"""Properties that confluent_kafka.ShareConsumer refuses by ValueError -> its text."""
+
+_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
+_OWN = frozenset({ACKNOWLEDGEMENT_MODE, ACQUIRE_MODE, RENEW_IN_BACKGROUND})
+_CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
+_END_OF_CHECK = "sharegroup.end.of.check"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConsumerOptions(GroupOptions):
+    """The configuration of a ShareConsumer; ``repr`` shows no secrets. ``client_settings``: what librdkafka's client
+    takes beside texts: stats_cb, throttle_cb, logger. ``acquire_mode`` empty: the group's."""
+
+    explicit: bool = False
+    acquire_mode: str = ""
+    max_poll_records: int = DEFAULT_MAX_POLL_RECORDS
+    max_poll_interval_ms: int = DEFAULT_MAX_POLL_INTERVAL_MS
+    socket_timeout_ms: int = DEFAULT_SOCKET_TIMEOUT_MS
+    renews_in_background: bool = False
+    max_progress_batches: int = 100
+    key_deserializer: Callback | None = None
+    value_deserializer: Callback | None = None
+    error_cb: Callback | None = None
+    client_settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def outage_timeout_ms(self) -> int:
+        """share.broker.outage.timeout.ms, or its default."""
+        return CoordinatorConfig.parse(self.coordinator_configs).share_broker_outage_timeout_ms
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """The configuration of the clients that read: librdkafka's, and its callbacks."""
+        callbacks = {"error_cb": self.error_cb} if self.error_cb is not None else {}
+        return {**self.kafka_config, **self.client_settings, **callbacks}
+
+    def printed(self) -> dict[str, Any]:
+        shown = super().printed()
+        return {**shown, "kafka_config": redacted(self.kafka_config)}
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> ConsumerOptions:
+        """The options from the constructor's configuration.
+
+        Raises:
+            KafkaException: a property, or its value, is refused (_INVALID_ARG).
+            ValueError: a property is one that no share consumer may have, or group.id is missing.
+            TypeError: a callback is not callable.
+        """
+        beside = _beside(given)
+        texts = {str(key): _text(value) for key, value in given.items() if key not in beside and value is not None}
+        own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
+        if "group.id" not in texts:
+            raise ValueError("Failed to create consumer: group.id must be set")
+        progress = texts.pop(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default))
+        _check_librdkafka(texts, own)
+        try:
+            batches = int(PROGRESS_BATCHES.parse(progress))
+            return cls(**_parsed(texts, own), **beside_fields(beside), max_progress_batches=batches)
+        except ShareGroupError as error:
+            raise invalid_config(error) from error
+
+
+def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are no texts."""
+    beside = {key: given[key] for key in (*_CALLBACKS, "logger") if key in given}
+    for key in _CALLBACKS:
+        if beside.get(key) is not None and not callable(beside[key]):
+            raise TypeError(f"expected {key} property as a callable function")
+    if "on_commit" in given:
+        raise ValueError("on_commit is not supported on ShareConsumer")
+    for key in ("key.deserializer", "value.deserializer"):
+        if key in given:
+            beside[key] = given[key]
+            if given[key] is not None and not callable(given[key]):
+                raise TypeError(f"expected {key} property as a callable function")
+    return beside
+
+
+def beside_fields(beside: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the settings that are no texts."""
+    return {
+        "key_deserializer": beside.get("key.deserializer"),
+        "value_deserializer": beside.get("value.deserializer"),
+        "error_cb": beside.get("error_cb"),
+        "client_settings": {
+            key: beside[key] for key in ("stats_cb", "throttle_cb", "logger") if beside.get(key) is not None
+        },
+    }
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_librdkafka(texts: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Have librdkafka check its properties, in one question: an unknown property at the end makes it stop before it
+    starts a thread or a connection."""
+    checked = {key: value for key, value in texts.items() if key != "plugin.library.paths"}
+    if ACKNOWLEDGEMENT_MODE in own:
+        checked[ACKNOWLEDGEMENT_MODE] = own[ACKNOWLEDGEMENT_MODE]
+    try:
+        confluent_kafka.ShareConsumer({**checked, _END_OF_CHECK: ""})
+    except KafkaException as error:
+        if _END_OF_CHECK not in error.args[0].str():
+            raise
+    for key in texts:
+        if key in REFUSED:
+            raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
+
+
+def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
+    servers = texts.get("bootstrap.servers", texts.get("metadata.broker.list", "")).strip()
+    if not servers:
+        raise MissingOption(option="bootstrap.servers", why="name at least one broker, as host:port.")
+    group_configs, coordinator_configs = configs({k: v for k, v in own.items() if k != RENEW_IN_BACKGROUND})
+    mode = group_configs.pop(ACKNOWLEDGEMENT_MODE, "implicit")
+    kafka_config = {key: value for key, value in texts.items() if key not in _CLIENT_ONLY}
+    return {
+        "bootstrap_servers": servers,
+        "group_id": texts["group.id"],
+        "kafka_config": {"bootstrap.servers": servers, **kafka_config},
+        "group_configs": group_configs,
+        "coordinator_configs": coordinator_configs,
+        "explicit": mode == "explicit",
+        "acquire_mode": group_configs.pop(ACQUIRE_MODE, ""),
+        "max_poll_records": int(texts.get("max.poll.records", DEFAULT_MAX_POLL_RECORDS)),
+        "max_poll_interval_ms": int(texts.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS)),
+        "socket_timeout_ms": int(texts.get("socket.timeout.ms", DEFAULT_SOCKET_TIMEOUT_MS)),
+        "renews_in_background": flag(own, RENEW_IN_BACKGROUND, default=False),
+    }

@@ -1,0 +1,98 @@
+"""Renews the locks of a ShareConsumer in the background (KIP-1222): always those of records that were acquired and that
+no poll has returned yet, and those of the records that the program holds, if share.background.renew.enable says so.
+
+Rule: a lock is asked for again RENEWALS_PER_LOCK times before it ends. The group's share.max.lock.extension.ms bounds
+all renewals. A partition's renewals are refused together, so what is still held of a refused one is asked for again,
+each range by itself. A record whose renewal is refused is lost to the consumer, as at the end of its lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import Acknowledge, PartitionAcks
+from share_source.share_consumer.membership import Membership
+
+logger = logging.getLogger(__name__)
+
+RENEWALS_PER_LOCK = 3
+SHORTEST_PAUSE_S = 0.2
+"""Seconds between two renewals, at least."""
+
+Held = Callable[[], tuple[PartitionAcks, ...]]
+Renewed = Callable[[float, list[PartitionAcks]], None]
+
+
+class Renewer:
+    """A daemon thread that renews what ``held`` names, from ``start`` to ``close``. ``renewed`` is told until when
+    these locks last, in monotonic seconds, and which of them were refused, each range by itself. Both are methods, and
+    the thread keeps their object alive no longer than the program does."""
+
+    def __init__(self, membership: Membership, held: Held, renewed: Renewed) -> None:
+        self._membership = membership
+        self._held, self._renewed = weakref.WeakMethod(held), weakref.WeakMethod(renewed)
+        self._closed = False
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Renewer of locks of {self._lock_s:.1f} s>"
+
+    def start(self, lock_timeout_ms: int) -> None:
+        """Renew from now on; locks last that long now."""
+        before_s, self._lock_s = self._lock_s, lock_timeout_ms / 1000
+        if self._lock_s < before_s:
+            self._changed.set()
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="share-renewal", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def close(self) -> None:
+        """Ends the thread soon."""
+        self._closed = True
+        self._changed.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            if self._changed.wait(max(self._lock_s / RENEWALS_PER_LOCK, SHORTEST_PAUSE_S)):
+                self._changed.clear()
+                continue
+            try:
+                self.renew()
+            except ShareGroupError as error:
+                logger.warning("locks are not renewed: %s", error)
+            except Exception:  # the thread must outlive any mistake: without it each long record would lose its lock
+                logger.exception("locks are not renewed")
+
+    def renew(self) -> None:
+        """Renew all locks once; it raises as :meth:`Membership.call`."""
+        until_s = time.monotonic() + self._lock_s
+        if not (partitions := self._named()):
+            return
+        lost: list[PartitionAcks] = []
+        if refused := self._membership.call(Acknowledge, partitions=partitions).errors:
+            for acks in _single_ranges(self._named()):
+                name = f"{acks.topic_id}:{acks.partition}"
+                if name in refused and self._membership.call(Acknowledge, partitions=(acks,)).errors:
+                    lost.append(acks)
+            logger.info("locks are not renewed: %s, and of these %d ranges are lost", refused, len(lost))
+        if (renewed := self._renewed()) is not None:
+            renewed(until_s, lost)
+
+    def _named(self) -> tuple[PartitionAcks, ...]:
+        held = self._held()
+        return held() if held is not None else ()
+
+
+def _single_ranges(partitions: Iterable[PartitionAcks]) -> Iterator[PartitionAcks]:
+    """The same acknowledgements, each range by itself."""
+    for acks in partitions:
+        for batch in acks.batches:
+            yield PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=(batch,))

@@ -1,0 +1,62 @@
+"""The check that one thread at a time uses a ShareConsumer, as confluent_kafka.ShareConsumer has it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import ConcurrentModificationException, IllegalStateException
+
+from share_source.share_consumer.errors import UsedAfterFork
+
+
+class SingleThread:
+    """Lets one thread at a time in, of the process that made it. ``closed`` refuses all."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._pid = os.getpid()
+        self._entering = threading.Lock()
+        self._inside: int | None = None
+        self._in_callback = False
+        self.closed = False
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """The time in which a method of the consumer runs.
+
+        Raises:
+            UsedAfterFork: this process is a fork of the one that made the consumer.
+            IllegalStateException: the consumer is closed, or its callback calls it.
+            ConcurrentModificationException: another thread is inside.
+        """
+        self.check_process()
+        if self.closed:
+            raise IllegalStateException("Share consumer closed")
+        me = threading.get_ident()
+        with self._entering:
+            if self._inside == me:
+                raise IllegalStateException(
+                    "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
+                )
+            if self._inside is not None:
+                raise ConcurrentModificationException(
+                    "Share consumer is not safe for multi-threaded access. "
+                    f"currentThread(id: {me}) otherThread(id: {self._inside})"
+                )
+            self._inside = me
+        try:
+            yield
+        finally:
+            self._inside = None
+
+    def check_process(self) -> None:
+        """Check that this is the process that made the consumer.
+
+        Raises:
+            UsedAfterFork: it is a fork of that process.
+        """
+        if os.getpid() != self._pid:
+            raise UsedAfterFork(made_by=self._pid, pid=os.getpid(), group_id=self._group_id)

@@ -1,0 +1,102 @@
+"""A listener that logs a line for each batch of the session's sharegroup queries: what the batch acquired, and where
+its share group stands.
+
+Rule: no query fails or waits for it: Spark calls it beside the queries, and a coordinator that does not answer is said
+in the line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from coordinator.client.admin import ShareAdmin
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import GroupDescription
+from share_source.plan_offset import PlanOffset
+
+TIMEOUT_MS = 3_000
+"""Milliseconds to wait for the brokers, and then for a coordinator: Spark's other listeners wait meanwhile."""
+
+_log = logging.getLogger(__name__)
+
+
+class ShareGroupListener(StreamingQueryListener):
+    """A StreamingQueryListener for ``spark.streams.addListener``. ``conf`` is ShareAdmin's: bootstrap.servers and
+    librdkafka's other properties, share.coordinator.* and share.state.store as the queries have them."""
+
+    def __init__(self, conf: Mapping[str, object]) -> None:
+        self._conf = dict(conf)
+        self._admin: ShareAdmin | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._admin!r}>"
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Does nothing: the source logs a line when its query starts."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Logs a line for each of the batch's sources that is a share group."""
+        report = json.loads(event.progress.json)
+        for source in report["sources"]:
+            offset, before = _offset(source["endOffset"]), _offset(source["startOffset"])
+            if offset is None:
+                continue
+            is_new = before is None or before.plan_id != offset.plan_id
+            acquired, redelivered = acquired_records(offset) if is_new else (0, 0)
+            _log.info(
+                "progress: group=%s member=%s query=%s batch=%d acquired=%d redelivered=%d %s",
+                offset.group_id,
+                offset.member_id,
+                report.get("name") or report["id"],
+                report["batchId"],
+                acquired,
+                redelivered,
+                self._where(offset.group_id),
+            )
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Does nothing: an idle query has acquired nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Does nothing: the source logs a line when its query ends."""
+
+    def _where(self, group_id: str) -> str:
+        try:
+            if self._admin is None:
+                from coordinator.service.read_only import read_store  # its imports take a second
+
+                self._admin = ShareAdmin(self._conf, read_store=read_store, timeout_ms=TIMEOUT_MS)
+            return where(self._admin.describe_groups([group_id])[group_id])
+        except ShareGroupError as error:
+            return f"(where the group stands is not known: {error})"
+
+
+def acquired_records(offset: PlanOffset) -> tuple[int, int]:
+    """The number of records in the plan, and how many of them had been acquired before."""
+    ranges = [each for partition in offset.partitions() for each in partition.ranges]
+    counts = [(each.last - each.first + 1, each.delivery_count > 1) for each in ranges]
+    return sum(count for count, _ in counts), sum(count for count, again in counts if again)
+
+
+def where(group: GroupDescription) -> str:
+    """The words of the line that are the group's: lag, in flight, archived, dead letters that wait."""
+    lags = [p.lag for p in group.partitions]
+    known = sum(lag for lag in lags if lag is not None)
+    lag = str(known) if None not in lags else f"at least {known}"
+    held, waiting = (sum(getattr(p, name) for p in group.partitions) for name in ("acquired", "archiving"))
+    archived = sum(count for p in group.partitions for kind, count in p.archived.items() if kind != "none")
+    return f"lag={lag} in flight={held} archived={archived} dead letters waiting={waiting}"
+
+
+def _offset(logged: str | Mapping[str, Any] | None) -> PlanOffset | None:
+    """The offset of this source; None: it is another source's, or there is none yet."""
+    try:
+        found = json.loads(logged) if isinstance(logged, str) else logged
+        return PlanOffset.parse(found, str(found["group"])) if found else None
+    except (ValueError, TypeError, KeyError, ShareGroupError):
+        return None

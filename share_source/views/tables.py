@@ -1,0 +1,204 @@
+"""The views as Arrow tables. ``conf`` is ShareAdmin's; without a group id a view has the rows of all groups.
+
+Each function raises what :class:`~coordinator.client.admin.ShareAdmin` raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from coordinator.client.admin import ShareAdmin
+from coordinator.client.option_errors import MissingOption
+from coordinator.protocol.arrow_types import TIMESTAMP
+from share_sink.redrive.dlq_reader import DeadLetter
+from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+ROWS_AT_ONCE = 10_000
+"""Dead letters in one Arrow table, at most."""
+_TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
+_RECORD = {"topic": _TEXT, "topicId": _TEXT, "partition": _INT}
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "groups": pa.schema({"group": _TEXT, "state": _TEXT, "coordinator": _TEXT}),
+    "members": pa.schema(
+        {
+            "group": _TEXT,
+            "memberId": _TEXT,
+            "memberEpoch": _INT,
+            "active": pa.bool_(),
+            "newestPlan": _TEXT,
+            "topics": pa.list_(pa.field("element", _TEXT)),
+        }
+    ),
+    "offsets": pa.schema(
+        {
+            "group": _TEXT,
+            **_RECORD,
+            "startOffset": _LONG,
+            "endOffset": _LONG,
+            "lag": _LONG,
+            "acquired": _LONG,
+            "archiving": _LONG,
+            "archivedTotal": _LONG,
+        }
+    ),
+    "in-flight": pa.schema(
+        {
+            "group": _TEXT,
+            **_RECORD,
+            "first": _LONG,
+            "last": _LONG,
+            "state": _TEXT,
+            "deliveryCount": _INT,
+            "failures": _INT,
+            "releases": _INT,
+            "planId": _TEXT,
+            "memberId": _TEXT,
+            "since": TIMESTAMP,
+            "lastSignal": TIMESTAMP,
+            "lockDeadline": TIMESTAMP,
+            "notBefore": TIMESTAMP,
+            "stage": _TEXT,
+            "disposition": _TEXT,
+            "reason": _TEXT,
+        }
+    ),
+    "dead-letters": pa.schema(
+        {
+            "partition": _INT,
+            "offset": _LONG,
+            "timestamp": TIMESTAMP,
+            "group": _TEXT,
+            "originTopic": _TEXT,
+            "originPartition": _INT,
+            "originOffset": _LONG,
+            "deliveryCount": _INT,
+            "disposition": _TEXT,
+            "message": _TEXT,
+            "key": pa.binary(),
+            "value": pa.binary(),
+        }
+    ),
+}
+"""The columns of each view. Times are in UTC."""
+
+_TIMES = {"since": "since_ms", "lastSignal": "last_signal_ms", "lockDeadline": "lock_deadline_ms"}
+_TIMES |= {"notBefore": "not_before_ms", "timestamp": "timestamp_ms"}
+
+
+def groups(conf: Mapping[str, object]) -> pa.Table:
+    """The groups of the state store, with their state (KIP-932)."""
+    with _admin(conf) as admin:
+        listed = admin.list_groups().groups
+    return _table("groups", [{"group": g.group_id, "state": g.state, "coordinator": g.coordinator} for g in listed])
+
+
+def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
+    """The members, also those without a session that the group remembers."""
+    with _admin(conf) as admin:
+        described = admin.describe_groups(_ids(admin, group_id))
+    return _table("members", [_row(name, m) for name, group in described.items() for m in group.members])
+
+
+def offsets(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
+    """The share partitions with start offset (SPSO), end offset, lag, and what is acquired or archived.
+
+    Raises:
+        GroupIdNotFound: the group does not exist.
+    """
+    with _admin(conf) as admin:
+        rows = [_row(name, p) for name in _ids(admin, group_id) for p in admin.list_offsets(name).partitions]
+    return _table("offsets", rows)
+
+
+def in_flight(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
+    """The runs in flight: ranges of offsets with their state, holder and counts.
+
+    Raises:
+        GroupIdNotFound: the group does not exist.
+    """
+    with _admin(conf) as admin:
+        rows = [_row(name, run) for name in _ids(admin, group_id) for run in admin.all_in_flight(name)]
+    return _table("in-flight", rows)
+
+
+def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, topic: str | None = None) -> pa.Table:
+    """The dead letters of a topic; None: of the group's dead letter topic. With a group id only those of this group.
+
+    Raises:
+        MissingOption: neither a topic nor a group is named, or the group has no dead letter topic.
+        UnknownTopic: the cluster has no such topic.
+    """
+    return pa.concat_tables(dead_letter_tables(conf, dead_letter_topic(conf, group_id, topic), group_id))
+
+
+def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: str | None = None) -> str:
+    """The named topic, or the group's dead letter topic; it raises as ``dead_letters``."""
+    if topic is None and group_id is not None:
+        with _admin(conf) as admin:
+            topic = admin.describe_groups([group_id])[group_id].configs.get(DEAD_LETTER_TOPIC)
+    if not topic:
+        why = "name the dead letter topic, or a group that has one"
+        raise MissingOption(option=DEAD_LETTER_TOPIC, why=f"{why}.")
+    return topic
+
+
+def dead_letter_tables(conf: Mapping[str, object], topic: str, group_id: str | None) -> Iterator[pa.Table]:
+    """Yields the dead letters in tables of ROWS_AT_ONCE rows at most, and one table without rows.
+
+    Raises:
+        UnknownTopic: the cluster has no such topic.
+    """
+    config = {name: str(value) for name, value in conf.items() if not name.startswith("share.")}
+    rows: list[dict[str, Any]] = []
+    yield _table("dead-letters", rows)
+    for found in read_dead_letters(topic, config):
+        if group_id in (None, found.group_id):
+            rows.append(_dead_letter(found))
+        if len(rows) >= ROWS_AT_ONCE:
+            yield _table("dead-letters", rows)
+            rows = []
+    yield _table("dead-letters", rows)
+
+
+def _dead_letter(found: DeadLetter) -> dict[str, Any]:
+    return {**_columns(found.named()), "key": found.key, "value": found.value}
+
+
+def _admin(conf: Mapping[str, object]) -> ShareAdmin:
+    from coordinator.service.read_only import read_store  # its imports take a second
+
+    return ShareAdmin(conf, read_store=read_store)
+
+
+def _ids(admin: ShareAdmin, group_id: str | None) -> Iterable[str]:
+    return [group_id] if group_id is not None else [group.group_id for group in admin.list_groups().groups]
+
+
+def _row(group_id: str, value: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a message, spelled as columns."""
+    return {**_columns(msgspec.structs.asdict(value)), "group": group_id}
+
+
+def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields by the names of columns, and times in microseconds."""
+    row = {_camel(name): field for name, field in fields.items()}
+    return row | {column: _us(fields[name]) for column, name in _TIMES.items() if name in fields}
+
+
+def _table(view: str, rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=SCHEMAS[view])
+
+
+def _camel(name: str) -> str:
+    first, *more = name.split("_")
+    return first + "".join(word.capitalize() for word in more)
+
+
+def _us(time_ms: int | None) -> int | None:
+    return None if time_ms is None else time_ms * 1_000

@@ -1,0 +1,94 @@
+"""Opens the admin client for a command, and prints what every look has alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from sharegroup.cluster_options import settings
+from sharegroup.progress import progress
+
+if TYPE_CHECKING:
+    from coordinator.client.admin import ReadStore
+    from coordinator.protocol.messages import GroupDescription, Request
+    from coordinator.protocol.wire import LaunchSettings
+    from sharegroup.admin import Admin
+
+
+@contextmanager
+def opened(
+    bootstrap_server: str, config_path: str | None, properties: Mapping[str, str], *, timeout_ms: int | None = None
+) -> Iterator[Admin]:
+    """The admin client of these options, for the length of a ``with`` block. Where no coordinator runs, a terminal
+    shows that the state store is read."""
+    from coordinator.service.read_only import read_store  # importing takes a second, which --help does not need
+    from sharegroup.admin import Admin
+
+    conf = settings(bootstrap_server, config_path, properties)
+    admin = Admin(conf, read_store=_with_progress(read_store), timeout_ms=timeout_ms)
+    with admin:
+        yield admin
+
+
+def _with_progress(read_store: ReadStore) -> ReadStore:
+    """Reads a state store as ``read_store`` does, and shows on a terminal that it does."""
+
+    def opened_store(found: LaunchSettings) -> Callable[[Request[Any]], Any]:
+        what = f"reading the state store {found.state_store.partition(':')[0]}"
+        with progress(what):
+            answer = read_store(found)
+
+        def answered(request: Request[Any]) -> Any:
+            with progress(what):
+                return answer(request)
+
+        return answered
+
+    return opened_store
+
+
+def described(admin: Admin, group_id: str) -> GroupDescription:
+    """The description of a group.
+
+    Raises:
+        GroupIdNotFound: there is no such group.
+    """
+    from coordinator.protocol.errors import GroupIdNotFound
+
+    description = admin.describe_groups([group_id])[group_id]
+    if description.state == "DEAD":
+        raise GroupIdNotFound(group_id=group_id)
+    return description
+
+
+def tell_source(read_from: str) -> None:
+    """Say on standard error that no coordinator runs, and what was read instead."""
+    if read_from:
+        click.echo(f"No coordinator runs: read from {read_from}.", err=True)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print each of these lines on standard output."""
+    for line in lines:
+        click.echo(line)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; messages are objects with all their fields."""
+    click.echo(json.dumps(plain(value)))
+
+
+def plain(value: Any) -> Any:
+    """The value with messages as dicts, with all their fields."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value

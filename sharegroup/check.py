@@ -1,0 +1,59 @@
+"""``sharegroup check``: checks the options of a query as ``load()`` and the sink do, without a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import click
+
+from coordinator.protocol.errors import ShareGroupError
+from sharegroup.admin_access import print_json
+from sharegroup.cluster_options import JSON_OPTION
+
+_FILE = click.Path(dir_okay=False)
+
+
+@click.command(short_help="Check the options of a query, without a query.")
+@click.option("--options", "source_path", metavar="FILE", type=_FILE, help="The options of the source, in a file.")
+@click.option("--sink-options", "sink_path", metavar="FILE", type=_FILE, help="The options of the sink, in a file.")
+@JSON_OPTION
+@click.pass_context
+def check(context: click.Context, source_path: str | None, sink_path: str | None, as_json: bool) -> int:
+    """Check the options of a query: exit status 0 if the query can start with them, 1 if not.
+
+    A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. The
+    brokers are asked, and a standalone coordinator if the options name one. Nothing is started or changed.
+
+    \b
+    Examples:
+      sharegroup check --options billing.properties
+      sharegroup check --options billing.json --sink-options billing-sink.json --json
+    """
+    if source_path is None and sink_path is None:
+        raise click.UsageError("Name --options, --sink-options, or both.", context)
+    from sharegroup.option_check import of_sink, of_source, read_options  # importing takes a second
+
+    sides: dict[str, Callable[[], Iterator[str]]] = {}
+    if source_path is not None:
+        sides["source"] = lambda: of_source(read_options(source_path))
+    if sink_path is not None:
+        sides["sink"] = lambda: of_sink(read_options(sink_path), source_path)
+    found = []
+    for each in _checks(sides):
+        found.append(each)
+        if not as_json:
+            error = f"{each['error']}: " if each["error"] else ""
+            click.echo(f"{'wrong ' if error else 'ok    '} {each['side']}: {error}{each['what']}")
+    if as_json:
+        print_json(found)
+    return 1 if any(each["error"] for each in found) else 0
+
+
+def _checks(sides: Mapping[str, Callable[[], Iterator[str]]]) -> Iterator[dict[str, str | None]]:
+    """Yields what each side's check finds; the first error of a side ends it."""
+    for side, findings in sides.items():
+        try:
+            for finding in findings():
+                yield {"side": side, "error": None, "what": finding}
+        except ShareGroupError as error:
+            yield {"side": side, "error": type(error).__name__, "what": " ".join(str(error).split())}

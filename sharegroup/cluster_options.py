@@ -1,0 +1,112 @@
+"""The options that every command on a cluster has, named as those of Kafka's own tools, and what they resolve to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from coordinator.protocol.errors import ShareGroupError, UnknownTopic
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def cluster_options(command: Command) -> Command:
+    """Add --bootstrap-server, --command-config and --command-property to the command."""
+    options = (
+        click.option(
+            "--bootstrap-server", required=True, metavar="HOST:PORT", help="The Kafka brokers, separated by commas."
+        ),
+        click.option(
+            "--command-config",
+            "config_path",
+            metavar="FILE",
+            type=click.Path(dir_okay=False),
+            help="A properties file: of the Kafka client, for example security.protocol, and of sharegroup, for "
+            "example share.state.store, share.coordinator.endpoint or share.coordinator.token.file.",
+        ),
+        click.option(
+            "--command-property",
+            "properties",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=pairs,
+            help="One such property; it counts before the file's. Can be given several times.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def pairs(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """The pairs of KEY=VALUE texts.
+
+    Raises:
+        BadParameter: a text is no pair.
+    """
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key.strip() or not equals:
+            raise click.BadParameter(f"'{text}' is not KEY=VALUE")
+        found[key.strip()] = value
+    return found
+
+
+def settings(bootstrap_server: str, config_path: str | None, properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of file and command line, with bootstrap.servers.
+
+    Raises:
+        InvalidPropertiesFile: the file can't be read.
+    """
+    from coordinator.service.process.properties_file import read_properties
+
+    read = read_properties(config_path) if config_path else {}
+    return {**read, **properties, "bootstrap.servers": bootstrap_server}
+
+
+def connect_options(config_path: str | None, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of --command-config and --command-property, for another command that is printed; secrets are
+    replaced."""
+    from coordinator.client.kafka_options import redacted
+
+    kafka = redacted(kafka_config(properties))
+    of_properties = (
+        word for key, value in properties.items() for word in ("--command-property", f"{key}={kafka.get(key, value)}")
+    )
+    return (*(("--command-config", config_path) if config_path else ()), *of_properties)
+
+
+def check_topic(config: Mapping[str, str], topic: str) -> None:
+    """Check that the brokers answer, and have the topic.
+
+    Raises:
+        BrokerNotReachable, BrokerSecurityFailed, InvalidKafkaConfig: as cluster_metadata.
+        UnknownTopic: they have no such topic, or do not let the user see it.
+    """
+    from coordinator.client.cluster_metadata import cluster_metadata
+
+    found = cluster_metadata(config["bootstrap.servers"], kafka_config(config)).topics.get(topic)
+    if found is None or found.error is not None:
+        raise UnknownTopic(topic=topic, addresses=config["bootstrap.servers"])
+
+
+def kafka_config(config: Mapping[str, str]) -> dict[str, str]:
+    """The properties for librdkafka alone."""
+    from coordinator.client.options import GROUP_PREFIXES
+
+    return {key: value for key, value in config.items() if not key.startswith(GROUP_PREFIXES)}
+
+
+def as_named(error: Exception) -> Exception:
+    """The error that is told in one line for an exception of a ShareConsumer."""
+    if isinstance(error, ShareGroupError):
+        return error
+    if isinstance(error.__cause__, ShareGroupError):
+        return error.__cause__
+    return click.ClickException(error.args[0].str() if hasattr(error.args[0], "str") else str(error))

@@ -1,0 +1,117 @@
+"""``sharegroup configs``: lists, sets and unsets the configuration that is stored with a share group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from sharegroup.admin_access import described, opened, print_json, tell_source
+from sharegroup.cluster_options import JSON_OPTION, cluster_options, pairs
+from sharegroup.group_actions import show_effects
+
+_GROUP = click.option("--group", "group_id", required=True, help="The share group.")
+_REASON = click.option("--reason", default="", help="Why, for the audit log of the coordinator.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+
+
+@click.group()
+def configs() -> None:
+    """List, set and unset the configuration of a share group.
+
+    \b
+    Example:
+      sharegroup configs list --bootstrap-server localhost:9092 --group billing
+    """
+
+
+@configs.command("list")
+@cluster_options
+@_GROUP
+@click.option("--all", "with_defaults", is_flag=True, help="Also the keys that have their defaults.")
+@JSON_OPTION
+def list_configs(
+    bootstrap_server: str,
+    config_path: str | None,
+    properties: Mapping[str, str],
+    group_id: str,
+    with_defaults: bool,
+    as_json: bool,
+) -> None:
+    """List the configs that are set for a group, as KEY=VALUE.
+
+    \b
+    Examples:
+      sharegroup configs list --bootstrap-server localhost:9092 --group billing --all
+    """
+    from coordinator.config.keys import show
+    from coordinator.config.resolved import GROUP_KEYS
+
+    with opened(bootstrap_server, config_path, properties) as admin:
+        description = described(admin, group_id)
+    tell_source(description.read_from)
+    defaults = {key.name: show(key.default) for key in GROUP_KEYS.values()} if with_defaults else {}
+    found = dict(sorted({**defaults, **description.configs}.items()))
+    if as_json:
+        print_json(found)
+        return
+    for key, value in found.items():
+        click.echo(f"{key}={value}" + ("" if key in description.configs else "  (default)"))
+
+
+@configs.command("set")
+@cluster_options
+@_GROUP
+@click.argument("given", nargs=-1, required=True, metavar="KEY=VALUE...", callback=pairs)
+@_REASON
+@_DRY_RUN
+@JSON_OPTION
+def set_configs(
+    bootstrap_server: str,
+    config_path: str | None,
+    properties: Mapping[str, str],
+    group_id: str,
+    given: Mapping[str, str],
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Set configs of a group. They hold at once, for all members.
+
+    \b
+    Examples:
+      sharegroup configs set --bootstrap-server localhost:9092 --group billing \\
+          share.session.timeout.ms=600000 --reason "restarts take five minutes"
+    """
+    with opened(bootstrap_server, config_path, properties) as admin:
+        altered = admin.alter_configs(group_id, given, execute=not dry_run, reason=reason)
+    print_json(altered) if as_json else show_effects(altered)
+
+
+@configs.command("unset")
+@cluster_options
+@_GROUP
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@_REASON
+@_DRY_RUN
+@JSON_OPTION
+def unset_configs(
+    bootstrap_server: str,
+    config_path: str | None,
+    properties: Mapping[str, str],
+    group_id: str,
+    keys: tuple[str, ...],
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Unset configs of a group, so that their defaults hold.
+
+    \b
+    Examples:
+      sharegroup configs unset --bootstrap-server localhost:9092 --group billing \\
+          share.session.timeout.ms
+    """
+    with opened(bootstrap_server, config_path, properties) as admin:
+        altered = admin.alter_configs(group_id, unset=keys, execute=not dry_run, reason=reason)
+    print_json(altered) if as_json else show_effects(altered)

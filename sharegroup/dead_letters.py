@@ -1,0 +1,186 @@
+"""``sharegroup dlq list`` and ``sharegroup dlq show``: dead letters as a table, and one of them whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from share_sink.errors import InvalidCondition
+from share_sink.redrive.conditions import ORIGIN, all_hold, conditions
+from sharegroup.cluster_options import JSON_OPTION, cluster_options, settings
+
+if TYPE_CHECKING:
+    from share_sink.redrive.dlq_reader import DeadLetter
+
+MOST_SHOWN = 100
+"""Dead letters that a list has unless --limit says more."""
+MOST_BYTES = 2_048
+"""Bytes of a key, a value or a header that are shown unless --max-bytes says more."""
+
+
+class NoDeadLetter(click.ClickException):
+    """There is no dead letter at the offset that was named."""
+
+
+def checked_conditions(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of --where, checked.
+
+    Raises:
+        BadParameter: a text is no condition.
+    """
+    try:
+        conditions(texts)
+    except InvalidCondition as error:
+        raise click.BadParameter(str(error)) from None
+    return texts
+
+
+_TOPIC = click.option("--topic", required=True, help="The dead letter topic.")
+
+
+@click.command("list", short_help="List dead letters: of which record, when and why.")
+@cluster_options
+@_TOPIC
+@click.option(
+    "--where",
+    multiple=True,
+    callback=checked_conditions,
+    metavar="NAME=VALUE",
+    help="Only dead letters whose header NAME has this value; NAME~=REGEX: whose header matches the expression. NAME "
+    f"can also be {', '.join(ORIGIN)}, key or value. All conditions must hold.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
+@JSON_OPTION
+def list_dead_letters(
+    bootstrap_server: str,
+    config_path: str | None,
+    properties: Mapping[str, str],
+    topic: str,
+    where: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List the dead letters of a topic, the oldest of each partition first.
+
+    \b
+    Examples:
+      sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq
+      sharegroup dlq list --bootstrap-server localhost:9092 --topic dlq \\
+          --where group=billing --where 'message~=timeout'
+    """
+    from share_sink.redrive.dlq_reader import dead_letters
+
+    wanted = conditions(where)
+    config = _kafka_config(settings(bootstrap_server, config_path, properties))
+    read = (each for each in dead_letters(topic, config) if all_hold(wanted, each))
+    found = list(islice(read, limit + 1))
+    shown, is_cut = found[:limit], len(found) > limit
+    if as_json:
+        click.echo(json.dumps({"topic": topic, "dead_letters": [each.named() for each in shown], "more": is_cut}))
+        return
+    _print_table(topic, shown)
+    if is_cut:
+        click.echo("… and more: --limit shows more")
+
+
+@click.command("show", short_help="Show one dead letter: its headers, key and value.")
+@cluster_options
+@_TOPIC
+@click.option("--partition", type=click.IntRange(min=0), required=True, help="Its partition in the dead letter topic.")
+@click.option("--offset", type=click.IntRange(min=0), required=True, help="Its offset in the dead letter topic.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    default=MOST_BYTES,
+    show_default=True,
+    help="Bytes of the key, the value and each header that are shown, at most.",
+)
+@JSON_OPTION
+def show_dead_letter(
+    bootstrap_server: str,
+    config_path: str | None,
+    properties: Mapping[str, str],
+    topic: str,
+    partition: int,
+    offset: int,
+    max_bytes: int,
+    as_json: bool,
+) -> None:
+    """Show one dead letter. Text is shown as text, other bytes as hexadecimal digits.
+
+    \b
+    Example:
+      sharegroup dlq show --bootstrap-server localhost:9092 --topic dlq --partition 0 --offset 12
+    """
+    from share_sink.redrive.dlq_reader import dead_letter_at
+
+    config = _kafka_config(settings(bootstrap_server, config_path, properties))
+    found = dead_letter_at(topic, partition, offset, config)
+    if found is None:
+        raise NoDeadLetter(f"There is no dead letter at {topic}-{partition}@{offset}: sharegroup dlq list names some.")
+    record = {"key": _shown(found.key, max_bytes), "value": _shown(found.value, max_bytes)}
+    headers = [(name, _shown(value, max_bytes)) for name, value in found.headers]
+    if as_json:
+        click.echo(json.dumps({**found.named(), **record, "headers": headers}))
+        return
+    named = {**found.named(), "timestamp_ms": _time(found.timestamp_ms)}
+    told = {name.removesuffix("_ms"): _clean("-" if each in (None, "") else str(each)) for name, each in named.items()}
+    for name, text in (*told.items(), *record.items(), *((f"header {_clean(name)}", text) for name, text in headers)):
+        click.echo(f"{name}: {'null' if text is None else text}")
+
+
+def _kafka_config(found: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in found.items() if not key.startswith("share.")}
+
+
+def _print_table(topic: str, letters: list[DeadLetter]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not letters:
+        console.print(f"{topic} has no dead letters as asked.", markup=False)
+        return
+    table = Table(title=f"Dead letters of {printable(topic)}", title_justify="left", box=None, pad_edge=False)
+    for heading in ("AT", "WRITTEN", "GROUP", "RECORD", "TRIES", "DISPOSITION", "MESSAGE"):
+        table.add_column(heading, justify="right" if heading == "TRIES" else "left", overflow="fold")
+    for letter in letters:
+        at = f"{letter.partition}@{letter.offset}"
+        record = f"{letter.origin_topic}-{letter.origin_partition}@{letter.origin_offset}"
+        found = (_time(letter.timestamp_ms), letter.group_id, record, letter.delivery_count, letter.disposition)
+        table.add_row(*(printable(str(each or "-")) for each in (at, *found, letter.message)))
+    console.print(table)
+
+
+def _time(time_ms: int | None) -> str | None:
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _shown(data: bytes | None, max_bytes: int) -> str | None:
+    """The bytes as text if they are printable text, else as hexadecimal digits; cut after ``max_bytes``."""
+    if data is None:
+        return None
+    cut = data[:max_bytes]
+    more = f" … ({len(data)} bytes)" if len(data) > max_bytes else ""
+    text = cut.decode("utf-8", "ignore" if more else "replace")
+    is_text = "\ufffd" not in text and all(letter.isprintable() or letter in "\t\n" for letter in text)
+    return (text if is_text else cut.hex(" ")) + more
+
+
+def _clean(text: str) -> str:
+    """The text without control characters: a reason may quote any record."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def printable(text: str) -> str:
+    """The text without control characters and without rich's markup."""
+    from rich.markup import escape
+
+    return escape(_clean(text))

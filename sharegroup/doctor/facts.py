@@ -1,0 +1,117 @@
+"""Asks coordinators and brokers for the facts that the doctor's rules take.
+
+Rule: nothing is started or changed. What can't be asked is left out, and its rules find nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
+
+from coordinator.client.cluster_metadata import cluster_metadata
+from coordinator.client.on_demand import store_of
+from coordinator.client.options import configs
+from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.librdkafka import new_client
+from coordinator.protocol.messages import GroupDescription
+from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
+from sharegroup.admin import Admin
+from sharegroup.admin_access import described
+from sharegroup.cluster_options import kafka_config
+from sharegroup.doctor.findings import ClusterFacts, GroupFacts
+
+MOST_RUNS = 20_000
+"""Runs in flight that are looked at: of a million, the first are those that hold back start offsets."""
+TIMEOUT_S = 15.0
+
+
+class Examination:
+    """The facts of one cluster: the admin client of its groups, and an admin client of the brokers."""
+
+    def __init__(
+        self, admin: Admin, config: Mapping[str, str], held_long_ms: int, connect_options: tuple[str, ...] = ()
+    ) -> None:
+        self._admin = admin
+        self._config = config
+        self._held_long_ms = held_long_ms
+        self._connect_options = connect_options
+        self._servers = config["bootstrap.servers"]
+        self._brokers: Any = new_client(AdminClient, {"log_level": "0", **kafka_config(config)})
+        self._metadata = cluster_metadata(self._servers, kafka_config(config))
+
+    def group(self, group_id: str) -> GroupFacts:
+        """The facts of one group.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        description = described(self._admin, group_id)
+        now_ms = self._admin.in_flight(group_id, limit=1).now_ms
+        return GroupFacts(
+            description=description,
+            runs=tuple(itertools.islice(self._admin.all_in_flight(group_id), MOST_RUNS)),
+            plans=self._admin.plans(group_id),
+            now_ms=now_ms,
+            log_starts=self._log_starts(description),
+            topics=frozenset(self._metadata.topics),
+            held_long_ms=self._held_long_ms,
+            bootstrap_server=self._servers,
+            connect_options=self._connect_options,
+        )
+
+    def cluster(self) -> ClusterFacts:
+        """The facts that are no group's own."""
+        topic = self._metadata.topics.get(STATE_TOPIC)
+        in_sync = {} if topic is None else {index: len(found.isrs) for index, found in topic.partitions.items()}
+        return ClusterFacts(
+            stores=dict(self._stores()),
+            state_topic=STATE_TOPIC,
+            min_in_sync=self._min_in_sync() if in_sync else 1,
+            in_sync=in_sync,
+            bootstrap_server=self._servers,
+        )
+
+    def _stores(self) -> Iterable[tuple[str, frozenset[str]]]:
+        """The groups of the store that is asked for, of the state topic, and of the cluster's file on this host."""
+        own = CoordinatorConfig.parse(configs({k: v for k, v in self._config.items() if k.startswith("share.")})[1])
+        cluster_id = str(self._metadata.cluster_id or self._servers)
+        for text in dict.fromkeys((own.share_state_store, "kafka", "sqlite")):
+            store = store_of(text, cluster_id)
+            if store.startswith("sqlite:") and not Path(store.removeprefix("sqlite:")).exists():
+                continue
+            changed = {key: value for key, value in self._config.items() if key != "share.coordinator.endpoint"}
+            is_own = text == own.share_state_store
+            try:
+                with Admin(self._config if is_own else {**changed, "share.state.store": text}) as admin:
+                    yield store, frozenset(each.group_id for each in admin.list_groups().groups)
+            except ShareGroupError:
+                if is_own:
+                    raise
+
+    def _min_in_sync(self) -> int:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, STATE_TOPIC)
+        try:
+            found = self._brokers.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(TIMEOUT_S)
+        except KafkaException:  # the user may not see it
+            return 1
+        return int(found["min.insync.replicas"].value)
+
+    def _log_starts(self, description: GroupDescription) -> dict[tuple[str, int], int]:
+        asked = {
+            TopicPartition(p.topic, p.partition): OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+            for p in description.partitions
+            if p.topic in self._metadata.topics and p.partition in self._metadata.topics[p.topic].partitions
+        }
+        found = {}
+        for at, answer in self._brokers.list_offsets(asked, request_timeout=TIMEOUT_S).items() if asked else ():
+            try:
+                found[at.topic, at.partition] = answer.result(TIMEOUT_S).offset
+            except KafkaException:  # a partition without a leader, or that the user may not read
+                continue
+        return found

@@ -1,0 +1,79 @@
+"""The facts that the rules of the doctor take, and the findings that they return."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
+from coordinator.protocol.messages import GroupDescription
+
+HELD_LONG_MS = 300_000
+"""Milliseconds after which a member holds records for long, unless the user says otherwise: five minutes."""
+
+
+class Severity(Enum):
+    """How bad a finding is; the value is the word that people read."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong: ``what`` is the cause and ``do`` the way out, both in sentences; ``command`` does it, or
+    shows more of it. ``rule``: the name of the rule that found it."""
+
+    rule: str
+    severity: Severity
+    what: str
+    do: str
+    command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupFacts:
+    """A group as the doctor sees it. ``runs``: the runs in flight, or the first of them. ``log_starts``: the first
+    offsets that the logs still hold, by topic and partition, where they are known; ``topics``: the topics of the
+    cluster; None: not known. ``bootstrap_server`` and ``connect_options``: for the commands; the second has the
+    words of --command-config and --command-property."""
+
+    description: GroupDescription
+    runs: tuple[RunInFlight, ...] = ()
+    plans: tuple[PlanInFlight, ...] = ()
+    now_ms: int = 0
+    log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    topics: frozenset[str] | None = None
+    held_long_ms: int = HELD_LONG_MS
+    bootstrap_server: str = "localhost:9092"
+    connect_options: tuple[str, ...] = ()
+
+    @property
+    def group_id(self) -> str:
+        return self.description.group_id
+
+    @property
+    def config(self) -> GroupConfig:
+        """The group's configuration, with the defaults."""
+        return GroupConfig.parse(self.description.configs)
+
+    def command(self, command: str, *arguments: str) -> str:
+        """A command of ours on this group, as a shell takes it."""
+        words = ("sharegroup", *command.split(), "--bootstrap-server", self.bootstrap_server, *self.connect_options)
+        return shlex.join((*words, "--group", self.group_id, *arguments))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterFacts:
+    """The facts that hold for all groups. ``stores``: the ids of the groups in each state store that could be read.
+    ``in_sync``: the numbers of replicas in sync of the state topic's partitions."""
+
+    stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    state_topic: str = ""
+    min_in_sync: int = 1
+    in_sync: Mapping[int, int] = field(default_factory=dict)
+    bootstrap_server: str = "localhost:9092"

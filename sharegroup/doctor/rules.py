@@ -1,0 +1,315 @@
+"""The rules of the doctor: each takes the facts and yields findings. Pure: no I/O, no clock.
+
+Rule: a finding names its cause with topic, partition, offset and member, and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from coordinator.protocol.admin_messages import RunInFlight
+from coordinator.protocol.messages import PartitionDescription
+from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
+from sharegroup.durations import duration
+
+MOST_NAMED = 5
+"""Places that one finding names, at most."""
+HELD = ("ACQUIRED", "IN_PROGRESS")
+_QUARANTINED = ("quarantined", "failed alone", "trial")
+_STAGES = {
+    "sliced": "delivered in slices that get smaller with each failure",
+    "quarantined": "in quarantine: taken out of the batch, and delivered alone next",
+    "failed alone": "in quarantine: failed alone, and waiting for a trial",
+    "trial": "on trial: archived if that fails too",
+}
+
+
+def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
+    """A partition whose start offset can't move, though later records are done: the first run in flight is the
+    cause."""
+    for partition in facts.description.partitions:
+        run = _first_run(facts, partition)
+        if run is None or partition.end_offset <= run.last + 1 or not _is_behind(facts, partition, run):
+            continue
+        if (reason := _why_held(facts, run)) is not None:
+            what, do = reason
+            yield Finding(
+                rule="start-offset-held-back",
+                severity=Severity.NOTE,
+                what=f"The start offset of {partition.topic}-{partition.partition} stays at {partition.start_offset}, "
+                f"and {partition.end_offset - run.last - 1} later offsets were acquired already: {what}.",
+                do=do,
+                command=facts.command("in-flight"),
+            )
+
+
+def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
+    """Records that keep failing, with their stage of isolation."""
+    for run in _first_of(run for run in facts.runs if run.stage in _STAGES):
+        do, command = _about_poison(facts, run)
+        yield Finding(
+            rule="record-is-poison",
+            severity=Severity.WARNING,
+            what=f"{_place(run)} failed {run.failures} time(s), {_STAGES[run.stage]}"
+            + (f" ({run.reason})." if run.reason else "."),
+            do=do,
+            command=command,
+        )
+
+
+def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
+    """Members whose oldest records are held for long, without a signal of progress."""
+    oldest: dict[str, tuple[int, RunInFlight]] = {}
+    records: dict[str, int] = defaultdict(int)
+    for run in facts.runs:
+        since_ms = max(run.since_ms or 0, run.last_signal_ms or 0)
+        if run.state not in HELD or not since_ms or facts.now_ms - since_ms <= facts.held_long_ms:
+            continue
+        records[run.member_id] += run.last - run.first + 1
+        if run.member_id not in oldest or since_ms < oldest[run.member_id][0]:
+            oldest[run.member_id] = since_ms, run
+    for member_id, (since_ms, run) in oldest.items():
+        host = f" on {run.client_host}" if run.client_host else ""
+        yield Finding(
+            rule="member-holds-too-long",
+            severity=Severity.WARNING,
+            what=f"Member {member_id}{host} has held {records[member_id]} record(s) for "
+            f"{duration(facts.now_ms - since_ms)} without a sign of progress, {_place(run)} first.",
+            do="Look at that process. If it does nothing, end it, and its session with this command: its records go to "
+            "other members at once. Without --execute the command only says how many.",
+            command=facts.command("groups --release-member", "--member", member_id, "--execute"),
+        )  # fmt: skip
+
+
+def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
+    """Queries that have completed nothing since records were quarantined: perhaps not the records are at fault."""
+    waiting = sum(run.last - run.first + 1 for run in facts.runs if run.stage in _QUARANTINED)
+    for plan in facts.plans if waiting else ():
+        if plan.evidence:
+            continue
+        yield Finding(
+            rule="query-has-no-evidence",
+            severity=Severity.ERROR if plan.attempt else Severity.WARNING,
+            what=f"Query {plan.member_id} has completed no batch since the group last quarantined a record"
+            + (f", and came back to its batch {plan.attempt} time(s)" if plan.attempt else "")
+            + f": {waiting} quarantined record(s) can't be judged. This is how an outage of the query's own service, "
+            "its model or its sink looks.",
+            do="Look at the query's log and at the services that it calls. Nothing is archived meanwhile, for "
+            f"share.poison.solo.timeout.ms={facts.config.share_poison_solo_timeout_ms}.",
+            command=facts.command("groups --describe", "--members"),
+        )
+
+
+def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
+    """Records that were given up, and whose dead letters are not written."""
+    places = [p for p in facts.description.partitions if p.archiving]
+    if not places:
+        return
+    count, topic = sum(p.archiving for p in places), facts.config.errors_deadletterqueue_topic_name
+    is_missing = facts.topics is not None and topic not in facts.topics
+    cause = "which does not exist" if is_missing else "which can't be written now"
+    yield Finding(
+        rule="dead-letters-wait",
+        severity=Severity.ERROR,
+        what=f"{count} record(s) of {_names(places)} wait for the dead letter topic {topic}, {cause}; they hold back "
+        "the start offset.",
+        do="Create the topic." if is_missing else "Look at the topic, its leaders and ACLs; the coordinator writes the "
+        "dead letters when it can.",
+        command=f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} "
+        + (f"--create --topic {topic}" if is_missing else f"--describe --topic {topic}"),
+    )  # fmt: skip
+
+
+def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
+    """A group without members, though records wait."""
+    waiting = [p for p in facts.description.partitions if p.lag]
+    if facts.description.state == "EMPTY" and waiting:
+        yield Finding(
+            rule="nobody-consumes",
+            severity=Severity.ERROR,
+            what=f"The group has no member with a session, and {sum(p.lag or 0 for p in waiting)} record(s) of "
+            f"{_names(waiting)} wait.",
+            do="Start a query or a ShareConsumer of this group. If one runs, compare its kafka.group.id, "
+            "share.state.store and share.coordinator.endpoint with this command's.",
+            command=facts.command("groups --describe", "--members"),
+        )
+
+
+def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
+    """Partitions whose log no longer holds records that the group has not processed."""
+    for p in facts.description.partitions:
+        log_start = facts.log_starts.get((p.topic, p.partition), 0)
+        if log_start > p.start_offset:
+            yield Finding(
+                rule="start-offset-below-log-start",
+                severity=Severity.ERROR,
+                what=f"The log of {p.topic}-{p.partition} begins at {log_start} and the group's start offset is "
+                f"{p.start_offset}: retention or a deletion took up to {log_start - p.start_offset} record(s) that it "
+                "had not finished.",
+                do="They are lost to the group, which counts them as archived when a member acquires next. Consume "
+                "faster, or keep records longer (retention.ms).",
+                command=f"kafka-configs.sh --bootstrap-server {facts.bootstrap_server} --describe --topic {p.topic}",
+            )
+
+
+def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
+    """Queries whose session ended with a batch unfinished: their restart has taken longer than the session timeout."""
+    active = {member.member_id for member in facts.description.members if member.active}
+    for plan in facts.plans:
+        away_ms = facts.now_ms - plan.acquired_ms
+        if plan.member_id in active or plan.state not in ("acquired", "started") or not plan.records:
+            continue
+        yield Finding(
+            rule="session-shorter-than-restart",
+            severity=Severity.WARNING,
+            what=f"The session of query {plan.member_id} ended with its batch {plan.plan_id} unfinished, acquired "
+            f"{duration(away_ms)} ago: its restart takes longer than share.session.timeout.ms="
+            f"{facts.config.share_session_timeout_ms}, so other members may take the batch's {plan.records} record(s).",
+            do="If the query is to keep its batch over a restart, set share.session.timeout.ms above the longest "
+            "restart: now with this command, and as an option of the query if it has that option, since the last one "
+            "that starts sets it again.",
+            command=facts.command("configs set", f"share.session.timeout.ms={_longer(facts, away_ms)}"),
+        )
+
+
+def group_is_in_two_stores(facts: ClusterFacts) -> Iterator[Finding]:
+    """Groups of one name in more than one state store: their members share nothing."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for store, group_ids in sorted(facts.stores.items()):
+        for group_id in group_ids:
+            places[group_id].append(store)
+    for group_id, stores in sorted(places.items()):
+        if len(stores) > 1:
+            yield Finding(
+                rule="group-in-two-stores",
+                severity=Severity.ERROR,
+                what=f"There are {len(stores)} groups named {group_id}, in the stores {' and '.join(stores)}: their "
+                "members know nothing of each other, and each group gets every record.",
+                do="Set the same share.state.store in all queries and ShareConsumers of the group.",
+                command=f"sharegroup groups --bootstrap-server {facts.bootstrap_server} --describe --group {group_id} "
+                f"--command-property share.state.store={stores[-1]}",
+            )
+
+
+def state_topic_is_below_min_insync(facts: ClusterFacts) -> Iterator[Finding]:
+    """Partitions of the state topic with fewer replicas in sync than min.insync.replicas: nothing can be written."""
+    below = sorted(partition for partition, count in facts.in_sync.items() if count < facts.min_in_sync)
+    if below:
+        named = ", ".join(map(str, below[:MOST_NAMED])) + (", …" if len(below) > MOST_NAMED else "")
+        yield Finding(
+            rule="state-topic-below-min-insync",
+            severity=Severity.ERROR,
+            what=f"{len(below)} of {len(facts.in_sync)} partitions of the state topic {facts.state_topic} have fewer "
+            f"replicas in sync than min.insync.replicas={facts.min_in_sync} (partitions {named}): the coordinators of "
+            "their groups can write nothing.",
+            do="Start the missing brokers, or wait until their replicas have caught up.",
+            command=f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} --describe --topic "
+            f"{facts.state_topic} --under-min-isr-partitions",
+        )
+
+
+GROUP_RULES = (
+    nobody_consumes,
+    dead_letters_wait,
+    query_has_no_evidence,
+    record_is_poison,
+    member_holds_too_long,
+    start_offset_is_below_the_log,
+    start_offset_is_held_back,
+    session_is_shorter_than_restarts,
+)
+CLUSTER_RULES = (group_is_in_two_stores, state_topic_is_below_min_insync)
+
+
+def examine(group: GroupFacts) -> list[Finding]:
+    """All findings of a group, the worst first."""
+    return _sorted(finding for rule in GROUP_RULES for finding in rule(group))
+
+
+def examine_cluster(cluster: ClusterFacts) -> list[Finding]:
+    """All findings that are no group's own, the worst first."""
+    return _sorted(finding for rule in CLUSTER_RULES for finding in rule(cluster))
+
+
+def _sorted(found: Iterable[Finding]) -> list[Finding]:
+    return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def _first_run(facts: GroupFacts, partition: PartitionDescription) -> RunInFlight | None:
+    at = (partition.topic, partition.partition)
+    runs = (run for run in facts.runs if (run.topic, run.partition) == at)
+    return min(runs, key=lambda run: run.first, default=None)
+
+
+def _is_behind(facts: GroupFacts, partition: PartitionDescription, run: RunInFlight) -> bool:
+    """Whether later records of the partition are done: fewer are in flight than lie between it and the end."""
+    later = sum(
+        each.last - each.first + 1
+        for each in facts.runs
+        if (each.topic, each.partition) == (run.topic, run.partition) and each.first > run.last
+    )
+    return later < partition.end_offset - run.last - 1
+
+
+def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
+    """The reason why the first run is in flight still, and what to do; None: it is being worked on."""
+    if run.state == "ARCHIVING":
+        return f"no dead letter is written yet of {_place(run)}", "See the finding about the dead letter topic."
+    if run.stage in _QUARANTINED:
+        return f"{_place(run)}, {_STAGES[run.stage]}", "See the finding about this record."
+    if run.state in HELD:
+        since_ms = max(run.since_ms or facts.now_ms, run.last_signal_ms or 0)
+        if facts.now_ms - since_ms <= facts.held_long_ms:
+            return None
+        held = f"member {run.member_id} has held {_place(run)} for {duration(facts.now_ms - since_ms)}"
+        return held, "See the finding about this member."
+    if run.not_before_ms is not None and run.not_before_ms > facts.now_ms:
+        wait = duration(run.not_before_ms - facts.now_ms)
+        return f"{_place(run)}, released, comes again in {wait}", "Nothing, or a shorter release backoff."
+    if run.releases or run.failures:
+        return f"no member has taken {_place(run)} again", "Look whether members are there and acquire."
+    return None
+
+
+def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str]:
+    """The advice about records that keep failing, and its command: only records that failed alone and that no member
+    holds are given up by hand, for the neighbours of a slice may be good."""
+    look = "Look at the record, and at the log of the query that failed on it. "
+    if run.stage != "failed alone" or run.state in HELD:
+        return (
+            f"{look}Then wait: it is delivered alone in the end, and a record that fails alone while others succeed is "
+            f"archived (share.delivery.count.limit={facts.config.share_delivery_count_limit}).",
+            f"kafka-console-consumer.sh --bootstrap-server {facts.bootstrap_server} --topic {run.topic} "
+            f"--partition {run.partition} --offset {run.first} --max-messages 1",
+        )
+    queue = facts.config.errors_deadletterqueue_topic_name
+    place = ("--topic", f"{run.topic}:{run.partition}", "--offset", f"{run.first}-{run.last}")
+    return (
+        f"{look}If the record is at fault, give it up with this command"
+        + (f"; its dead letter goes to {queue}. " if queue else "; it has no dead letter, and stays in Kafka's log. ")
+        + "Or wait: it goes on trial when another batch has completed, and is archived if that fails too.",
+        facts.command(
+            "groups --archive-records", *place, "--reason", f"it failed alone, {run.failures} time(s)", "--execute"
+        ),
+    )
+
+
+def _first_of(runs: Iterable[RunInFlight]) -> list[RunInFlight]:
+    """The worst runs: those that failed most."""
+    return sorted(runs, key=lambda run: -run.failures)[:MOST_NAMED]
+
+
+def _place(run: RunInFlight) -> str:
+    offsets = f"offset {run.first}" if run.first == run.last else f"offsets {run.first} to {run.last}"
+    return f"{run.topic}-{run.partition} {offsets}"
+
+
+def _names(partitions: Iterable[PartitionDescription]) -> str:
+    names = [f"{p.topic}-{p.partition}" for p in partitions]
+    return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+
+
+def _longer(facts: GroupFacts, away_ms: int) -> int:
+    """A session timeout beyond what the query was away for, within the bounds of the key."""
+    return min(max(2 * away_ms, 2 * facts.config.share_session_timeout_ms), 3_600_000)

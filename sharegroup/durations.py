@@ -1,0 +1,15 @@
+"""Times as people read them."""
+
+from __future__ import annotations
+
+
+def duration(time_ms: int) -> str:
+    """The time in one or two units: 350 ms, 12 s, 3 min 5 s, 2 h 10 min, 4 d 3 h."""
+    seconds = max(time_ms, 0) // 1000
+    if seconds < 1:
+        return f"{max(time_ms, 0)} ms"
+    for size, name, smaller, below in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size} {name}" + (f" {rest} {below}" if rest else "")
+    return f"{seconds} s"

@@ -1,0 +1,153 @@
+"""``sharegroup in-flight``: the runs of a group that are in flight: state, holder, since when, tries, and the stage of
+isolation. ``sharegroup groups --describe --in-flight`` prints the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sharegroup.admin_access import opened, plain, print_json
+from sharegroup.cluster_options import JSON_OPTION, cluster_options
+from sharegroup.durations import duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from coordinator.protocol.admin_messages import InFlightPage, RunInFlight
+    from sharegroup.admin import Admin
+
+MOST_SHOWN = 100
+"""Runs that a table has unless --limit says more."""
+STALE = "STALE"
+
+
+@click.command("in-flight", short_help="Show the records that are in flight: who holds them, and since when.")
+@cluster_options
+@click.option("--group", required=True, help="The share group.")
+@click.option("--state", "states", help="Only runs in these states, separated by commas, for example ACQUIRED.")
+@click.option("--held-longer-than-ms", type=click.IntRange(min=0), help="Only runs that are held for longer.")
+@click.option(
+    "--progress-stale-longer-than-ms",
+    type=click.IntRange(min=0),
+    help=f"Only runs whose holder has told of no progress for longer; they are marked {STALE}.",
+)
+@click.option("--member", "member_id", default="", help="Only what this member holds.")
+@click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Runs, at most.")
+@JSON_OPTION
+def in_flight(
+    bootstrap_server: str,
+    config_path: str | None,
+    properties: Mapping[str, str],
+    group: str,
+    states: str | None,
+    held_longer_than_ms: int | None,
+    progress_stale_longer_than_ms: int | None,
+    member_id: str,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show the records of a group that are in flight, as runs of offsets in one state.
+
+    A record in progress is marked STALE if its holder has told of no progress for longer than the group's
+    group.share.in.progress.staleness.threshold.ms.
+
+    \b
+    Examples:
+      sharegroup in-flight --bootstrap-server localhost:9092 --group billing
+      sharegroup in-flight --bootstrap-server localhost:9092 --group billing \\
+          --state ACQUIRED --held-longer-than-ms 300000
+    """
+    filters = {
+        "only_state": split_states(states),
+        "held_longer_than_ms": held_longer_than_ms,
+        "progress_staleness_ms": progress_stale_longer_than_ms,
+        "member_id": member_id,
+    }
+    with opened(bootstrap_server, config_path, properties) as admin:
+        show(admin, group, filters, limit, as_json=as_json)
+
+
+def split_states(text: str | None) -> tuple[str, ...]:
+    """The states that a text names, separated by commas."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def show(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int, *, as_json: bool) -> None:
+    """Print the group's runs that the filters choose, at most ``limit``.
+
+    Raises:
+        GroupIdNotFound: there is no such group.
+        InvalidRequest: a state is unknown.
+    """
+    page = admin.in_flight(group_id, limit=1)
+    found = list(itertools.islice(admin.all_in_flight(group_id, **filters), limit + 1))
+    runs, is_cut = found[:limit], len(found) > limit
+    all_stale = filters.get("progress_staleness_ms") is not None  # the filter has chosen them
+    if as_json:
+        shown = [{**plain(run), "stale": all_stale or is_stale(run, page)} for run in runs]
+        print_json({"group_id": group_id, "now_ms": page.now_ms, "runs": shown, "more": is_cut})
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(table(group_id, runs, page, all_stale=all_stale))
+    if is_cut:
+        console.print("… and more: --limit shows more")
+
+
+def is_stale(run: RunInFlight, page: InFlightPage) -> bool:
+    """Whether a record is in progress, and its holder has told of no progress for longer than the group's threshold."""
+    signal_ms = run.last_signal_ms
+    is_in_progress = run.state == "IN_PROGRESS" and signal_ms is not None
+    return is_in_progress and page.now_ms - (signal_ms or 0) > page.staleness_threshold_ms
+
+
+def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all_stale: bool = False) -> RenderableType:
+    """The runs as a table of at most 80 columns; ``page`` has the time and the threshold of STALE, which all runs are
+    marked with if a filter has chosen them for it."""
+    from rich.table import Table
+
+    shown = Table(title=f"In flight in {group_id}", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in ("PARTITION", "OFFSETS", "STATE", "TRIES", "HELD BY", "FOR", "NOTE"):
+        shown.add_column(heading, justify="right" if heading == "TRIES" else "left", overflow="fold")
+    count = 0
+    for run in runs:
+        shown.add_row(*row(run, page, all_stale=all_stale), style=_STYLES.get(run.state))
+        count += 1
+    return shown if count else f"Nothing of {group_id} is in flight as asked."
+
+
+_STYLES = {"ACQUIRED": "cyan", "IN_PROGRESS": "cyan", "ARCHIVING": "magenta"}
+
+
+def row(run: RunInFlight, page: InFlightPage, *, all_stale: bool) -> Iterator[str]:
+    """The cells of a run."""
+    from rich.markup import escape
+
+    is_held = run.state in ("ACQUIRED", "IN_PROGRESS")
+    yield f"{escape(run.topic)}-{run.partition}"
+    yield str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+    yield run.state
+    yield str(run.delivery_count)
+    yield escape(" ".join(part for part in (run.member_id, run.client_host) if part)) if is_held else ""
+    yield duration(page.now_ms - run.since_ms) if is_held and run.since_ms is not None else ""
+    yield escape(", ".join(_notes(run, page, all_stale=all_stale)))
+
+
+def _notes(run: RunInFlight, page: InFlightPage, *, all_stale: bool) -> Iterator[str]:
+    now_ms = page.now_ms
+    if all_stale or is_stale(run, page):
+        yield STALE
+    if run.stage != "normal":
+        yield run.stage
+    if run.failures:
+        yield f"{run.failures} failed"
+    if run.not_before_ms is not None and run.not_before_ms > now_ms:
+        yield f"waits {duration(run.not_before_ms - now_ms)}"
+    if run.last_signal_ms is not None:
+        yield f"signal {duration(now_ms - run.last_signal_ms)} ago"
+    if run.reason:
+        yield run.reason

@@ -1,0 +1,32 @@
+"""A command that takes long shows its progress: a bar or a count on standard error.
+
+Rule: nothing is shown where standard error is no terminal, and nothing of it is left on the screen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """Shows progress for the length of a ``with`` block, which gets a function that takes how much has been done so far
+    in all. ``total`` None: it is not known how much there is to do. ``unit`` empty: nothing is counted."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
+    if total is not None:
+        columns.append(BarColumn())
+    if unit:
+        of_total = "" if total is None else f" of {total:,}"
+        columns.append(TextColumn("{task.completed:,.0f}" + f"{of_total} {unit}"))
+    shown = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, redirect_stdout=False)
+    with shown:
+        task = shown.add_task(what, total=total)
+        yield lambda done: shown.update(task, completed=done)

@@ -1,0 +1,165 @@
+"""Writes a record as Kafka's console consumers do: the properties of DefaultMessageFormatter, and its deserializers.
+
+Rule: the bytes of keys, values and headers are written as they are, unless a deserializer is named.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from coordinator.config.keys import hint
+
+Decode = Callable[[bytes], str]
+
+_TIMESTAMPS = {1: "CreateTime", 2: "LogAppendTime"}
+_PRINTED = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key", "value")
+_SEPARATORS = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
+_DESERIALIZERS = ("key.deserializer", "value.deserializer", "headers.deserializer")
+PROPERTIES = (*(f"print.{name}" for name in _PRINTED), *_SEPARATORS, *_DESERIALIZERS)
+"""The properties that a formatter takes."""
+
+
+class RecordUnreadable(click.ClickException):
+    """A deserializer can't read a record."""
+
+
+def _number(form: str) -> Decode:
+    return lambda data: str(struct.unpack(form, data)[0])
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+DESERIALIZERS: dict[str, Decode] = {
+    "String": _text,
+    "ByteArray": _text,
+    "Bytes": _text,
+    "Short": _number(">h"),
+    "Integer": _number(">i"),
+    "Long": _number(">q"),
+    "Float": _number(">f"),
+    "Double": _number(">d"),
+    "Boolean": lambda data: {b"\0": "false", b"\1": "true"}[data],
+    "UUID": lambda data: str(uuid.UUID(_text(data))),
+}
+
+
+class _Named(NamedTuple):
+    """A deserializer, and the name that it was asked for by."""
+
+    name: str
+    decode: Decode
+
+
+class RecordFormat:
+    """Formats records; its properties are those of DefaultMessageFormatter."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """Checks that the properties are known.
+
+        Raises:
+            UsageError: a property, or a deserializer, is not known.
+        """
+        for name in properties:
+            if name not in PROPERTIES:
+                raise click.UsageError(f"The formatter has no property {name}: {hint(name, PROPERTIES, 'try others')}")
+        self._prints = [name for name in _PRINTED if _is_true(properties.get(f"print.{name}", str(name == "value")))]
+        self._separators = {name: properties.get(name, text).encode() for name, text in _SEPARATORS.items()}
+        self._decoders = {
+            option.partition(".")[0]: _deserializer(option, properties[option])
+            for option in _DESERIALIZERS
+            if properties.get(option)
+        }
+
+    def line(self, message: Any) -> bytes:
+        """The bytes of one record, with the line's end.
+
+        Raises:
+            RecordUnreadable: a deserializer can't read it.
+        """
+        parts = [getattr(self, f"_{name}")(message) for name in self._prints]
+        return self._separators["key.separator"].join(parts) + (self._separators["line.separator"] if parts else b"")
+
+    def json(self, message: Any) -> str:
+        """All that is known of one record, as a JSON object. Keys, values and headers are texts."""
+        kind, time_ms = message.timestamp()
+        return json.dumps(
+            {
+                "topic": message.topic(),
+                "partition": message.partition(),
+                "offset": message.offset(),
+                "delivery_count": message.delivery_count(),
+                "leader_epoch": message.leader_epoch(),
+                "timestamp_type": _TIMESTAMPS.get(kind),
+                "timestamp": time_ms if kind in _TIMESTAMPS else None,
+                "headers": [[name, self._as_text("headers", data, message)] for name, data in message.headers() or ()],
+                "key": self._as_text("key", message.key(), message),
+                "value": self._as_text("value", message.value(), message),
+            }
+        )
+
+    def _timestamp(self, message: Any) -> bytes:
+        kind, time_ms = message.timestamp()
+        return f"{_TIMESTAMPS[kind]}:{time_ms}".encode() if kind in _TIMESTAMPS else b"NO_TIMESTAMP"
+
+    def _partition(self, message: Any) -> bytes:
+        return b"Partition:%d" % message.partition()
+
+    def _offset(self, message: Any) -> bytes:
+        return b"Offset:%d" % message.offset()
+
+    def _delivery(self, message: Any) -> bytes:
+        return b"Delivery:%d" % message.delivery_count()
+
+    def _epoch(self, message: Any) -> bytes:
+        epoch = message.leader_epoch()
+        return b"Epoch:NOT_PRESENT" if epoch is None or epoch < 0 else b"Epoch:%d" % epoch
+
+    def _headers(self, message: Any) -> bytes:
+        headers = message.headers() or ()
+        shown = [name.encode() + b":" + self._data("headers", data, message) for name, data in headers]
+        return self._separators["headers.separator"].join(shown) if shown else b"NO_HEADERS"
+
+    def _key(self, message: Any) -> bytes:
+        return self._data("key", message.key(), message)
+
+    def _value(self, message: Any) -> bytes:
+        return self._data("value", message.value(), message)
+
+    def _data(self, part: str, data: bytes | None, message: Any) -> bytes:
+        if data is None:
+            return self._separators["null.literal"]
+        if part not in self._decoders:
+            return data
+        return (self._as_text(part, data, message) or "").encode()
+
+    def _as_text(self, part: str, data: bytes | None, message: Any) -> str | None:
+        if data is None:
+            return None
+        deserializer = self._decoders.get(part, _Named("String", _text))
+        try:
+            return deserializer.decode(data)
+        except (struct.error, KeyError, ValueError) as error:
+            record = f"{message.topic()}-{message.partition()}@{message.offset()} ({part}, {len(data)} bytes)"
+            raise RecordUnreadable(
+                f"Record {record} can't be read by {deserializer.name}: {error}. With --reject-message-on-error such a "
+                "record is rejected."
+            ) from None
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"
+
+
+def _deserializer(option: str, name: str) -> _Named:
+    kind = name.rpartition(".")[2].removesuffix("Deserializer")
+    if kind not in DESERIALIZERS:
+        raise click.UsageError(f"{option}={name} is not known; Kafka's own are: {', '.join(DESERIALIZERS)}")
+    return _Named(name.rpartition(".")[2], DESERIALIZERS[kind])

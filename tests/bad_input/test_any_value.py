@@ -1,0 +1,100 @@
+"""Any value of any option is taken, or refused by a named error that has the option's name, in one line that is not
+long and shows no control character."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.client.kafka_options import _SUGGESTIONS as KAFKA_PROPERTIES
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+from coordinator.protocol.errors import InvalidGroupId, ShareGroupError
+from coordinator.service.standalone_config import read_config
+from share_sink.option_table import OPTIONS as SINK_OPTIONS
+from share_sink.options import SinkOptions
+from share_source.cluster_check import check_clients
+from share_source.option_table import OPTIONS as SOURCE_OPTIONS
+from share_source.options import SourceOptions
+
+VALUES = (
+    *("", "   ", "-5", "9" * 30, "1.5", "1e3", "0x10", "1_000", "+5", "\u0663", "nan", "inf", "TRUE", "None"),
+    *("banana", "größe²", "a\x00b\nc", "\u202egnp.exe", "'5'", "[1,2]", '{"a":1}', ",,,", "x" * 5_000, "no/such/file"),
+    *("localhost:9092", "orders", "${env:HOME}", "https://host/path?a=b", "5 minutes", "PT5M", "10k", "true,false"),
+)
+LONGEST = 1_000
+"""Characters of a sentence, at most: two values and the way out."""
+SINK = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
+SOURCE = {**SINK, "subscribe": "orders"}
+
+
+def names(options):
+    return [option.name for option in options if "*" not in option.name]
+
+
+def refusal(parse, *arguments):
+    """The error with which a value is refused; None if it is taken."""
+    try:
+        parse(*arguments)
+    except ShareGroupError as error:
+        return error
+    return None
+
+
+def assert_clear(error, name):
+    """The sentence names the option, is one printable line, and is not long."""
+    text = str(error)
+    assert text.isprintable()
+    assert len(text) <= LONGEST
+    assert isinstance(error, InvalidGroupId) or name.removeprefix("kafka.").lower() in text.lower()
+
+
+def parse_source(options):
+    parsed = SourceOptions.parse(options)
+    parsed.check_kafka_config()
+    check_clients(parsed)
+
+
+def parse_sink(options):
+    SinkOptions.parse(options).check_kafka_config()
+
+
+@pytest.fixture(autouse=True)
+def _a_token(monkeypatch):
+    monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", "a-token-of-enough-characters")
+
+
+@pytest.mark.parametrize(
+    "name", [*names(SOURCE_OPTIONS), *GROUP_KEYS, *COORDINATOR_KEYS, *(f"kafka.{key}" for key in KAFKA_PROPERTIES)]
+)
+def test_a_source_option(name):
+    needed = {
+        key: value for key, value in SOURCE.items() if key != "subscribe" or name not in ("subscribePattern", "assign")
+    }
+    for value in VALUES:
+        if error := refusal(parse_source, {**needed, name: value}):
+            assert_clear(error, name)
+
+
+@pytest.mark.parametrize("name", names(SINK_OPTIONS))
+def test_a_sink_option(name):
+    for value in VALUES:
+        if error := refusal(parse_sink, {**SINK, name: value}):
+            assert_clear(error, name)
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", *COORDINATOR_KEYS, *SERVER_KEYS])
+def test_a_key_of_the_properties_file(name, tmp_path):
+    path = tmp_path / "coordinator.properties"
+    needed = {"bootstrap.servers": "localhost:9092", "share.state.store": "kafka"}
+    for value in VALUES:
+        escaped = value.encode("unicode_escape").decode().replace("\\x", "\\u00")
+        lines = [f"{key}={text}" for key, text in {**needed, name: escaped}.items()]
+        path.write_text("\n".join(lines), "utf-8")
+        if error := refusal(read_config, str(path), {"HOME": "home"}):
+            assert_clear(error, name)
+
+
+@pytest.mark.parametrize("key", ["fetch.min.bytes", "reconnect.backoff.ms", "log_level"])
+@pytest.mark.parametrize("value", ["1.5", "1e3", "1_000", "10k"])
+def test_a_number_of_which_librdkafka_would_read_the_first_digits_is_refused(key, value):
+    error = refusal(parse_source, {**SOURCE, f"kafka.{key}": value})
+    assert f"kafka.{key}" in str(error)

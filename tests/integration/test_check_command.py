@@ -1,0 +1,80 @@
+"""`sharegroup check` with a broker: all that load() and the sink find, and nothing is started or changed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sharegroup.__main__ import run
+from tests.support.standalone import TOKEN, write_secret
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def checked(tmp_path, kafka, capsys, runtime_dir, monkeypatch, unique):
+    """The exit status and the lines of a check. In its runtime folder no other test's coordinator comes or goes."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(directory))
+
+    def check(source=None, sink=None):
+        arguments = []
+        for option, given in (("--options", source), ("--sink-options", sink)):
+            if given is not None:
+                path = tmp_path / f"{option}.json"
+                path.write_text(
+                    json.dumps({"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": "g", **given})
+                )
+                arguments += [option, str(path)]
+        status = run(["check", *arguments])
+        assert not list(directory.iterdir()), "no coordinator was started"
+        return status, capsys.readouterr().out.splitlines()
+
+    return check
+
+
+def test_right_options_are_told_line_by_line(checked, topic, tmp_path):
+    orders, dead_letters = topic("orders", partitions=3), topic("dlq")
+    status, lines = checked(
+        {"subscribe": orders, "share.delivery.count.limit": 7},
+        {"archive.path": str(tmp_path / "archive"), "errors.deadletterqueue.topic.name": dead_letters},
+    )
+    assert status == 0, lines
+    assert all(line.startswith("ok     ") for line in lines)
+    text = "\n".join(lines)
+    assert f"source: topic {orders} has 3 partition(s)" in text
+    assert "source: the group gets share.delivery.count.limit=7" in text
+    assert "the state topic share-group-state" in text
+    assert f"sink: dead letter topic {dead_letters} exists" in text
+    assert "sink: archive.path can be written" in text
+
+
+def test_a_pattern_is_told_with_what_it_matches(checked, topic):
+    name = topic("orders")
+    status, lines = checked({"subscribePattern": f"{name}|none"})
+    assert (status, lines[2]) == (0, f"ok     source: subscribePattern matches 1 topic(s) now: {name}")
+    assert checked({"subscribePattern": "nothing-is-called-so"})[1][2].endswith("matches 0 topic(s) now")
+
+
+def test_what_only_the_cluster_knows_is_named(checked, topic, unique):
+    orders, missing = topic("orders"), unique("missing")
+    status, lines = checked(
+        {"subscribe": missing}, {"errors.deadletterqueue.topic.name": missing, "kafka.group.id": "g"}
+    )
+    assert status == 1
+    wrong = [line for line in lines if line.startswith("wrong")]
+    assert [line.split(": ")[1] for line in wrong] == ["UnknownTopic", "DeadLetterTopicMissing"]
+    status, lines = checked({"subscribe": orders}, {"kafka.group.id": "other"})
+    assert status == 1
+    assert lines[-1].startswith("wrong  sink: RowsOfAnotherGroup: ")
+
+
+def test_a_standalone_coordinator_that_is_away_is_named(checked, topic, tmp_path):
+    token = write_secret(tmp_path / "token", TOKEN)
+    endpoint = {"share.coordinator.endpoint": "localhost:1", "share.coordinator.token.file": str(token)}
+    status, lines = checked({"subscribe": topic("orders"), **endpoint})
+    assert status == 1
+    assert lines[-1].startswith("wrong  source: CoordinatorUnreachable: ")
+    assert "localhost:1" in lines[-1]

@@ -1,0 +1,319 @@
+"""The ShareConsumer on a real broker: what confluent's class has not, and what a crash costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.group_options import connect
+from coordinator.client.session import MemberSession
+from coordinator.protocol.messages import AcquireRecords, DescribeGroup
+from share_source import AcknowledgeType, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
+from tests.support.consumer_process import ConsumerProgram
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.standalone import StandaloneProcess
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+Factory = Callable[..., Any]
+
+
+@pytest.fixture
+def make(kafka: KafkaBroker, unique: Callable[[str], str]) -> Iterator[Factory]:
+    """Makes consumers of one group, which begins at the earliest record; they are closed after the test."""
+    group, made = unique("group"), []
+
+    def consumer(*topics: str, **settings: object) -> ShareConsumer:
+        made.append(ShareConsumer(config(kafka, group, **settings)))
+        made[-1].subscribe(list(topics))
+        return made[-1]
+
+    consumer.group = group  # type: ignore[attr-defined]
+    yield consumer
+    for each in made:
+        each.close()
+
+
+def config(kafka: KafkaBroker, group: str, **settings: object) -> dict[str, Any]:
+    base = {"bootstrap.servers": kafka.bootstrap, "group.id": group, "share.auto.offset.reset": "earliest"}
+    return {**base, **{key.replace("_", "."): value for key, value in settings.items()}}
+
+
+def polled(consumer: ShareConsumer, count: int = 1) -> list[Any]:
+    """So many records, of one poll or several."""
+    found: list[Any] = []
+
+    def came() -> bool:
+        found.extend(consumer.poll(1.0))
+        return len(found) >= count
+
+    wait_until(came, what=f"{count} records come")
+    return found
+
+
+def delivered(messages: list[Any]) -> list[tuple[int, int]]:
+    return sorted((message.offset(), message.delivery_count()) for message in messages)
+
+
+def in_explicit_mode(make: Factory, *topics: str, **settings: object) -> Any:
+    return make(*topics, share_acknowledgement_mode="explicit", **settings)
+
+
+# --- more than confluent's class
+
+
+def test_a_renewed_record_comes_with_the_next_poll_and_stays_its_holders(kafka, topic, make):
+    orders = topic()
+    kafka.produce(orders, ["a", "b"])
+    consumer = in_explicit_mode(make, orders, share_record_lock_duration_ms=3000)
+    other = in_explicit_mode(make, orders)
+    slow, fast = polled(consumer, 2)
+    consumer.acknowledge(fast)
+    for _ in range(4):  # longer than one lock: each renewal waits for most of it
+        assert other.poll(1.0).count() == 0
+        consumer.acknowledge(slow, AcknowledgeType.RENEW)
+        assert [message.offset() for message in consumer.poll(0.0) or consumer.poll(5.0)] == [slow.offset()]
+    consumer.acknowledge(slow)
+    assert list(consumer.commit_sync().values()) == [None]
+    assert consumer.acquisition_lock_timeout_ms() == 3000
+
+
+def test_locks_are_renewed_in_the_background_where_that_is_asked_for(kafka, topic, make):
+    orders = topic()
+    kafka.produce(orders, ["a"])
+    locks = {"share_record_lock_duration_ms": 3000}
+    keeps = in_explicit_mode(make, orders, share_background_renew_enable=True, **locks)
+    other = in_explicit_mode(make, orders, **locks)
+    (kept,) = polled(keeps)
+    assert other.poll(4.0).count() == 0
+    keeps.acknowledge(kept)
+    assert list(keeps.commit_sync().values()) == [None]
+
+
+def test_records_that_come_after_their_poll_wait_for_the_next_one(kafka, topic, make):
+    orders = topic()
+    consumer, other = make(orders), make(orders)
+    assert other.poll(1.0).count() == consumer.poll(1.0).count() == 0
+    other.unsubscribe()
+    assert consumer.poll(0.0).count() == 0  # asks, and does not wait
+    kafka.produce(orders, ["a"])
+    assert delivered(polled(consumer)) == [(0, 1)], "no delivery is used up by a poll that was given up"
+
+
+def test_a_wakeup_ends_a_poll_and_loses_no_record(kafka, topic, make):
+    orders = topic()
+    consumer = make(orders)
+    thread = threading.Timer(0.5, consumer.wakeup)
+    thread.start()
+    with pytest.raises(WakeupException):
+        consumer.poll()
+    thread.join()
+    kafka.produce(orders, ["a"])
+    assert delivered(polled(consumer)) == [(0, 1)]
+
+
+def test_a_callback_that_fails_in_a_poll_loses_none_of_its_records(kafka, topic, make):
+    orders = topic()
+    kafka.produce(orders, ["a", "b"])
+    consumer = make(orders, max_poll_records=1)
+
+    def fails(offsets: object, error: object) -> None:
+        raise LookupError("the program's own")
+
+    assert delivered(polled(consumer)) == [(0, 1)]
+    consumer.set_acknowledgement_commit_callback(fails)
+    with pytest.raises(LookupError):
+        consumer.poll(10.0)
+    consumer.set_acknowledgement_commit_callback(None)
+    consumer.commit_sync()  # the program has not seen the second one
+    assert delivered(polled(consumer)) == [(1, 1)]
+    consumer.commit_sync()
+    assert described(kafka, make.group) == {0: (2, 0)}
+
+
+def test_after_a_fork_the_child_is_told_to_make_its_own(kafka, topic, make):
+    consumer = make(topic())
+    pid = os.fork()
+    if not pid:
+        try:
+            consumer.poll(0.0)
+        except UsedAfterFork as error:
+            os._exit(7 if "Make a ShareConsumer in each process" in str(error) else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_gaps_are_acknowledged_beside_the_records(kafka, topic, make):
+    orders = topic()
+    for number in range(3):
+        kafka.produce_transaction(orders, [f"{number}"])
+    consumer = make(orders, share_isolation_level="read_committed")
+    assert [message.offset() for message in polled(consumer, 3)] == [0, 2, 4]
+    consumer.commit_sync()
+    consumer.poll(0.5)
+    assert described(kafka, make.group) == {0: (6, 0)}
+
+
+def test_an_unreachable_cluster_is_a_kafka_exception_that_names_it(unique):
+    consumer = ShareConsumer({"bootstrap.servers": "127.0.0.1:9", "group.id": unique("group"), "log_level": 0})
+    consumer.subscribe(["orders"])
+    with pytest.raises(KafkaException) as raised:
+        consumer.poll()
+    assert raised.value.args[0].name() == "NETWORK_EXCEPTION"
+    consumer.close()
+
+
+def test_a_standalone_coordinator_serves_share_consumers(kafka, topic, make, tmp_path):
+    orders = topic()
+    kafka.produce(orders, ["a"])
+    running = StandaloneProcess(
+        tmp_path, {"bootstrap.servers": kafka.bootstrap, "share.state.store": f"sqlite:{tmp_path}/state"}
+    ).wait_ready()
+    try:
+        endpoint = {"share.coordinator.endpoint": running.endpoint}
+        consumer = make(orders, **endpoint, **{"share.coordinator.token.file": str(running.token_file)})
+        assert delivered(polled(consumer)) == [(0, 1)]
+        consumer.close()
+    finally:
+        running.close()
+
+
+# --- asyncio
+
+
+def test_async_for_accepts_what_its_body_has_had(kafka, topic, make):
+    orders = topic()
+    kafka.produce(orders, [f"{number}" for number in range(6)])
+
+    async def work() -> list[int]:
+        seen = []
+        async with AsyncShareConsumer(config(kafka, make.group)) as consumer:
+            await consumer.subscribe([orders])
+            async for message in consumer:
+                seen.append(message.offset())
+                if len(seen) == 4:
+                    break
+            await consumer.commit_sync()  # what the loop has returned, not the rest of its poll
+        return seen
+
+    assert asyncio.run(work()) == [0, 1, 2, 3]
+    assert delivered(polled(make(orders), 2)) == [(4, 2), (5, 2)]
+
+
+def test_a_poll_that_is_cancelled_loses_no_record(kafka, topic, make):
+    orders = topic()
+
+    async def work() -> list[tuple[int, int]]:
+        async with AsyncShareConsumer(config(kafka, make.group)) as consumer:
+            await consumer.subscribe([orders])
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(consumer.poll(), 1.0)
+            kafka.produce(orders, ["a"])
+            return delivered(list(await consumer.poll(60.0)))
+
+    assert asyncio.run(work()) == [(0, 1)]
+
+
+# --- crashes
+
+
+def described(kafka: KafkaBroker, group: str) -> dict[int, tuple[int, int]]:
+    """By partition: the start offset, and how many records are archived that the log holds."""
+    client = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
+    partitions = client.call(DescribeGroup(group_id=group)).partitions
+    client.close()
+    return {p.partition: (p.start_offset, p.archived_total - p.archived.get("none", 0)) for p in partitions}
+
+
+def test_the_records_of_a_lost_answer_come_again(kafka, topic, make):
+    orders = topic()
+    kafka.produce(orders, ["a", "b"])
+    client: CoordinatorClient = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
+    session = MemberSession(
+        client, make.group, "m", query=False, topics=(orders,), configs={"share.auto.offset.reset": "earliest"}
+    )
+    lost = session.call(AcquireRecords, max_records=2, after="", wait_ms=5000)
+    kill_coordinators()  # the answer was durable, and never arrived
+    again = session.call(AcquireRecords, max_records=2, after="", wait_ms=5000)
+    assert (again.plan_id, again.partitions) == (lost.plan_id, lost.partitions)
+    assert not session.call(AcquireRecords, max_records=2, after=again.plan_id).partitions
+    session.close(leave=True)
+    client.close()
+
+
+def signalled_ms(kafka: KafkaBroker, group: str) -> int:
+    """The time between the first and the last signal of the record in progress; 0: no record is."""
+    client = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
+    (partition,) = client.call(DescribeGroup(group_id=group)).partitions
+    client.close()
+    runs = [run for run in partition.runs if run["state"] == "IN_PROGRESS"]
+    return sum(int(run["last_signal_ms"] or 0) - int(run["first_signal_ms"] or 0) for run in runs)
+
+
+def test_a_worker_with_signals_keeps_its_record_until_it_is_stopped(kafka, topic, make, tmp_path):
+    """It keeps the record beyond its lock; stopped, it loses the record after the staleness threshold."""
+    orders = topic()
+    kafka.produce(orders, ["a"])
+    settings = {"share_record_lock_duration_ms": 3000, "group_share_in_progress_staleness_threshold_ms": 8000}
+    arguments = {"config": config(kafka, make.group, **settings), "topic": orders, "works": True}
+    worker = ConsumerProgram(tmp_path, "worker", arguments)
+    try:
+        wait_until(lambda: worker.lines("got"), what="the worker has the record")
+        wait_until(lambda: signalled_ms(kafka, make.group) > 4000, what="it works for longer than its lock")
+        other = in_explicit_mode(make, orders, share_background_renew_enable=True)
+        assert other.poll(0.5).count() == 0
+        worker.process.send_signal(signal.SIGSTOP)
+        (record,) = polled(other)
+        assert (record.offset(), record.delivery_count()) == (0, 2)
+        worker.process.send_signal(signal.SIGCONT)
+        worker.go_on()
+        wait_until(lambda: worker.lines("refused") == ["0 0 1"], what="its late outcome is refused")
+        other.acknowledge(record)
+        assert list(other.commit_sync().values()) == [None]
+    finally:
+        worker.kill()
+
+
+RECORDS = 60
+
+
+def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafka, topic, make, tmp_path):
+    orders = topic(partitions=2)
+    kafka.produce(orders, [f"{number}" for number in range(RECORDS)])
+    settings = {"max_poll_records": 5, "share_record_lock_duration_ms": 2000, "share_session_timeout_ms": 3000}
+    arguments = {"config": config(kafka, make.group, **settings), "topic": orders}
+    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": 3})
+    processes = [holds]
+    try:
+        wait_until(lambda: holds.lines("holds"), what="a consumer holds records")
+        processes += [ConsumerProgram(tmp_path, name, arguments) for name in ("one", "other")]
+        wait_until(lambda: any(each.lines("got") for each in processes[1:]), what="the others are at work")
+        holds.kill()
+        assert kill_coordinators()
+        sizes = dict(enumerate(log_ends(kafka, orders)))
+        done = {number: (size, 0) for number, size in sizes.items()}
+        wait_until(lambda: described(kafka, make.group) == done, timeout_s=120, what="every record is accepted")
+    finally:
+        for process in processes:
+            process.kill()
+    deliveries = [line for process in processes for line in process.lines("got")]
+    assert len(deliveries) == len(set(deliveries)), "a delivery has one holder"
+    accepted = [line.rpartition(" ")[0] for process in processes for line in process.lines("accepted")]
+    assert len(accepted) == len(set(accepted)), "a record is accepted once"
+
+
+def log_ends(kafka: KafkaBroker, topic: str) -> list[int]:
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(2)}
+    found = {at.partition: answer.result().offset for at, answer in kafka.admin.list_offsets(asked).items()}
+    return [found[number] for number in range(2)]

@@ -1,0 +1,152 @@
+"""Resets, deletions and decisions by hand: what an administrator's action must leave as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coordinator.core import share_group
+from coordinator.core.commands import administer, reclaim_plan
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import OffsetsAltered
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.admin_messages import AlterOffsets
+from coordinator.protocol.admin_messages import OffsetsAltered as Altered
+from coordinator.protocol.values import SharePartitionKey
+from coordinator.service import admin, admin_actions
+from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.runtime.event_loop import RuntimeApi
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, Seeds, mistake
+
+TESTS = "core/test_administer::test_"
+
+
+@mistake(
+    {
+        rules.RESET_KEEPS_COUNTS: (
+            TESTS + "a_reset_delivers_done_records_again_with_higher_counts",
+            TESTS + "receipts_of_before_a_reset_fit_no_later_delivery",
+        )
+    },
+    simulator=(Seeds("administration"),),
+    model=True,
+)
+def count_deliveries_from_0_after_a_reset(patch: Patch) -> None:
+    def redeliver(self: SharePartition, end_offset: int) -> None:
+        self.highest_count = 0
+
+    patch.setattr(SharePartition, "redeliver", redeliver)
+
+
+@mistake(
+    {rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_committed_batch_of_before_a_reset_acknowledges_nothing",)},
+    simulator=(Seeds("administration"),),
+    model=True,
+)
+def keep_plan_ids_in_a_reset(patch: Patch) -> None:
+    right = SharePartition.altered
+
+    def altered(self: SharePartition, start_offset: int, altered_after: int) -> SharePartition:
+        anew = right(self, start_offset, altered_after)
+        held = [(first, last, run) for first, last, run in self.runs if run.plan_id and first >= start_offset]
+        anew.apply([(f, e, run._replace(state=RecordState.AVAILABLE, deadline_ms=None)) for f, e, run in held])
+        return anew
+
+    def alter(self: ShareGroup, record: OffsetsAltered) -> None:
+        kept = dict(self.plans)
+        held = {plan_id: set(keys) for plan_id, keys in self._holders.items()}
+        right_alter(self, record)
+        self.plans, self._holders = kept, held
+
+    right_alter = share_group._REPLAY[OffsetsAltered]
+    patch.setattr(SharePartition, "altered", altered)
+    patch.setitem(share_group._REPLAY, OffsetsAltered, alter)
+
+
+@mistake(
+    {rules.DEAD_LETTER_FIRST: (TESTS + "dead_letters_that_wait_below_a_new_start_are_still_written",)},
+    model=True,
+)
+def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
+    right = SharePartition.altered
+
+    def altered(self: SharePartition, start_offset: int, altered_after: int) -> SharePartition:
+        for first, last, run in list(self.runs.archiving_from(0)):
+            self.runs.put(first, last, Run(RecordState.ARCHIVED, run.delivery_count))
+        return right(self, start_offset, altered_after)
+
+    patch.setattr(SharePartition, "altered", altered)
+
+
+@mistake(
+    {rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_reset_of_a_group_with_members_is_refused_unless_forced",)},
+)
+def reset_a_group_with_members(patch: Patch) -> None:
+    patch.setattr(administer, "_check_empty", lambda *_, **__: None)
+
+
+@mistake(
+    {rules.SESSION_HAS_ITS_TIME: (TESTS + "a_load_hides_members_without_records_for_a_sessions_time",)},
+    model=True,
+)
+def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
+    patch.setattr(administer, "_check_heard", lambda *_: None)
+
+
+@mistake(
+    {rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_plan_whose_offsets_were_deleted_replays_empty",)},
+)
+def forget_that_a_plans_offsets_were_deleted(patch: Patch) -> None:
+    right = reclaim_plan.Reclaim._say_lost
+
+    def say_lost(self: Any, key: SharePartitionKey, ranges: Any, held: Any) -> None:
+        if key in self.group.partitions:
+            right(self, key, ranges, held)
+
+    patch.setattr(reclaim_plan.Reclaim, "_say_lost", say_lost)
+
+
+@mistake(
+    {rules.HELD_RECORDS_ARE_THEIR_HOLDERS: (TESTS + "a_record_that_a_member_holds_is_not_archived_by_hand",)},
+    simulator=(Seeds("administration"),),
+)
+def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
+    right = administer._by_hand
+
+    def by_hand(group: ShareGroup, command: Any, segment: Any) -> Run | None:
+        free = segment._replace(run=segment.run._replace(state=RecordState.AVAILABLE))
+        return right(group, command, free)
+
+    patch.setattr(administer, "_by_hand", by_hand)
+
+
+@mistake(
+    {
+        rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_trial_that_comes_back_judges_no_record_released_by_hand",),
+    },
+)
+def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
+    right = administer._by_hand
+
+    def by_hand(group: ShareGroup, command: Any, segment: Any) -> Run | None:
+        after = right(group, command, segment)
+        return None if after is None else after._replace(plan_id=segment.run.plan_id)
+
+    patch.setattr(administer, "_by_hand", by_hand)
+
+
+@mistake({rules.RESET_IS_ONE: ()}, simulator=(Seeds("administration"),))
+def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
+    right = admin.alter_offsets
+
+    def alter(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> Altered:
+        view = event_loop.call(request.group_id, admin_actions._look, claim=request.force)
+        for p in [] if request.topics else sorted(view.starts):
+            right(event_loop, cluster, msgspec.structs.replace(request, topics={p.topic: (p.partition,)}))
+        return right(event_loop, cluster, request)
+
+    patch.setattr(admin, "alter_offsets", alter)

@@ -1,0 +1,172 @@
+"""Records in progress: signals, staleness, the longest extension, and members that are gone (KAFKA-20458)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.config.resolved import GroupConfig
+from coordinator.core import changes, redelivery, share_group
+from coordinator.core.commands import acknowledge, held_records, mark_in_progress, membership
+from coordinator.core.members import AcquiredPlan
+from coordinator.core.record_state import HELD, Event, RecordState
+from coordinator.core.runs import Progress, Run
+from coordinator.core.share_group import ShareGroup
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, Seeds, mistake
+
+
+@mistake(
+    {
+        rules.SIGNALS_GO_STALE: (
+            "core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",
+        ),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def a_stale_signal_keeps_the_lock(patch: Patch) -> None:
+    def deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupConfig) -> int:
+        return plan.acquired_ms + config.group_share_in_progress_max_lock_extension_ms
+
+    patch.setattr(mark_in_progress, "progress_deadline_ms", deadline_ms)
+
+
+@mistake(
+    {
+        rules.SIGNALS_END: ("core/test_progress::test_signals_extend_no_lock_beyond_the_longest_extension",),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def extend_a_lock_for_ever(patch: Patch) -> None:
+    def deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupConfig) -> int:
+        return progress.last_ms + config.group_share_in_progress_staleness_threshold_ms
+
+    patch.setattr(mark_in_progress, "progress_deadline_ms", deadline_ms)
+    patch.setattr(mark_in_progress, "extension_end_ms", lambda plan, config: 2**62)
+
+
+@mistake(
+    {
+        rules.SIGNALS_ARE_THE_HOLDERS: ("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
+    },
+    simulator=(Seeds("signals", 10),),
+)
+def take_signals_of_any_member(patch: Patch) -> None:
+    def check_held(group: ShareGroup, member_id: str, delivery_count: int, segment: Any) -> None:
+        plan = group.plans.get(segment.run.plan_id or 0)
+        holder = member_id if plan is None else plan.member_id
+        held_records.check_held(group, holder, delivery_count, segment)
+
+    patch.setattr(mark_in_progress, "check_held", check_held)
+
+
+@mistake(
+    {
+        rules.SIGNALS_ARE_THE_HOLDERS: ("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
+    },
+    simulator=(Seeds("signals", 21),),
+)
+def take_signals_for_an_older_delivery(patch: Patch) -> None:
+    def check_held(group: ShareGroup, member_id: str, delivery_count: int, segment: Any) -> None:
+        held_records.check_held(group, member_id, segment.run.delivery_count, segment)
+
+    patch.setattr(mark_in_progress, "check_held", check_held)
+
+
+@mistake(
+    {
+        rules.SIGNALS_ARE_THE_HOLDERS: (
+            "core/test_progress::test_a_late_signal_for_a_record_that_another_has_done_is_refused",
+        ),
+    },
+    simulator=(Seeds("signals", 13),),
+    model=True,
+)
+def take_signals_for_what_another_has_done(patch: Patch) -> None:
+    patch.setattr(mark_in_progress, "_check_whole", lambda member_id, batch, parts: None)
+
+
+@mistake(
+    {
+        rules.WORK_IS_KEPT_FOR_A_WHILE: (
+            "core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",
+        ),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
+    """The lock ends as if the member were still there."""
+    patch.setattr(membership, "_orphaned", lambda plan, run, config, now_ms: run)
+
+
+@mistake(
+    {
+        rules.WORK_IS_KEPT_FOR_A_WHILE: (
+            "core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",
+        ),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
+    patch.setattr(membership, "_orphaned", lambda plan, run, config, now_ms: redelivery.consumer_lost_lock(run, config))
+
+
+@mistake(
+    {
+        rules.WORK_THAT_FAILED_IS_A_FAILURE: (
+            "core/test_progress::test_a_release_of_work_that_had_begun_counts_as_a_failure",
+        ),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def count_no_failure_for_released_work(patch: Patch) -> None:
+    right = acknowledge.released
+
+    def released(run: Run, *args: Any) -> Run:
+        return right(run._replace(state=RecordState.ACQUIRED, progress=None), *args)
+
+    patch.setattr(acknowledge, "released", released)
+
+
+@mistake(
+    {
+        rules.SIGNALS_GO_STALE: (
+            "core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",
+        ),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
+    right = changes.moved
+
+    def moved(run: Run, event: Event, **fields: Any) -> Run:
+        return right(run, event, **fields, **({"progress": run.progress} if event is Event.LOSE_LOCK else {}))
+
+    patch.setattr(redelivery, "moved", moved)
+
+
+@mistake(
+    {
+        rules.LOCK_OUTLIVES_ITS_OWNER: ("core/test_progress::test_a_long_lock_survives_a_takeover",),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def give_each_lock_a_session_after_a_load(patch: Patch) -> None:
+    patch.setattr(share_group, "lock_deadline_ms", lambda plan, run, config: 0)
+
+
+@mistake(
+    {
+        rules.LOCK_OUTLIVES_ITS_OWNER: ("core/test_progress::test_work_in_progress_survives_a_takeover_with_its_lock",),
+    },
+    simulator=(Seeds("signals"),),
+    model=True,
+)
+def forget_work_in_progress_at_a_load(patch: Patch) -> None:
+    patch.setattr(share_group, "HELD", HELD - {RecordState.IN_PROGRESS})

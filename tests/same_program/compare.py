@@ -1,0 +1,86 @@
+"""Runs a program on both sides, and the table of all programs in the docs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.same_program import differences, errors, logs, members, outcomes
+from tests.same_program.world import NATIVE, OURS, World
+from tests.support.kafka_broker import KafkaBroker
+
+Program = Callable[[World], None]
+MODULES = (outcomes, members, logs, errors, differences)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "share-consumer.md"
+BEGIN, END = "<!-- side by side: python -m tests.same_program -->", "<!-- end of side by side -->"
+SHOWN = 400
+"""Characters of a trace in the table; the tests compare all of it."""
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The traces of a program on both sides."""
+
+    program: Program
+    native: tuple[str, ...]
+    ours: tuple[str, ...]
+
+    @property
+    def are_equal(self) -> bool:
+        return self.native == self.ours
+
+    @property
+    def row(self) -> str:
+        """The program's row in the docs."""
+        promise = " ".join((self.program.__doc__ or "").split()).rstrip(".")
+        verdict = "equal" if self.are_equal else differences.REASONS.get(self.program, "**differs**")
+        ours = "the same" if self.are_equal else _shown(self.ours)
+        name = self.program.__name__.replace("_", " ")
+        return f"| {name}: {promise[0].lower()}{promise[1:]} | {_shown(self.native)} | {ours} | {verdict} |"
+
+
+def _shown(trace: Iterable[str]) -> str:
+    text = "; ".join(trace).replace("|", "\\|")
+    return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(';')[0]}; …"
+
+
+def run(program: Program, broker: KafkaBroker) -> Traces:
+    """The traces of one program on both sides."""
+    traces = {}
+    for side in (NATIVE, OURS):
+        with World(broker, side) as world:
+            program(world)
+        traces[side] = tuple(world.trace)
+    return Traces(program, traces[NATIVE], traces[OURS])
+
+
+def check(program: Program, broker: KafkaBroker) -> None:
+    """The traces are equal, or differ as they are meant to; the docs show them."""
+    traces = run(program, broker)
+    if program in differences.REASONS:
+        assert not traces.are_equal, f"no difference any more: {traces.ours}"
+    else:
+        assert traces.ours == traces.native
+    assert traces.row in rows(), f"docs/share-consumer.md lacks this row (python -m tests.same_program):\n{traces.row}"
+
+
+def table() -> str:
+    """The part of the page between the two marks."""
+    found = re.search(re.escape(BEGIN) + "\n(.*)" + re.escape(END), PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found, f"{PAGE} has no table"
+    return found.group(1)
+
+
+def rows() -> list[str]:
+    """The rows of the table in the docs."""
+    return [line for line in table().splitlines() if line.startswith("| ")][1:]
+
+
+def written(traces: Iterable[Traces]) -> str:
+    """The page with the table of these traces."""
+    header = "| program | native | ours | |\n| --- | --- | --- | --- |\n"
+    body = "".join(each.row + "\n" for each in traces)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
+    return f"{before}{BEGIN}\n{header}{body}{END}{rest.partition(END)[2]}"

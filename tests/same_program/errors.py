@@ -1,0 +1,258 @@
+"""Programs about mistakes: configuration, arguments, modes, threads, callbacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from confluent_kafka import ConcurrentModificationException, Message
+from confluent_kafka.serialization import IntegerDeserializer, StringDeserializer
+
+from tests.same_program.world import OURS, World
+from tests.support.waiting import wait_until
+
+BAD_SETTINGS: tuple[tuple[str, Any], ...] = (
+    ("no.such.property", "1"),
+    ("auto.offset.reset", "earliest"),
+    ("enable.auto.commit", True),
+    ("group.instance.id", "x"),
+    ("isolation.level", "read_committed"),
+    ("partition.assignment.strategy", "range"),
+    ("interceptor.classes", "x"),
+    ("session.timeout.ms", 1000),
+    ("heartbeat.interval.ms", 3000),
+    ("group.protocol", "consumer"),
+    ("group.remote.assignor", "x"),
+    ("max.poll.records", 0),
+    ("max.poll.records", "many"),
+    ("security.protocol", "none"),
+    ("socket.timeout.ms", 1),
+    ("enable.partition.eof", True),
+    ("queued.min.messages", 1),
+    ("allow.auto.create.topics", True),
+    ("on_commit", print),
+    ("error_cb", 5),
+    ("share.record.lock.duration.msec", 1),
+)
+
+
+def bad_configuration(w: World) -> None:
+    """Wrong properties and values, found by the constructor."""
+    good = {"bootstrap.servers": w.broker.bootstrap, "group.id": "g", "log_level": 0}
+    w.tries("no configuration", lambda: w.kafka.ShareConsumer())
+    w.tries("no dict", lambda: w.kafka.ShareConsumer(5))
+    w.tries("no group.id", lambda: w.kafka.ShareConsumer({"bootstrap.servers": w.broker.bootstrap}))
+    for key, value in BAD_SETTINGS:
+        config = {**good, key: value}
+        w.tries(f"{key}={'print' if callable(value) else value}", partial(w.kafka.ShareConsumer, config))
+
+
+def bad_arguments(w: World) -> None:
+    """Arguments that no method takes."""
+    consumer = w.explicit(w.group(), ["a"])
+    calls: dict[str, Callable[[], Any]] = {
+        "subscribe(text)": lambda: consumer.subscribe("a"),
+        "subscribe(None)": lambda: consumer.subscribe(None),
+        "subscribe(empty name)": lambda: consumer.subscribe([""]),
+        "subscribe(twice the same)": lambda: consumer.subscribe(["a", "a"]),
+        "poll(text)": lambda: consumer.poll("1"),
+        "poll(None)": lambda: consumer.poll(None),
+        "commit_sync(text)": lambda: consumer.commit_sync("1"),
+        "commit_async(1)": lambda: consumer.commit_async(1),
+        "acknowledge(text)": lambda: consumer.acknowledge("x"),
+        "acknowledge(empty message)": lambda: consumer.acknowledge(Message()),
+        "acknowledge(not in flight)": lambda: consumer.acknowledge(Message(topic="a", partition=0, offset=0)),
+        "acknowledge_offset(partition -1)": lambda: consumer.acknowledge_offset("a", -1, 0),
+        "acknowledge_offset(offset -1)": lambda: consumer.acknowledge_offset("a", 0, -1),
+        "acknowledge_offset(type 0)": lambda: consumer.acknowledge_offset("a", 0, 0, 0),
+        "acknowledge_offset(type 9)": lambda: consumer.acknowledge_offset("a", 0, 0, 9),
+        "acknowledge_offset(type text)": lambda: consumer.acknowledge_offset("a", 0, 0, "x"),
+        "acknowledge_offset(topic 5)": lambda: consumer.acknowledge_offset(5, 0, 0),
+        "acknowledge_offset(not in flight)": lambda: consumer.acknowledge_offset("a", 0, 0),
+        "callback 5": lambda: consumer.set_acknowledgement_commit_callback(5),
+        "callback None": lambda: consumer.set_acknowledgement_commit_callback(None),
+        "credentials None": lambda: consumer.set_sasl_credentials("a", None),
+    }
+    for name, call in calls.items():
+        w.tries(name, call)
+
+
+def a_consumer_without_topics(w: World) -> None:
+    """poll() needs a subscription; the other methods do not."""
+    consumer = w.consumer(w.group(), [])
+    w.tries("poll", lambda: consumer.poll(0))
+    w.say(f"subscription {consumer.subscription()}")
+    w.commit(consumer)
+    w.tries("commit_async", consumer.commit_async)
+    w.tries("unsubscribe", consumer.unsubscribe)
+
+
+def a_closed_consumer(w: World) -> None:
+    """After close() every method but close() is refused."""
+    consumer = w.consumer(w.group(), ["a"])
+    consumer.close()
+    message = Message(topic="a", partition=0, offset=0)
+    for name, arguments in (
+        ("subscribe", (["a"],)),
+        ("unsubscribe", ()),
+        ("subscription", ()),
+        ("poll", (0.1,)),
+        ("acknowledge", (message,)),
+        ("acknowledge_offset", ("a", 0, 0)),
+        ("commit_sync", ()),
+        ("commit_async", ()),
+        ("set_acknowledgement_commit_callback", (None,)),
+        ("set_sasl_credentials", ("a", "b")),
+        ("close", ()),
+    ):
+        w.tries(name, partial(getattr(consumer, name), *arguments))
+
+
+def acknowledge_in_implicit_mode(w: World) -> None:
+    """The modes do not mix."""
+    topic = w.topic(1)
+    consumer = w.consumer(w.group(), [topic])
+    (message,) = w.poll(consumer)
+    w.tries("acknowledge", lambda: consumer.acknowledge(message))
+    w.tries("acknowledge_offset", lambda: consumer.acknowledge_offset(topic, 0, 0))
+    w.commit(consumer)
+
+
+def poll_with_undecided_records(w: World) -> None:
+    """Explicit mode: each record of a poll needs an outcome before the next poll; a commit may send a part."""
+    topic = w.topic(3)
+    consumer = w.explicit(w.group(), [topic], max_poll_records=2)
+    first, second = w.poll(consumer)
+    w.tries("poll", lambda: consumer.poll(0))
+    consumer.acknowledge(first)
+    w.tries("poll", lambda: consumer.poll(0))
+    w.commit(consumer)
+    w.tries("poll", lambda: consumer.poll(0))
+    consumer.acknowledge(second)
+    w.poll(consumer)
+
+
+def callbacks(w: World) -> None:
+    """The callback is told the outcomes of each commit, in the program's thread, and can be taken away."""
+    topic = w.topic(3)
+    consumer = w.explicit(w.group(), [topic], max_poll_records=1)
+    consumer.set_acknowledgement_commit_callback(w.callback())
+    (message,) = w.poll(consumer)
+    consumer.acknowledge(message)
+    w.commit(consumer)
+    (message,) = w.poll(consumer)
+    consumer.acknowledge(message)
+    consumer.set_acknowledgement_commit_callback(None)
+    w.commit(consumer)
+
+
+def a_callback_that_fails(w: World) -> None:
+    """An exception of a callback comes out of the method that called it."""
+    topic = w.topic(2)
+    consumer = w.consumer(w.group(), [topic], max_poll_records=1)
+
+    def fails(offsets: Any, error: Any) -> None:
+        raise KeyError("the program's own")
+
+    consumer.set_acknowledgement_commit_callback(fails)
+    w.poll(consumer)
+    w.tries("commit_sync", consumer.commit_sync)
+    consumer.set_acknowledgement_commit_callback(None)
+    w.poll(consumer)
+
+
+def a_callback_that_calls_the_consumer(w: World) -> None:
+    """A callback may not use its consumer."""
+    topic = w.topic(1)
+    consumer = w.consumer(w.group(), [topic])
+
+    def calls(offsets: Any, error: Any) -> None:
+        for name, arguments in (
+            ("poll", (0,)),
+            ("commit_sync", ()),
+            ("commit_async", ()),
+            ("subscribe", (["a"],)),
+            ("subscription", ()),
+            ("set_acknowledgement_commit_callback", (None,)),
+            ("acknowledge_offset", (topic, 0, 0)),
+            ("close", ()),
+        ):
+            w.tries(name, partial(getattr(consumer, name), *arguments))
+
+    consumer.set_acknowledgement_commit_callback(calls)
+    w.poll(consumer)
+    w.commit(consumer)
+
+
+def two_threads(w: World) -> None:
+    """One thread at a time."""
+    consumer = w.consumer(w.group(), [w.topic()])
+    began = threading.Event()
+    seen: list[bool] = []
+
+    def polls() -> None:
+        began.set()
+        while True:
+            try:
+                consumer.poll(6.0)
+            except ConcurrentModificationException:  # this thread came second
+                continue
+            return
+
+    def is_refused() -> bool:
+        try:
+            consumer.subscription()
+        except ConcurrentModificationException:
+            seen.append(True)
+        return bool(seen)
+
+    thread = threading.Thread(target=polls)
+    thread.start()
+    began.wait()
+    wait_until(is_refused, what="the other thread polls")
+    for name, arguments in (
+        ("poll", (0,)),
+        ("commit_sync", ()),
+        ("subscribe", (["a"],)),
+        ("acknowledge_offset", ("a", 0, 0)),
+        ("close", ()),
+    ):
+        w.tries(name, partial(getattr(consumer, name), *arguments))
+    thread.join()
+
+
+def deserializers(w: World) -> None:
+    """A record that can't be deserialized stays in its batch, and says so."""
+    topic = w.topic()
+    for key, value in ((b"k", b"\x00\x00\x00\x05"), (b"\xff", b"\x00\x00\x00\x06"), (b"k", b"no number"), (None, None)):
+        w.produce(topic, value, key=key)  # type: ignore[arg-type]  # bytes, too
+    config = w.config(w.group(), max_poll_records=10)
+    config |= {"key.deserializer": StringDeserializer(), "value.deserializer": IntegerDeserializer()}
+    classes = w.kafka.ShareConsumer if w.side == OURS else w.kafka.DeserializingShareConsumer
+    consumer = classes(config)
+    consumer.subscribe([topic])
+    seen = 0
+    while seen < 4:
+        for message in consumer.poll(1.0):
+            seen += 1
+            error = message.error()
+            w.say(f"{message.offset()} {message.key()!r} {message.value()!r} {error.name() if error else ''}")
+    w.commit(consumer)
+    consumer.close()
+
+
+PROGRAMS = (
+    bad_configuration,
+    bad_arguments,
+    a_consumer_without_topics,
+    a_closed_consumer,
+    acknowledge_in_implicit_mode,
+    poll_with_undecided_records,
+    callbacks,
+    a_callback_that_fails,
+    a_callback_that_calls_the_consumer,
+    two_threads,
+    deserializers,
+)

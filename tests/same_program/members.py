@@ -1,0 +1,127 @@
+"""Programs about members: two consumers on one partition, locks, leaving, subscriptions."""
+
+from __future__ import annotations
+
+from tests.same_program.world import World
+
+LOCK_MS = 5_000
+"""Milliseconds: the second holder's outcomes are sent while it has its lock, also on a busy machine."""
+
+
+def two_consumers_on_one_partition(w: World) -> None:
+    """Each record has one holder."""
+    topic, group = w.topic(6), w.group()
+    one, other = (w.explicit(group, [topic], max_poll_records=2) for _ in range(2))
+    of_one, of_other = w.poll(one, "one"), w.poll(other, "other")
+    w.tries("other accepts a record of one", lambda: other.acknowledge(of_one[0]))
+    for consumer, messages in ((one, of_one), (other, of_other)):
+        for message in messages:
+            consumer.acknowledge(message)
+        w.commit(consumer)
+    w.poll(one, "one")
+
+
+def a_late_acknowledgement(w: World) -> None:
+    """A lock ends, another member gets the record, and the first one's outcome is refused."""
+    topic, group = w.topic(1), w.group(share_record_lock_duration_ms=LOCK_MS)
+    slow, fast = (w.explicit(group, [topic]) for _ in range(2))
+    (late,) = w.poll(slow, "slow")
+    (again,) = w.poll(fast, "fast")
+    w.tries("slow accepts", lambda: slow.acknowledge(late))
+    w.commit(slow)
+    w.tries("fast accepts", lambda: fast.acknowledge(again))
+    w.commit(fast)
+    w.poll_nothing(slow, "slow")
+
+
+def a_late_acknowledgement_with_a_callback(w: World) -> None:
+    """As before, told by the callback, in implicit mode."""
+    topic, group = w.topic(1), w.group(share_record_lock_duration_ms=LOCK_MS)
+    slow, fast = (w.consumer(group, [topic]) for _ in range(2))
+    slow.set_acknowledgement_commit_callback(w.callback())
+    w.poll(slow, "slow")
+    w.poll(fast, "fast")
+    w.commit(slow)
+    w.commit(fast)
+
+
+def close_releases_what_is_undecided(w: World) -> None:
+    """Explicit mode: outcomes are sent by close(), the other records are released at once."""
+    topic, group = w.topic(3), w.group()
+    consumer = w.explicit(group, [topic], max_poll_records=3)
+    consumer.set_acknowledgement_commit_callback(w.callback())
+    messages = w.poll(consumer)
+    consumer.acknowledge(messages[0])
+    w.tries("close", consumer.close)
+    w.poll(w.consumer(group, [topic], max_poll_records=3), "another member")
+
+
+def close_accepts_nothing_by_itself(w: World) -> None:
+    """Implicit mode: records that no poll or commit followed are released."""
+    topic, group = w.topic(2), w.group()
+    consumer = w.consumer(group, [topic], max_poll_records=2)
+    w.poll(consumer)
+    w.tries("close", consumer.close)
+    w.poll(w.consumer(group, [topic], max_poll_records=2), "another member")
+
+
+def an_exception_in_the_with_block(w: World) -> None:
+    """The context manager closes; what was not accepted is released."""
+    topic, group = w.topic(2), w.group()
+
+    def fails() -> None:
+        with w.consumer(group, [topic], max_poll_records=2) as consumer:
+            w.poll(consumer)
+            raise KeyError("the program's own")
+
+    w.tries("with", fails)
+    w.poll(w.consumer(group, [topic], max_poll_records=2), "another member")
+
+
+def unsubscribe_with_records_in_flight(w: World) -> None:
+    """Records outlive the subscription that brought them."""
+    topic, group = w.topic(2), w.group()
+    consumer = w.explicit(group, [topic], max_poll_records=2)
+    first, second = w.poll(consumer)
+    consumer.unsubscribe()
+    w.say(f"subscription {consumer.subscription()}")
+    w.tries("accept", lambda: consumer.acknowledge(first))
+    w.commit(consumer)
+    w.tries("poll with a record undecided", lambda: consumer.poll(0))
+    w.tries("accept", lambda: consumer.acknowledge(second))
+    w.tries("poll without a subscription", lambda: consumer.poll(0))
+    w.commit(consumer)
+
+
+def another_subscription(w: World) -> None:
+    """subscribe() replaces the topics; records of the topic before can still be acknowledged."""
+    before, after, group = w.topic(1), w.topic(1), w.group()
+    consumer = w.explicit(group, [before])
+    (message,) = w.poll(consumer)
+    consumer.subscribe([after])
+    consumer.acknowledge(message)
+    w.commit(consumer)
+    (other,) = w.poll(consumer)
+    w.say(f"of the new topic {other.topic() == after}")
+    consumer.acknowledge(other)
+    w.commit(consumer)
+
+
+def a_topic_that_is_not_there(w: World) -> None:
+    """Nothing comes, and nothing is raised."""
+    consumer = w.consumer(w.group(), [f"missing-{w.side}"])
+    w.poll_nothing(consumer)
+    w.commit(consumer)
+
+
+PROGRAMS = (
+    two_consumers_on_one_partition,
+    a_late_acknowledgement,
+    a_late_acknowledgement_with_a_callback,
+    close_releases_what_is_undecided,
+    close_accepts_nothing_by_itself,
+    an_exception_in_the_with_block,
+    unsubscribe_with_records_in_flight,
+    another_subscription,
+    a_topic_that_is_not_there,
+)

@@ -1,0 +1,145 @@
+"""A program works with these: topics, groups, the ShareConsumer of its side, and the trace that it leaves."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+import share_source
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.waiting import wait_until
+
+NATIVE, OURS = "native", "ours"
+SIDES = {NATIVE: confluent_kafka, OURS: share_source}
+PATIENCE_S = 60.0
+"""Seconds for a poll that has to bring records: far beyond what a busy machine takes."""
+QUIET_S = 1.5
+"""Seconds of a poll that shows that there is nothing."""
+
+
+class World:
+    """One run of one program on one side. ``trace`` names no topic and no group: they differ from run to run."""
+
+    def __init__(self, broker: KafkaBroker, side: str) -> None:
+        self.broker, self.side = broker, side
+        self.kafka: Any = SIDES[side]
+        self.trace: list[str] = []
+        self._configs: dict[str, dict[str, str]] = {}
+        self._consumers: list[Any] = []
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for consumer in self._consumers:
+            consumer.close()
+
+    # --- what there is
+
+    def topic(self, records: int = 0, *, partitions: int = 1) -> str:
+        """A new topic with so many records, each a batch of its own, so that both sides may cut anywhere."""
+        name = self.broker.create_topic(partitions=partitions)
+        for number in range(records):
+            self.produce(name, f"v{number}", partition=number % partitions)
+        return name
+
+    def produce(self, topic: str, value: str, **fields: Any) -> None:
+        self._producer.produce(topic, value, **fields)
+        assert self._producer.flush(PATIENCE_S) == 0
+
+    def group(self, **configs: object) -> str:
+        """A new group that begins at the earliest record, unless ``configs`` (share_auto_offset_reset and the like) say
+        otherwise."""
+        name = f"group-{uuid.uuid4().hex[:8]}"
+        texts = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        texts = {"share.auto.offset.reset": "earliest", **texts}
+        if self.side == OURS:
+            self._configs[name] = texts
+            return name
+        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in texts.items()]
+        resource = ConfigResource(ConfigResource.Type.GROUP, name, incremental_configs=entries)
+        for done in self.broker.admin.incremental_alter_configs([resource]).values():
+            done.result(PATIENCE_S)
+        return name
+
+    def config(self, group: str, **settings: Any) -> dict[str, Any]:
+        """The constructor's configuration, as a program would write it, and the group's where we take it there."""
+        named = {key.replace("_", "."): value for key, value in settings.items()}
+        base = {"bootstrap.servers": self.broker.bootstrap, "group.id": group, "log_level": 0}
+        return {**base, **self._configs.get(group, {}), **named}
+
+    def consumer(self, group: str, topics: Iterable[str], **settings: Any) -> Any:
+        """A consumer of these topics, which the end of the run closes."""
+        consumer = self.kafka.ShareConsumer(self.config(group, **settings))
+        self._consumers.append(consumer)
+        consumer.subscribe(list(topics))
+        return consumer
+
+    def explicit(self, group: str, topics: Iterable[str], **settings: Any) -> Any:
+        return self.consumer(group, topics, share_acknowledgement_mode="explicit", **settings)
+
+    # --- what happened
+
+    def say(self, line: str) -> None:
+        self.trace.append(line)
+
+    def poll(self, consumer: Any, who: str = "poll") -> Any:
+        """The next records, which have to come."""
+        found: list[Any] = []
+
+        def came() -> bool:
+            found[:] = consumer.poll(1.0)
+            return bool(found)
+
+        wait_until(came, timeout_s=PATIENCE_S, what="records come")
+        self.say(f"{who} {records(found)}")
+        return found
+
+    def poll_nothing(self, consumer: Any, who: str = "poll") -> None:
+        """A poll that is to bring nothing; what it brings all the same is in the trace."""
+        self.say(f"{who} {records(consumer.poll(QUIET_S))}")
+
+    def tries(self, what: str, function: Callable[[], Any]) -> Any:
+        """Call it, and say how that ended: ok, or which exception."""
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001 - any exception is a part of the trace
+            self.say(f"{what}: {exception(error)}")
+            return None
+        self.say(f"{what}: ok")
+        return result
+
+    def commit(self, consumer: Any) -> None:
+        """commit_sync, and its result by partition."""
+        result = consumer.commit_sync(PATIENCE_S)
+        of = ", ".join(f"p{at.partition} {exception(e) if e else 'ok'}" for at, e in sorted(result.items()))
+        self.say(f"commit {of or '-'}")
+
+    def callback(self, *, offsets: bool = True) -> Callable[[Any, Any], None]:
+        """A callback that says what it is told."""
+
+        def told(by_partition: Any, error: Any) -> None:
+            of = ", ".join(f"p{at.partition} {sorted(of)}" for at, of in sorted(by_partition.items()))
+            self.say(f"callback {of if offsets else ''} {exception(error) if error else 'ok'}")
+
+        return told
+
+
+def records(messages: Iterable[Any]) -> str:
+    """Each record as offset×delivery count, with its partition where that is not 0."""
+    said = [f"{f'p{m.partition()}:' if m.partition() else ''}{m.offset()}×{m.delivery_count()}" for m in messages]
+    return " ".join(said) or "nothing"
+
+
+def exception(error: BaseException) -> str:
+    """The exception's class, and Kafka's code where it has one."""
+    name = type(error).__name__
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return f"{name} {error.args[0].name()}"
+    return name

@@ -1,0 +1,78 @@
+"""A job that is started each minute: memory, snapshots and the state log stay below a budget, whatever the group's age.
+
+Other lengths: ``YEAR_MINUTES=43200 python -m pytest --soak tests/simulation/test_year.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.core import share_group
+from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.mistake import Make, Patch
+from tests.simulation.year import (
+    HOUR_MS,
+    MINUTE_MS,
+    Job,
+    Size,
+    a_new_checkpoint_each_time,
+    all_kinds_in_turn,
+    the_same_checkpoint_each_time,
+)
+
+DAY = 1_440
+YEAR = int(os.environ.get("YEAR_MINUTES", "525600"))
+WEEK_MS = 7 * 24 * HOUR_MS
+JOBS = (a_new_checkpoint_each_time, the_same_checkpoint_each_time, all_kinds_in_turn)
+FOUND_HERE = [mistake.make for mistake in MISTAKES.values() if mistake.year]
+
+
+def check(job: Job, minutes: int, each: Callable[[Job], None], *, retention_ms: int) -> None:
+    """The budget holds for the run, and it is no larger in its last part than before."""
+    retention = retention_ms // MINUTE_MS  # in which so many come; and a sweep's time
+    budget = Size.budget(max(retention, share_group.MEMBERS_KEPT) + retention // 8 + 20)
+    early, late = job.run_for(minutes // 2, each), job.run_for(minutes - minutes // 2, each)
+    print(f"{minutes} minutes, {job.delivered} records, {job.meter.snapshots} snapshots\n{early}\n{late}\n{budget}")
+    for what, largest in zip(Size._fields, map(max, zip(early, late, strict=True)), strict=True):
+        assert largest <= getattr(budget, what), f"{what}: {largest} of at most {getattr(budget, what)}"
+    early = early._replace(live_bytes=late.live_bytes)  # the log grows from snapshot to snapshot
+    grown = [what for what, a, b in zip(Size._fields, early, late, strict=True) if a and b > a * 5 // 4 + 100]
+    assert not grown, f"{grown} grow with the number of runs: {early}, then {late}"
+
+
+@pytest.mark.parametrize("records", [0, 3], ids=["idle", "busy"])
+@pytest.mark.parametrize("each", JOBS, ids=lambda each: each.__name__)
+def test_the_state_of_a_job_started_each_minute_is_bounded(
+    each: Callable[[Job], None], records: int, monkeypatch: Patch
+) -> None:
+    """A day and a half, with a retention of one hour and the last 50 members."""
+    monkeypatch.setattr(share_group, "MEMBERS_KEPT", 50)
+    check(Job(retention_ms=HOUR_MS, records=records), 3 * DAY // 2, each, retention_ms=HOUR_MS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("days", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_days_of_a_job_that_is_started_each_minute(days: int) -> None:
+    """With the last thousand members, and a retention of six hours."""
+    check(Job(retention_ms=6 * HOUR_MS, records=2), days * DAY, all_kinds_in_turn, retention_ms=6 * HOUR_MS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("each", JOBS, ids=lambda each: each.__name__)
+def test_a_year_of_a_job_that_is_started_each_minute(each: Callable[[Job], None]) -> None:
+    """As configured by default: the last thousand members, a retention of a week."""
+    check(Job(retention_ms=WEEK_MS, records=2), YEAR, each, retention_ms=WEEK_MS)
+
+
+@pytest.mark.parametrize("mistake", FOUND_HERE, ids=lambda mistake: mistake.__name__)
+def test_the_mistake_is_found(mistake: Make, monkeypatch: Patch) -> None:
+    """Within a day, by the one or the other job."""
+    monkeypatch.setattr(share_group, "MEMBERS_KEPT", 50)
+    mistake(monkeypatch)
+    with pytest.raises(AssertionError) as found:
+        for each in JOBS:
+            check(Job(retention_ms=HOUR_MS, records=3), DAY, each, retention_ms=HOUR_MS)
+    print(found.value)

@@ -1,0 +1,185 @@
+"""deploy/jobs/nightly.py as a scheduler runs it: runs in a row, with failures in between that take the coordinator
+along. Its output replaces what an earlier attempt wrote, so each record is there once."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pyarrow.dataset as ds
+import pytest
+
+from coordinator.client.admin import ShareAdmin
+from tests.support.coordinator_process import has_ended, kill_coordinators
+from tests.support.held_job import JOB
+from tests.support.imports import python_path
+from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
+from tests.support.share_job import numbers
+from tests.support.spark_program import BATCH_TIMEOUT_S, KILL_TIMEOUT_S, SLOW_START, SPARK_CONFIG, kill_processes
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+BATCH = 500
+RUN = 1_500
+"""Records that are produced before a run: three batches."""
+
+
+class Schedule:
+    """The runs of one job, one after another, and what they wrote."""
+
+    def __init__(self, folder: Path, bootstrap: str, topic: str, group: str) -> None:
+        self.folder = folder
+        self._runs = 0
+        options = {
+            "kafka.bootstrap.servers": bootstrap,
+            "subscribe": topic,
+            "kafka.group.id": group,
+            "maxOffsetsPerTrigger": BATCH,
+        }
+        self._arguments = ["--folder", str(folder), *(f"--option={key}={value}" for key, value in options.items())]
+
+    def run(self, *more: str) -> int:
+        """One run to its end; returns its exit status."""
+        status = self._start(str(JOB), *self._arguments, *more).wait(BATCH_TIMEOUT_S)
+        return self.run(*more) if status and SLOW_START in self.log_of_run() else status
+
+    def run_killed(self, point: str, call: int) -> bool:
+        """One run that is killed with its coordinator at the point; false if it ended before."""
+        reached = self.folder / f"reached-{point}-{self._runs}"
+        job = self._start("-m", "tests.support.held_job", point, str(call), str(reached), *self._arguments)
+        wait_until(
+            lambda: reached.exists() or job.poll() is not None, timeout_s=BATCH_TIMEOUT_S, what=f"the job is {point}"
+        )
+        if not reached.exists():
+            if job.returncode and SLOW_START in self.log_of_run():
+                return self.run_killed(point, call)
+            assert job.returncode == 0, self.log_of_run()
+            return False
+        killed = kill_processes(lambda: [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)])
+        kill_coordinators()  # the first run's is no child of a later run
+        assert job.wait(KILL_TIMEOUT_S) == -9
+        wait_until(lambda: all(map(has_ended, killed)), timeout_s=KILL_TIMEOUT_S, what="the job has ended")
+        return True
+
+    def _start(self, *command: str) -> subprocess.Popen:
+        java = " ".join((f"-Djava.io.tmpdir={self.folder}", *SPARK_OPTIONS))
+        config = {
+            **SPARK_CONFIG,
+            "spark.local.dir": self.folder,
+            "spark.sql.warehouse.dir": self.folder / "warehouse",
+            "spark.driver.extraJavaOptions": f'"{java}"',
+        }
+        words = " ".join(f"--conf {key}={value}" for key, value in config.items())
+        environment = {
+            **os.environ,
+            "PYTHONPATH": python_path(),
+            "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
+            "PYSPARK_SUBMIT_ARGS": f"--master local[2] {words} pyspark-shell",
+        }
+        self._runs += 1
+        with self._log().open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, *command], stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def batches(self) -> set[int]:
+        """The batches whose output is complete: Spark writes _SUCCESS last."""
+        return {int(path.parent.name.removeprefix("batch=")) for path in self.folder.glob("output/batch=*/_SUCCESS")}
+
+    def logged(self, kind: str) -> set[int]:
+        """The batches in Spark's log of ``offsets`` or of ``commits``."""
+        names = (path.name for path in (self.folder / "checkpoint" / kind).iterdir())
+        return {int(name) for name in names if name.isdecimal()}
+
+    def values(self) -> list[str]:
+        """All values in the output, in order."""
+        table = ds.dataset(str(self.folder / "output"), format="parquet").to_table(columns=["value"])
+        return sorted(table.column("value").to_pylist(), key=int)
+
+    def log_of_run(self) -> str:
+        """Return the log of the newest run."""
+        return self._log().read_text(errors="replace")
+
+    def _log(self) -> Path:
+        return self.folder / f"run-{self._runs}.log"
+
+
+@pytest.fixture
+def orders(topic):
+    return topic("orders", partitions=2)
+
+
+@pytest.fixture
+def group(unique):
+    return unique("group")
+
+
+@pytest.fixture
+def schedule(kafka, orders, group):
+    folder = Path(tempfile.mkdtemp(prefix="sgn-"))
+    yield Schedule(folder, kafka.bootstrap, orders, group)
+    with suppress(psutil.Error):
+        mine = psutil.Process().children(recursive=True)
+        left = [each for each in mine if each.is_running() and str(folder) in " ".join(each.cmdline())]
+        kill_processes(lambda: left)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def all_done(bootstrap, group) -> bool:
+    with ShareAdmin({"bootstrap.servers": bootstrap}) as admin:
+        return sum(each.lag or 0 for each in admin.list_offsets(group).partitions) == 0
+
+
+def test_runs_killed_with_their_coordinators_write_each_record_once(kafka, orders, group, schedule):
+    """Killed before a batch is written, after it and before Spark's commit, and after the last one; then a good run."""
+    kafka.produce(orders, numbers(RUN))
+    assert schedule.run_killed("before", 2)
+    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == ({0}, {0, 1}, {0})
+
+    kafka.produce(orders, numbers(RUN, RUN))
+    assert schedule.run_killed("after", 2)  # the first one is the replay of batch 1
+    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == (
+        {0, 1, 2},
+        {0, 1, 2},
+        {0, 1},
+    )
+
+    assert schedule.run_killed("end", 0)
+    assert schedule.values() == numbers(2 * RUN)
+
+    kafka.produce(orders, numbers(RUN, 2 * RUN))
+    assert schedule.run() == 0, schedule.log_of_run()
+    assert schedule.values() == numbers(3 * RUN)
+    assert all_done(kafka.bootstrap, group)
+
+
+def test_a_run_that_fails_ends_with_status_1(kafka, orders, schedule):
+    """A wrong option is such a failure, before anything is read."""
+    kafka.produce(orders, numbers(RUN))
+    assert schedule.run("--option=maxOffsetsPerTrigger=many") == 1
+    assert "maxOffsetsPerTrigger" in schedule.log_of_run()
+    assert schedule.batches() == set()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [1, 2])
+def test_runs_killed_at_random_write_each_record_once(kafka, orders, group, schedule, seed):
+    """Twelve nights; most have a failure or two, each killed with the coordinator."""
+    choice = random.Random(seed)
+    produced = killed = 0
+    for _ in range(12):
+        count = choice.randrange(1, 2 * RUN)
+        kafka.produce(orders, numbers(count, produced))
+        produced += count
+        for _ in range(choice.randrange(3)):
+            killed += schedule.run_killed(choice.choice(["before", "after", "end"]), choice.randrange(1, 5))
+        assert schedule.run() == 0, schedule.log_of_run()
+        assert schedule.values() == numbers(produced)
+    assert killed
+    assert all_done(kafka.bootstrap, group)

@@ -1,0 +1,78 @@
+"""Views of a share group: Arrow tables in plain Python, and DataFrames of spark.read with fixed columns."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from share_source import AcknowledgeType, ShareConsumer, views
+from tests.support.imports import python_path
+from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+bootstrap, group = sys.argv[1:]
+options = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": group}
+for view in ("offsets", "dead-letters"):
+    frame = spark.read.format("sharegroup").options(**options).option("view", view).load()
+    rows = [row.asDict(recursive=True) for row in frame.collect()]
+    print("ROWS", json.dumps([view, frame.columns, rows], default=str))
+"""
+
+
+@pytest.fixture
+def group(kafka, topic, unique):
+    """A group of which a consumer holds two records; it accepted one, and one is a dead letter."""
+    orders, dead = topic("orders"), topic("dead")
+    kafka.produce(orders, numbers(4))
+    name = unique("group")
+    configs = {"bootstrap.servers": kafka.bootstrap, "share.auto.offset.reset": "earliest"}
+    configs |= {"errors.deadletterqueue.topic.name": dead, "share.acknowledgement.mode": "explicit"}
+    with ShareConsumer({**configs, "group.id": name}) as consumer:
+        consumer.subscribe([orders])
+        held = []
+        while len(held) < 4:
+            held += consumer.poll(1.0)
+            for message in held[:2]:
+                consumer.acknowledge(message, AcknowledgeType.REJECT if message.offset() else AcknowledgeType.ACCEPT)
+            consumer.commit_sync()
+        yield name, orders
+
+
+def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, tmp_path):
+    name, orders = group
+    conf = {"bootstrap.servers": kafka.bootstrap}
+    wait_until(lambda: views.dead_letters(conf, name).num_rows == 1, timeout_s=60, what="the dead letter is written")
+    wait_until(
+        lambda: views.offsets(conf, name).column("archiving").to_pylist() == [0], what="the group knows that it is"
+    )
+    (offsets,) = views.offsets(conf, name).to_pylist()
+    assert (offsets["topic"], offsets["startOffset"], offsets["endOffset"], offsets["acquired"]) == (orders, 2, 4, 2)
+    assert views.in_flight(conf, name).column("state").to_pylist() == ["ACQUIRED"]
+    (letter,) = views.dead_letters(conf, name).to_pylist()
+    assert (letter["originTopic"], letter["originOffset"], letter["disposition"]) == (orders, 1, "rejected")
+    assert views.members(conf, name).column("active").to_pylist() == [True]
+    assert name in views.groups(conf).column("group").to_pylist()
+
+    done = subprocess.run(
+        [sys.executable, "-c", READ, kafka.bootstrap, name],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": python_path()},
+    )
+    read = [json.loads(line.removeprefix("ROWS ")) for line in done.stdout.splitlines() if line.startswith("ROWS ")]
+    rows = {view: rows for view, _, rows in read}
+    assert [(view, columns) for view, columns, _ in read] == [
+        (view, views.tables.SCHEMAS[view].names) for view in ("offsets", "dead-letters")
+    ], done.stdout + done.stderr
+    assert [row["startOffset"] for row in rows["offsets"]] == [2]
+    assert [row["originOffset"] for row in rows["dead-letters"]] == [1]

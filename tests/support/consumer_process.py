@@ -1,0 +1,50 @@
+"""Starts, tells and kills a consumer_program, and reads what it printed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.standalone import environment
+
+CLOSE_TIMEOUT_S = 120
+"""Far beyond what a busy machine takes."""
+
+
+class ConsumerProgram:
+    """A consumer_program, which its test ends by :meth:`close` or :meth:`kill`."""
+
+    def __init__(self, folder: Path, name: str, arguments: dict[str, object]) -> None:
+        self._out = folder / name
+        command = [sys.executable, "-m", "tests.support.consumer_program", json.dumps(arguments)]
+        with self._out.open("wb") as out:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, env=environment({})
+            )
+
+    def __repr__(self) -> str:
+        return f"<ConsumerProgram {self._out.name} pid={self.process.pid}>"
+
+    def lines(self, kind: str) -> list[str]:
+        """The records that it printed so: partition, offset, delivery count."""
+        said = self._out.read_text().splitlines()
+        return [line.partition(" ")[2] for line in said if line.startswith(f"{kind} ")]
+
+    def go_on(self) -> None:
+        """Write it a line: it accepts the record that it works on, or closes its consumer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        """Have it close its consumer, and wait for its end."""
+        self.go_on()
+        status = self.process.wait(CLOSE_TIMEOUT_S)
+        assert status == 0, self._out.read_text()
+
+    def kill(self) -> None:
+        """SIGKILL; nothing if it has ended."""
+        self.process.kill()
+        self.process.wait()

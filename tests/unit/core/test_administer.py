@@ -1,0 +1,440 @@
+"""An administrator's actions: new start offsets, deletion, the release of a member, single records by hand (KIP-932,
+AlterShareGroupOffsets, DeleteShareGroupOffsets, DeleteGroups). No plan of before holds a record after a reset, and no
+delivery count falls."""
+
+import contextlib
+
+import pytest
+
+from coordinator.core.commands import CreateGroup, ExtendDeadlines, InitializePartitions, PartitionStart
+from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.admin_messages import DecideRecords, DeleteGroup, ReleaseMember
+from coordinator.protocol.errors import (
+    DeadLettersNotWritten,
+    ForeignPlan,
+    GroupNotEmpty,
+    InvalidRequest,
+    MemberNotFound,
+    MembersNotKnown,
+    NotInFlight,
+    RecordsHeld,
+    UnknownMemberId,
+    UnknownSharePartition,
+)
+from coordinator.protocol.messages import Heartbeat, LeaveGroup
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from tests.support.group_driver import (
+    SESSION_MS,
+    TOPIC_ID,
+    GroupDriver,
+    acknowledged,
+    fetched,
+    from_snapshot,
+    offsets,
+    ranges,
+    started_plan,
+)
+from tests.support.quarantine import quarantined_record, started_trial
+
+DEAD_LETTERS = {"errors.deadletterqueue.topic.name": "dlq"}
+
+
+def reset(group, start, partition=0, *, execute=True, force=False, **fields):
+    starts = ((TOPIC_ID, partition, start),)
+    return group.run(AlterStartOffsets(starts=starts, execute=execute, force=force, **fields))
+
+
+def by_hand(group, decision, first, last, *, execute=True, reason="a broken record"):
+    return group.run(
+        DecideRecords(
+            group_id="billing",
+            decision=decision,
+            topic="orders",
+            partition=0,
+            first=first,
+            last=last,
+            execute=execute,
+            reason=reason,
+        )
+    )
+
+
+def done_group():
+    """m1 has completed all 100 records, and its session has ended."""
+    group, plan = started_plan()
+    group.complete(plan)
+    group.pass_time(SESSION_MS + 1)
+    return group, plan
+
+
+# --- resets
+
+
+def test_a_reset_delivers_done_records_again_with_higher_counts():
+    group, plan = done_group()
+    reset(group, 0)
+    group.join()
+    assert ranges(group.acquire(plan)) == [(0, 99, 2)]
+
+
+def test_a_reset_of_a_group_with_members_is_refused_unless_forced():
+    group, _ = started_plan()
+    before = list(group.log)
+    with pytest.raises(GroupNotEmpty):
+        reset(group, 0)
+    assert group.log == before
+    assert reset(group, 0, force=True).partitions[0].acquired == 100
+
+
+def test_a_dry_run_says_what_would_change_and_appends_nothing():
+    group, _ = done_group()
+    before = list(group.log)
+    (row,) = reset(group, 40, execute=False).partitions
+    assert (row.topic, row.before, row.after) == ("orders", 100, 40)
+    assert group.log == before
+
+
+def test_a_reset_forward_leaves_out_what_lies_before():
+    group, _ = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    reset(group, 60)
+    group.join("m2")
+    assert ranges(group.acquire(member="m2")) == [(60, 99, 2)]
+
+
+def test_a_reset_never_begins_below_the_log_start():
+    group, _ = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    group.move_log_start(50)
+    assert reset(group, 0).partitions[0].after == 50
+
+
+def test_a_plan_of_before_a_reset_replays_empty_and_says_why():
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    reset(group, 0)
+    reply = group.restart(plan)
+    assert offsets(reply) == 0
+    assert [(left.first, left.last, left.reason) for left in reply.left_out] == [(0, 99, "altered")]
+    group.complete(plan)
+    assert ranges(group.acquire(plan)) == [(0, 99, 2)]
+
+
+def test_a_committed_batch_of_before_a_reset_acknowledges_nothing():
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    reset(group, 0)
+    group.join()
+    group.complete(plan)
+    assert group.partition().start_offset == 0
+    assert offsets(group.acquire(plan)) == 100
+
+
+def test_a_forced_reset_takes_records_from_a_running_batch():
+    group, plan = started_plan()
+    reset(group, 0, force=True)
+    group.join("m2")
+    assert ranges(group.acquire(member="m2")) == [(0, 99, 2)]
+    group.complete(plan)
+    assert group.partition().acquired_count == 100, "m2 holds them, and m1 has acknowledged none"
+
+
+def test_a_plan_that_nobody_started_comes_back_empty_after_a_reset():
+    group = GroupDriver(records=100)
+    group.join()
+    plan = group.acquire().plan.plan_id
+    reset(group, 0, force=True)
+    reply = group.use(plan, logged=(), acquired_here=True)
+    assert (offsets(reply), [left.reason for left in reply.left_out]) == (0, ["altered"])
+
+
+def test_receipts_of_before_a_reset_fit_no_later_delivery():
+    group, _plan = started_plan()
+    reset(group, 0, force=True)
+    group.join("m2")
+    group.use(group.acquire(member="m2").plan.plan_id, "m2")
+    stale = group.stage(OutcomeRun(7, 7, 1, AcknowledgeType.REJECT), fail_on_stale=False)
+    assert (stale.staged, stale.stale) == (0, 1)
+    group.join("c1", query=False)
+    assert acknowledged(group, 7, 7, 1, AcknowledgeType.ACCEPT)
+
+
+def test_a_share_consumer_of_before_a_reset_can_acknowledge_nothing():
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    assert fetched(group, 10) == [(0, 9, 1)]
+    reset(group, 0, force=True)
+    assert acknowledged(group, 0, 9, 1, AcknowledgeType.ACCEPT)
+    assert fetched(group, 10) == [(0, 9, 2)]
+    assert not acknowledged(group, 0, 9, 2, AcknowledgeType.ACCEPT)
+
+
+def test_outcomes_staged_before_a_reset_have_no_effect():
+    group, plan = started_plan(**DEAD_LETTERS)
+    group.stage(OutcomeRun(0, 99, 1, AcknowledgeType.REJECT))
+    group.pass_time(SESSION_MS + 1)
+    reset(group, 0)
+    from_snapshot(group)
+    group.join()
+    group.complete(plan)
+    assert group.partition().archiving_count == 0
+
+
+def test_dead_letters_that_wait_below_a_new_start_are_still_written():
+    group, plan = started_plan(**DEAD_LETTERS)
+    group.stage(OutcomeRun(0, 9, 1, AcknowledgeType.REJECT))
+    group.complete(plan)
+    group.pass_time(SESSION_MS + 1)
+    reset(group, 5)
+    from_snapshot(group)
+    assert (group.partition().archiving_count, group.partition().start_offset) == (5, 5)
+    group.file(0, 4)
+    assert group.partition().archived_total == 5
+    group.join()
+    assert ranges(group.acquire(plan)) == [(5, 99, 2)]
+
+
+def test_a_reset_survives_a_crash_and_a_snapshot():
+    group, _ = done_group()
+    reset(group, 30)
+    group.crash()
+    from_snapshot(group)
+    assert group.dump() == ["[30..99] AVAILABLE 1 0 -"]
+    reset(group, 0, force=True)
+    group.join("m2")
+    assert ranges(group.acquire(member="m2")) == [(0, 99, 2)]
+
+
+def test_a_reset_of_an_unknown_share_partition_changes_nothing():
+    group, _ = done_group()
+    before = list(group.log)
+    with pytest.raises(UnknownSharePartition, match=r"orders-7"):
+        group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0), (TOPIC_ID, 7, 0)), execute=True))
+    assert group.log == before
+
+
+# --- after a load
+
+
+def test_a_load_hides_members_without_records_for_a_sessions_time():
+    group, plan = started_plan()
+    group.complete(plan)
+    group.crash()
+    for action in (lambda: reset(group, 0), lambda: group.run(DeleteGroup(group_id="billing", execute=True))):
+        with pytest.raises(MembersNotKnown, match=f"1 member.*{SESSION_MS + 1} ms more"):
+            action()
+    group.pass_time(SESSION_MS)
+    with pytest.raises(MembersNotKnown, match="1 ms more"):
+        reset(group, 0, execute=False)
+    group.pass_time(1)
+    assert reset(group, 0).executed
+
+
+def test_a_member_that_is_back_after_a_load_prevents_a_reset():
+    group, plan = started_plan()
+    group.complete(plan)
+    group.crash()
+    group.join(process="m1-process-1")
+    with pytest.raises(GroupNotEmpty):
+        reset(group, 0)
+
+
+def test_members_that_left_after_a_load_prevent_no_reset():
+    group, plan = started_plan()
+    group.complete(plan)
+    group.crash()
+    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    assert reset(group, 0).executed
+
+
+def test_a_forced_reset_does_not_wait_for_members_after_a_load():
+    group, plan = started_plan()
+    group.complete(plan)
+    group.crash()
+    assert reset(group, 0, force=True).executed
+
+
+def test_offsets_are_not_deleted_while_a_subscriber_may_be_there():
+    group, plan = started_plan()
+    group.complete(plan)
+    group.crash()
+    for subscribers, waits in ((frozenset({"m1"}), True), (frozenset({"m2"}), False)):
+        with pytest.raises(MembersNotKnown) if waits else contextlib.nullcontext():
+            reset(group, None, execute=False, force=True, subscribers=subscribers)
+
+
+def test_a_stall_after_a_load_gives_members_their_time_again():
+    group, plan = started_plan()
+    group.complete(plan)
+    group.crash()
+    group.now_ms += SESSION_MS + 1
+    group.run(ExtendDeadlines(stalled_ms=SESSION_MS))
+    with pytest.raises(MembersNotKnown):
+        reset(group, 0)
+
+
+# --- deletion of offsets and of the group
+
+
+def test_deleted_offsets_begin_anew_with_counts_that_never_fall():
+    group, _plan = done_group()
+    reset(group, None)
+    from_snapshot(group)
+    assert not group.group.partitions
+    starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=50),)
+    group.run(InitializePartitions(topics=(), starts=starts))
+    group.join("m2")
+    assert ranges(group.acquire(member="m2")) == [(50, 99, 2)]
+
+
+def test_a_plan_whose_offsets_were_deleted_replays_empty():
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    reset(group, None)
+    reply = group.restart(plan)
+    assert (offsets(reply), [left.reason for left in reply.left_out]) == (0, ["altered"])
+    group.complete(plan)
+
+
+def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
+    group, plan = started_plan(**DEAD_LETTERS)
+    group.stage(OutcomeRun(0, 9, 1, AcknowledgeType.REJECT))
+    group.complete(plan)
+    group.pass_time(SESSION_MS + 1)
+    with pytest.raises(DeadLettersNotWritten, match=r"^10 record"):
+        reset(group, None)
+    with pytest.raises(DeadLettersNotWritten):
+        group.run(DeleteGroup(group_id="billing", execute=True))
+    reset(group, None, drop_dead_letters=True)
+    assert not group.group.partitions
+
+
+def test_a_deleted_group_is_another_when_it_is_created_again():
+    group, plan = done_group()
+    group.run(DeleteGroup(group_id="billing", execute=True))
+    assert not group.group.exists
+    group.crash()
+    assert not group.group.exists
+    group.run(CreateGroup(incarnation="j", topic_ids=True))
+    group.epochs.clear()
+    group.join()
+    with pytest.raises(ForeignPlan):
+        group.use(plan)
+
+
+def test_a_group_with_members_is_not_deleted():
+    group, _ = started_plan()
+    for force in (False, True):
+        with pytest.raises(GroupNotEmpty):
+            group.run(DeleteGroup(group_id="billing", execute=True, force=force))
+    assert group.group.exists
+
+
+# --- members and single records
+
+
+def test_a_released_member_loses_its_session_and_keeps_its_way_back():
+    group, plan = started_plan()
+    group.run(ReleaseMember(group_id="billing", member_id="m1", execute=True))
+    assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
+    with pytest.raises(UnknownMemberId):
+        group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
+    assert ranges(group.restart(plan)) == [(0, 99, 2)]
+
+
+def test_the_release_of_an_unknown_member_is_refused():
+    group, _ = started_plan()
+    with pytest.raises(MemberNotFound, match="no member m9"):
+        group.run(ReleaseMember(group_id="billing", member_id="m9"))
+
+
+def test_a_record_archived_by_hand_becomes_a_dead_letter_with_the_reason():
+    group, _ = started_plan(**DEAD_LETTERS)
+    group.pass_time(SESSION_MS + 1)
+    by_hand(group, "archive", 7, 7)
+    archiving = group.partition().runs.at(7)
+    assert (archiving.run.state.name, archiving.run.reason) == ("ARCHIVING", "a broken record")
+    group.file(7, 7)
+    assert group.partition().archived_total == 1
+
+
+def test_a_record_that_a_member_holds_is_not_archived_by_hand():
+    group, _ = started_plan()
+    with pytest.raises(RecordsHeld, match="held by member m1"):
+        by_hand(group, "archive", 7, 7)
+    with pytest.raises(InvalidRequest, match="with a reason"):
+        by_hand(group, "archive", 7, 7, reason=" ")
+    with pytest.raises(NotInFlight):
+        by_hand(group, "archive", 500, 500)
+
+
+def test_a_record_released_by_hand_begins_its_tries_anew():
+    group, _plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
+    by_hand(group, "release", 10, 19)
+    assert group.dump()[1] == "[10..19] AVAILABLE 1 0 1"
+
+
+def test_a_held_record_released_by_hand_loses_its_lock():
+    group, plan = started_plan()
+    by_hand(group, "release", 7, 7)
+    group.join("m2")
+    assert ranges(group.acquire(member="m2", limit=1)) == [(7, 7, 2)]
+    group.complete(plan)
+    assert group.dump() == ["[7..7] ACQUIRED 2 0 2", "[8..99] ACKNOWLEDGED 1 0 -"]
+
+
+def test_a_quarantined_record_released_by_hand_is_delivered_with_others():
+    group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
+    group.join()
+    plan = group.acquire().plan.plan_id
+    group.use(plan)
+    for _ in range(2):
+        group.restart(plan)
+    assert group.partition().runs.at(0).run.quarantined
+    by_hand(group, "release", 0, 0)
+    run = group.partition().runs.at(0).run
+    assert (run.quarantined, run.tries, run.not_before_ms) == (False, 0, None)
+
+
+def test_a_trial_that_comes_back_judges_no_record_released_by_hand():
+    """◆ KIP-932: its tries begin anew; the query that had it on trial may come back, and archives nothing."""
+    group, plan = quarantined_record(records=10)
+    trial = started_trial(group, plan)
+    by_hand(group, "release", 0, 0)
+    group.restart(trial)
+    assert group.dump()[:1] == ["[0..0] AVAILABLE 6 0 -"]
+
+
+def test_a_held_record_below_the_log_start_is_archived_by_its_release():
+    """Nobody gets the record again: the log has lost it. Its query is told, as by the end of its session."""
+    group, plan = started_plan(10)
+    group.move_log_start(5)
+    by_hand(group, "release", 3, 6)
+    assert group.dump()[0].startswith("[0..2] ACQUIRED")
+    assert [run.state for _, _, run in group.partition().runs if run.state != RecordState.ACQUIRED] == [
+        RecordState.AVAILABLE
+    ]
+    (lost,) = group.restart(plan).data_loss
+    assert (lost.first, lost.last) == (0, 4)
+
+
+def test_an_action_by_hand_tells_numbers_first():
+    group, _ = started_plan()
+    dry = by_hand(group, "release", 90, 109, execute=False)
+    assert dry.notes[0] == "10 of 20 record(s) become available now, out of quarantine, with 0 tries."
+    assert dry.notes[1].startswith("10 record(s) that members hold are delivered again; ")
+    (held,) = group.run(ReleaseMember(group_id="billing", member_id="m1")).notes
+    assert held.startswith("100 record(s) that members hold are delivered again; ")
+    group.pass_time(SESSION_MS + 1)
+    (note,) = by_hand(group, "archive", 0, 4, execute=False).notes
+    assert note == "5 of 5 record(s) are given up and not delivered again; the group has no dead letter topic."
+
+
+def test_records_archived_by_hand_are_told_with_their_dead_letter_topic():
+    group, _ = started_plan(10, **DEAD_LETTERS)
+    group.pass_time(SESSION_MS + 1)
+    (note,) = by_hand(group, "archive", 8, 12).notes
+    assert note == "2 of 5 record(s) are given up and not delivered again; their dead letters go to dlq."

@@ -1,0 +1,293 @@
+"""Partitions are assigned to ShareConsumers (KIP-932, "Share group assignment"): who acquires where, and epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from coordinator.core import describe
+from coordinator.core.commands import (
+    ArchiveDeletedTopics,
+    AssignPartitions,
+    CreateGroup,
+    InitializePartitions,
+    PartitionStart,
+    TopicWithId,
+)
+from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.protocol.admin_messages import DeleteGroup
+from coordinator.protocol.messages import DescribeGroup, GroupDescription, JoinGroup, LeaveGroup
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
+
+ACCEPT = 1
+INTERVAL_MS = 1_000
+
+
+def group_of(*members: str, partitions: int = 4, records: int = 10, **configs: str) -> GroupDriver:
+    """A group in which these ShareConsumers have joined and been assigned partitions."""
+    group = GroupDriver(records=records, partitions=partitions, **configs)
+    for member in members:
+        subscribe(group, member)
+    group.run(AssignPartitions())
+    return group
+
+
+def subscribe(
+    group: GroupDriver, member: str, topics: tuple[str, ...] = ("orders",), pattern: str | None = None
+) -> None:
+    """The member joins with this subscription; the same one again is another join of it."""
+    epoch = group.epochs.get(member, 0)
+    joined = group.run(
+        JoinGroup(
+            group_id="billing",
+            member_id=member,
+            process_id=f"{member}-{epoch}",
+            query=False,
+            topics=topics,
+            topic_pattern=pattern,
+            client_id="app",
+            client_host="host-1",
+        )
+    )
+    group.epochs[member] = joined.member_epoch
+
+
+def leave(group: GroupDriver, member: str) -> None:
+    group.run(LeaveGroup(group_id="billing", member_id=member, member_epoch=group.epochs[member]))
+
+
+def assign_after(group: GroupDriver, ms: int = INTERVAL_MS) -> None:
+    group.now_ms += ms
+    group.run(AssignPartitions())
+
+
+def described(group: GroupDriver) -> GroupDescription:
+    reply = group.run(DescribeGroup(group_id="billing"))
+    assert isinstance(reply, GroupDescription)
+    return reply
+
+
+def assigned(group: GroupDriver) -> dict[str, dict[str, tuple[int, ...]]]:
+    return {m.member_id: {t.topic: t.partitions for t in m.assignment} for m in described(group).members}
+
+
+def epochs(group: GroupDriver) -> tuple[int, int]:
+    """The group epoch and the assignment epoch."""
+    return described(group).group_epoch, described(group).assignment_epoch
+
+
+def taken(group: GroupDriver, member: str) -> list[int]:
+    """The partitions of which the member is given records, all that it may have."""
+    before = {index: partition_held(group, index) for index in group.ends}
+    fetched(group, 1_000, member)
+    return [index for index, held in before.items() if partition_held(group, index) > held]
+
+
+def partition_held(group: GroupDriver, index: int) -> int:
+    return group.partition(index).acquired_count
+
+
+def add_partitions(group: GroupDriver, topic: str, topic_id: str, indexes: Iterable[int]) -> None:
+    starts = tuple(PartitionStart(topic_id=topic_id, partition=index, start_offset=0) for index in indexes)
+    group.run(InitializePartitions(topics=(TopicWithId(topic=topic, topic_id=topic_id),), starts=starts))
+
+
+def test_a_share_consumer_acquires_from_its_own_partitions_only() -> None:
+    group = group_of("c1", "c2")
+    assert assigned(group) == {"c1": {"orders": (0, 2)}, "c2": {"orders": (1, 3)}}
+    assert taken(group, "c1") == [0, 2]
+    assert taken(group, "c2") == [1, 3]
+
+
+def test_a_query_acquires_from_all_partitions() -> None:
+    group = group_of("c1", "c2")
+    group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", topics=("orders",)))
+    group.epochs["m1"] = 1
+    assert len(group.acquire(limit=None).plan.partitions) == 4
+    assert assigned(group)["m1"] == {"orders": (0, 1, 2, 3)}
+    assert epochs(group) == (1, 1), "queries are assigned nothing"
+
+
+def test_a_member_whose_partition_is_revoked_finishes_what_it_holds() -> None:
+    group = group_of("c1", partitions=2)
+    assert taken(group, "c1") == [0, 1]
+    subscribe(group, "c2")
+    assign_after(group)
+    (moved,) = assigned(group)["c2"]["orders"]
+    assert moved == 0
+    assert acknowledged(group, 0, 9, 1, ACCEPT, "c1") == {}, "c1 holds the records still"
+    assert group.dump(moved) == []
+
+
+def test_a_new_member_waits_for_the_assignment_interval() -> None:
+    group = group_of("c1", "c2")
+    subscribe(group, "c3")
+    assign_after(group, INTERVAL_MS - 1)
+    assert assigned(group)["c3"] == {}
+    assert epochs(group) == (2, 1), "the assignment is older than the group"
+    assert taken(group, "c3") == []
+    assign_after(group, 1)
+    assert assigned(group)["c3"] != {}
+    assert epochs(group) == (2, 2)
+
+
+def test_a_member_that_comes_after_a_quiet_interval_is_assigned_at_once() -> None:
+    group = group_of("c1")
+    assert epochs(group) == (1, 1)
+    group.now_ms += INTERVAL_MS
+    subscribe(group, "c2")
+    group.run(AssignPartitions())
+    assert len(assigned(group)["c2"]["orders"]) == 2
+
+
+def test_the_partitions_of_a_member_that_is_gone_are_assigned_again() -> None:
+    """◆ A partition with records and a subscribed member is assigned to somebody."""
+    group = group_of("c1", "c2", "c3")
+    leave(group, "c2")
+    group.group.members["c3"].session_deadline_ms = group.now_ms + 1
+    group.pass_time(3)
+    assign_after(group)
+    assert taken(group, "c1") == [0, 1, 2, 3]
+    assert assigned(group)["c2"] == assigned(group)["c3"] == {}
+
+
+def test_epochs_never_go_back_over_a_takeover() -> None:
+    """◆ The assignment's epoch is durable, in the log and in a snapshot."""
+    group = group_of("c1")
+    for number in range(2, 5):
+        subscribe(group, f"c{number}")
+        assign_after(group)
+    assert epochs(group) == (4, 4)
+    group.crash()
+    assert epochs(group) == (5, 4), "who has what is not durable: it is assigned anew"
+    from_snapshot(group)
+    assert epochs(group) == (5, 4)
+    subscribe(group, "c1")
+    group.run(AssignPartitions())
+    assert epochs(group) == (5, 5)
+    assert taken(group, "c1") == [0, 1, 2, 3], "of those that came back"
+
+
+def test_members_that_hold_records_are_assigned_partitions_after_a_takeover() -> None:
+    group = group_of("c1", "c2")
+    fetched(group, 5, "c1")
+    fetched(group, 5, "c2")
+    group.crash()
+    group.run(AssignPartitions())
+    assert sorted(index for part in assigned(group).values() for index in part["orders"]) == [0, 1, 2, 3]
+
+
+def test_new_partitions_and_new_topics_of_a_pattern_are_assigned() -> None:
+    group = group_of("c1")
+    subscribe(group, "c2", topics=(), pattern="orders.*")
+    assign_after(group)
+    add_partitions(group, "orders", TOPIC_ID, [4, 5])
+    add_partitions(group, "orders-eu", "EU", [0])
+    assert epochs(group) == (3, 2)
+    assign_after(group)
+    found = assigned(group)
+    assert sorted(index for part in found.values() for index in part.get("orders", ())) == [0, 1, 2, 3, 4, 5]
+    assert found["c2"]["orders-eu"] == (0,)
+    assert "orders-eu" not in found["c1"]
+
+
+def test_a_deleted_topic_is_assigned_to_nobody() -> None:
+    group = group_of("c1")
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
+    assign_after(group)
+    assert assigned(group) == {"c1": {}}
+
+
+def test_new_start_offsets_are_another_assignment() -> None:
+    """A partition that an administrator deletes is taken from its member: nobody acquires from it until it is back."""
+    group = group_of("c1", "c2")
+    delete = AlterStartOffsets(starts=((TOPIC_ID, 3, None),), execute=True, force=True)
+    group.run(delete)
+    assert epochs(group) == (2, 1)
+    assign_after(group)
+    assert epochs(group) == (2, 2)
+    assert sorted(index for part in assigned(group).values() for index in part["orders"]) == [0, 1, 2]
+
+
+def test_the_epochs_of_a_group_that_was_deleted_begin_anew() -> None:
+    """A group of the same name is another group: no member, assignment or epoch of before is its own."""
+    group = group_of("c1")
+    subscribe(group, "c2")
+    assign_after(group)
+    assert epochs(group) == (2, 2)
+    leave(group, "c1")
+    leave(group, "c2")
+    group.run(DeleteGroup(group_id="billing", execute=True))
+    assert (group.group.group_epoch, group.group.assignment_epoch, group.group.assignment) == (0, 0, {})
+    group.run(CreateGroup(incarnation="next", topic_ids=True))
+    add_partitions(group, "orders", TOPIC_ID, range(2))
+    group.epochs.clear()
+    subscribe(group, "c3")
+    assert epochs(group) == (1, 0)
+    group.run(AssignPartitions())
+    assert epochs(group) == (1, 1)
+    assert assigned(group) == {"c3": {"orders": (0, 1)}}
+
+
+def test_another_subscription_is_another_assignment() -> None:
+    group = group_of("c1", "c2")
+    add_partitions(group, "payments", "P", [0])
+    subscribe(group, "c2", topics=("payments",))
+    assign_after(group)
+    assert assigned(group) == {"c1": {"orders": (0, 1, 2, 3)}, "c2": {"payments": (0,)}}
+
+
+def test_a_consumer_that_names_its_partitions_is_assigned_no_others() -> None:
+    group = GroupDriver(records=10, partitions=2)
+    join = JoinGroup(group_id="billing", member_id="c1", process_id="p", query=False, assign={"orders": (1,)})
+    group.epochs["c1"] = group.run(join).member_epoch
+    group.run(AssignPartitions())
+    assert assigned(group) == {"c1": {"orders": (1,)}}
+    assert epochs(group) == (1, 0)
+
+
+def test_nothing_is_assigned_while_nothing_has_changed() -> None:
+    group = group_of("c1", "c2")
+    for _ in range(3):
+        assign_after(group)
+    assert epochs(group) == (1, 1)
+    assert not [record for record in group.log[-1:] if b"AssignmentMade" not in record]
+
+
+def test_a_description_names_the_client_and_its_host() -> None:
+    (member,) = described(group_of("c1")).members
+    assert (member.client_id, member.client_host, member.member_epoch) == ("app", "host-1", 1)
+    assert (member.topics, member.topic_pattern, member.assigned_total) == (("orders",), None, 4)
+
+
+def test_a_description_shows_so_many_assigned_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe, "MOST_ASSIGNED", 6)
+    group = group_of()
+    for member in ("m1", "m2"):
+        group.run(JoinGroup(group_id="billing", member_id=member, process_id="p", topics=("orders",)))
+    members = described(group).members
+    assert [member.assigned_total for member in members] == [4, 4]
+    assert [len(t.partitions) for member in members for t in member.assignment] == [4, 2]
+
+
+def test_a_hundred_members_over_eight_partitions_all_get_work() -> None:
+    group = group_of(*(f"c{number}" for number in range(100)), partitions=8, records=1_000)
+    assert epochs(group) == (1, 1), "all that joined before were assigned together"
+    assert all(fetched(group, 1, f"c{number}") for number in range(100))
+    sharing = [index for part in assigned(group).values() for index in part["orders"]]
+    assert sorted(sharing.count(index) for index in range(8)) == [13] * 8
+
+
+def test_a_storm_makes_no_more_assignments_than_intervals() -> None:
+    group = group_of("c0", partitions=8)
+    for step in range(200):  # a member comes or goes every 50 ms, and each asks for records
+        member = f"c{step % 40}"
+        (leave if member in group.group.sessions else subscribe)(group, member)
+        assign_after(group, 50)
+    assert epochs(group)[1] <= 1 + 200 * 50 // INTERVAL_MS
+    assign_after(group)
+    settled = epochs(group)
+    assert settled[0] == settled[1]
+    assign_after(group)
+    assert epochs(group) == settled

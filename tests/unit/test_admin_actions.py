@@ -1,0 +1,386 @@
+"""Actions on a running service: resets with the brokers' offsets, deletion, configs; rights and the audit log."""
+
+import json
+import logging
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from coordinator.client.connection import Connection
+from coordinator.client.offset_resets import offsets_from_file, reset_of
+from coordinator.core.records import GroupDeleted, decode_record
+from coordinator.protocol.admin_messages import (
+    AlterGroupConfigs,
+    AlterOffsets,
+    DecideRecords,
+    DeleteGroup,
+    DeleteOffsets,
+    ListGroups,
+    ListOffsets,
+    ReleaseMember,
+)
+from coordinator.protocol.errors import (
+    ConfigOutOfBounds,
+    CoordinatorNotAvailable,
+    DeadLetterTopicMissing,
+    GroupIdNotFound,
+    GroupNotEmpty,
+    GroupSubscribedToTopic,
+    InvalidReset,
+    InvalidToken,
+    NotAllowed,
+    UnknownConfig,
+    UnknownPartition,
+    UnknownSharePartition,
+    UnknownTopic,
+    UnusableFile,
+)
+from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, LeaveGroup
+from coordinator.protocol.rights import RIGHT_OF, Right, Tokens
+from coordinator.protocol.secret_files import read_token
+from coordinator.protocol.wire import Endpoint, _requests
+from coordinator.service.admin import AdminService
+from coordinator.service.server import audit
+from coordinator.service.server.audit import AUDIT
+from coordinator.service.server.flight_server import FlightServer
+from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
+from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import Running, held
+
+GROUP = {"group_id": "billing"}
+NOW = {**GROUP, "execute": True}
+
+
+class Stored:
+    """No group beside those that are served."""
+
+    def stored_groups(self):
+        return []
+
+
+@pytest.fixture
+def running(tmp_path):
+    cluster = FakeCluster()
+    cluster.add("orders", 2, end=100, start=10)
+    running = Running(tmp_path / "state.db", cluster)
+    running.admin = AdminService(running.event_loop, cluster, Stored())
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def empty(running):
+    """A group whose only member has completed nothing, and has left."""
+    running.join(starting_offsets="earliest")
+    running.next(max_records=1_000)
+    running.ask(LeaveGroup)
+    return running
+
+
+def starts(running):
+    return {(p.topic, p.partition): p.start_offset for p in running.admin.handle(ListOffsets(**GROUP)).partitions}
+
+
+# --- resets
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"to": "earliest"}, (10, 10)),
+        ({"to": "latest"}, (100, 100)),
+        ({"to": "offset", "value": 40}, (40, 40)),
+        ({"to": "offset", "value": 5}, (10, 10)),
+        ({"to": "offset", "value": 900}, (100, 100)),
+        ({"to": "shift", "value": 7}, (17, 17)),
+        ({"to": "timestamp", "value": 1_000}, (30, 100)),
+        ({"to": "offsets", "offsets": {"orders": {"1": 55}}}, (10, 55)),
+        ({"to": "latest", "topics": {"orders": (0,)}}, (100, 10)),
+        ({"to": "latest", "topics": {"orders": ()}}, (100, 100)),
+    ],
+)
+def test_a_reset_sets_the_start_offsets_within_the_logs(empty, fields, expected):
+    empty.cluster.timestamps = {("orders", 0): {1_000: 30}, ("orders", 1): {}}
+    reply = empty.admin.handle(AlterOffsets(**NOW, **fields))
+    assert reply.executed
+    assert starts(empty) == {("orders", 0): expected[0], ("orders", 1): expected[1]}
+
+
+def test_a_reset_without_execute_changes_nothing_and_says_all(empty):
+    reply = empty.admin.handle(AlterOffsets(**GROUP, to="latest"))
+    assert not reply.executed
+    assert [(p.partition, p.before, p.after) for p in reply.partitions] == [(0, 10, 100), (1, 10, 100)]
+    assert starts(empty) == {("orders", 0): 10, ("orders", 1): 10}
+
+
+def test_a_reset_may_bring_a_topic_to_the_group(empty):
+    empty.cluster.add("payments", end=9)
+    reply = empty.admin.handle(AlterOffsets(**NOW, to="latest", topics={"payments": ()}))
+    assert [(p.topic, p.before, p.after) for p in reply.partitions] == [("payments", None, 9)]
+    assert starts(empty)["payments", 0] == 9
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "text"),
+    [
+        ({"topics": {"none": ()}}, UnknownTopic, "none"),
+        ({"topics": {"orders": (7,)}}, UnknownPartition, "no partition 7"),
+        ({"to": "newest"}, InvalidReset, "no such reset"),
+        ({"to": "shift", "value": 1, "topics": {"payments": ()}}, InvalidReset, "no start offset to shift"),
+    ],
+)
+def test_a_reset_that_can_not_be_is_refused_by_name(empty, fields, error, text):
+    empty.cluster.add("payments", end=9)
+    with pytest.raises(error, match=text):
+        empty.admin.handle(AlterOffsets(**NOW, **fields))
+
+
+def test_a_reset_of_a_group_with_members_needs_force(running):
+    running.join(starting_offsets="earliest")
+    running.next(max_records=1_000)
+    with pytest.raises(GroupNotEmpty, match="1 member"):
+        running.admin.handle(AlterOffsets(**NOW))
+    reply = running.admin.handle(AlterOffsets(**NOW, to="latest", force=True))
+    assert any("180 record(s) that members hold are delivered again" in note for note in reply.notes)
+    assert starts(running) == {("orders", 0): 100, ("orders", 1): 100}
+
+
+def test_an_unknown_group_has_nothing_to_reset(running):
+    for action in (AlterOffsets(**{**NOW, "group_id": "none"}), DeleteGroup(group_id="none", execute=True)):
+        with pytest.raises(GroupIdNotFound):
+            running.admin.handle(action)
+
+
+@pytest.mark.parametrize("failure", ["before", "after"])
+def test_a_crash_in_a_reset_leaves_all_of_it_or_nothing(empty, failure):
+    append = empty.store.append
+
+    def fails(appends, shown=()):
+        if not any(appends.values()):
+            return append(appends, shown)
+        if failure == "after":
+            append(appends, shown)
+            raise StoreOutcomeUnknown("the coordinator died before it knew")
+        raise StoreRefused("the coordinator died before the append")
+
+    empty.store.append = fails
+    with pytest.raises(CoordinatorNotAvailable):
+        empty.admin.handle(AlterOffsets(**NOW, to="latest"))
+    empty.store.append = append
+    expected = 100 if failure == "after" else 10
+    assert starts(empty) == {("orders", 0): expected, ("orders", 1): expected}
+
+
+# --- deletion
+
+
+def test_offsets_of_a_topic_with_a_subscriber_are_not_deleted(running):
+    running.join(starting_offsets="earliest")
+    with pytest.raises(GroupSubscribedToTopic, match="m1"):
+        running.admin.handle(DeleteOffsets(**NOW, topics=("orders",), force=True))
+    running.ask(LeaveGroup)
+    running.admin.handle(DeleteOffsets(**NOW, topics=("orders",)))
+    assert starts(running) == {}
+    with pytest.raises(UnknownSharePartition, match="topic payments"):
+        running.admin.handle(DeleteOffsets(**NOW, topics=("payments",)))
+
+
+def test_a_topic_whose_offsets_were_deleted_begins_anew(empty):
+    empty.admin.handle(DeleteOffsets(**NOW, topics=("orders",)))
+    empty.join(process="another")
+    assert starts(empty) == {("orders", 0): 10, ("orders", 1): 10}
+    assert held(empty.next(max_records=1_000)) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
+
+
+def test_a_deleted_group_leaves_no_records_and_may_come_again(empty):
+    empty.admin.handle(DeleteGroup(**NOW))
+    assert list(empty.store.load("billing")) == []
+    assert empty.admin.handle(ListGroups()).groups == ()
+    assert empty.join(process="another", starting_offsets="latest").created
+    assert starts(empty) == {("orders", 0): 100, ("orders", 1): 100}
+
+
+def test_a_deletion_whose_clean_up_failed_is_still_a_deletion(empty):
+    def refused(*_):
+        raise StoreRefused("no room")
+
+    empty.store.replace_with_snapshot = refused
+    empty.admin.handle(DeleteGroup(**NOW))
+    assert decode_record(list(empty.store.load("billing"))[-1].data) == GroupDeleted()
+    with pytest.raises(GroupIdNotFound):
+        empty.service.handle(DescribeGroup(**GROUP))
+
+
+# --- configs, members, records
+
+
+def test_configs_are_set_and_unset_after_they_were_checked(empty):
+    limit = "share.delivery.count.limit"
+    assert empty.admin.handle(AlterGroupConfigs(**GROUP, set={limit: "7"})).effects[0].after == "7"
+    assert empty.service.handle(DescribeGroup(**GROUP)).configs == {}
+    empty.admin.handle(AlterGroupConfigs(**NOW, set={limit: "7"}))
+    assert empty.service.handle(DescribeGroup(**GROUP)).configs == {limit: "7"}
+    (effect,) = empty.admin.handle(AlterGroupConfigs(**NOW, unset=(limit,))).effects
+    assert (effect.what, effect.before, effect.after) == (limit, "7", "")
+    for wrong, error in (({limit: "0"}, ConfigOutOfBounds), ({"share.nonsense": "1"}, UnknownConfig)):
+        with pytest.raises(error):
+            empty.admin.handle(AlterGroupConfigs(**NOW, set=wrong))
+    with pytest.raises(DeadLetterTopicMissing):
+        empty.admin.handle(AlterGroupConfigs(**NOW, set={"errors.deadletterqueue.topic.name": "dlq"}))
+
+
+def test_a_released_members_records_go_to_others(running):
+    running.join(starting_offsets="earliest")
+    running.next(max_records=1_000)
+    (effect,) = running.admin.handle(ReleaseMember(**GROUP, member_id="m1")).effects
+    assert effect.before == "180"
+    running.admin.handle(ReleaseMember(**NOW, member_id="m1"))
+    running.join("m2")
+    assert sum(last - first + 1 for of in held(running.next(member="m2")).values() for first, last in of) == 180
+
+
+def test_single_records_are_archived_by_hand(empty):
+    archive = {"decision": "archive", "topic": "orders", "partition": 0, "first": 12, "last": 13, "reason": "poison"}
+    (effect,) = empty.admin.handle(DecideRecords(**NOW, **archive)).effects
+    assert (effect.what, effect.after) == ("orders-0 offsets 12 to 13", "ARCHIVED")
+
+
+# --- what a person writes
+
+
+def test_a_reset_names_a_time_an_offset_a_shift_or_a_file(tmp_path):
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert reset_of(at) == ("timestamp", 1_767_225_600_000, {})
+    assert reset_of(timedelta(hours=1))[0] == "timestamp"
+    assert reset_of(17) == ("offset", 17, {})
+    assert reset_of("latest", shift_by=-3) == ("shift", -3, {})
+    (tmp_path / "offsets.csv").write_text("orders,0,17\norders,1,4\n")
+    assert reset_of(offsets_from_file(str(tmp_path / "offsets.csv")))[2] == {"orders": {"0": 17, "1": 4}}
+
+
+@pytest.mark.parametrize("to", ["newest", -1, timedelta(seconds=-1), datetime(2026, 1, 1)])
+def test_a_reset_that_means_nothing_is_refused_by_name(to):
+    with pytest.raises(InvalidReset):
+        reset_of(to)
+
+
+@pytest.mark.parametrize(("text", "reason"), [("", "no offsets"), ("orders,0\n", "line 1"), ("a,b,c\n", "line 1")])
+def test_a_file_that_has_no_offsets_is_refused_by_line(tmp_path, text, reason):
+    (tmp_path / "offsets.csv").write_text(text)
+    with pytest.raises(InvalidReset, match=reason):
+        offsets_from_file(str(tmp_path / "offsets.csv"))
+    with pytest.raises(InvalidReset, match="No such file"):
+        offsets_from_file(str(tmp_path / "none.csv"))
+
+
+# --- rights and the audit log
+
+TOKENS = "# of billing\nadmin alice:alices-secret-token\nread:a-token-for-looks\nmember:a-token-for-queries\n"
+
+
+@pytest.fixture
+def server(empty):
+    def handle(request):
+        return empty.admin.handle(request) if empty.admin.handles(request) else Done()
+
+    server = FlightServer(handle, Tokens.parse(TOKENS, "a test"))
+    yield server
+    server.shutdown()
+
+
+def called(server, token, request):
+    connection = Connection(Endpoint(host="127.0.0.1", port=server.port, token=token, pid=0))
+    try:
+        return connection.call(request)
+    finally:
+        connection.close()
+
+
+BEAT = Heartbeat(**GROUP, member_id="m1", member_epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("token", "allowed", "refused"),
+    [
+        ("alices-secret-token", [DeleteGroup(**GROUP), ListGroups()], [BEAT]),
+        ("a-token-for-looks", [ListGroups(), ListOffsets(**GROUP)], [DeleteGroup(**GROUP), BEAT]),
+        ("a-token-for-queries", [BEAT], [DeleteGroup(**GROUP), ListGroups()]),
+    ],
+)
+def test_a_token_may_do_what_its_rights_say_and_nothing_else(server, token, allowed, refused):
+    for request in allowed:
+        assert called(server, token, request)
+    for request in refused:
+        with pytest.raises(NotAllowed, match=f"{type(request).__name__} needs a token with the right"):
+            called(server, token, request)
+
+
+def test_every_request_has_a_right_or_needs_none():
+    assert set(_requests) - set(RIGHT_OF) == {"Health", "FindCoordinator"}
+    assert {RIGHT_OF[name] for name in ("AlterOffsets", "DecideRecords")} == {Right.ADMIN}
+
+
+def test_each_action_is_one_line_of_the_audit_log(server, caplog):
+    caplog.set_level(logging.INFO, AUDIT)
+    called(server, "alices-secret-token", AlterOffsets(**GROUP, to="latest"))
+    assert not caplog.records, "a dry run changes nothing"
+    called(server, "alices-secret-token", AlterOffsets(**NOW, to="latest", reason="two\nlines"))
+    with pytest.raises(UnknownSharePartition):
+        called(server, "alices-secret-token", DeleteOffsets(**NOW, topics=("none",)))
+    done, refused = (record.getMessage() for record in caplog.records if record.name == AUDIT)
+    assert done.startswith("done: who=admin alice from=ipv4:127.0.0.1:")
+    assert "\n" not in done and "secret" not in done
+    assert json.loads(done.partition(" changed=")[2]) == [["orders-0", "10", "100"], ["orders-1", "10", "100"]]
+    assert refused.startswith("refused: who=admin alice") and "UnknownSharePartition" in refused
+
+
+def test_the_audit_log_has_a_rotated_file_of_its_own(server, caplog, tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "MOST_BYTES", 600)
+    path = tmp_path / "audit.log"
+    end = audit.audit_to(str(path))
+    try:
+        for to in ("earliest", "latest", "earliest"):
+            called(server, "alices-secret-token", AlterOffsets(**NOW, to=to))
+    finally:
+        end()
+    files = sorted(tmp_path.glob("audit.log*"), reverse=True)
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert len(files) > 1 and {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert [line["message"].partition(" changed=")[2] for line in lines] == [
+        '[["orders-0","10","10"],["orders-1","10","10"]]',
+        '[["orders-0","10","100"],["orders-1","10","100"]]',
+        '[["orders-0","100","10"],["orders-1","100","10"]]',
+    ]
+    assert all(line["time"] and line["message"].startswith("done: who=admin alice from=") for line in lines)
+    assert not [record for record in caplog.records if record.name == AUDIT], "no line among others"
+    with pytest.raises(UnusableFile, match=r"audit\.file"):
+        audit.audit_to(str(tmp_path / "none" / "audit.log"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("admin:short", "less than 16"),
+        ("admin:one-token-of-ours\nnonsense\n", "line 2 of its tokens is not RIGHTS:TOKEN"),
+        ("admin:one-token-of-ours\nread:one-token-of-ours\n", "given twice"),
+        ("# nothing\n", "one word"),
+    ],
+)
+def test_a_file_of_bad_tokens_is_refused_without_showing_them(text, reason):
+    with pytest.raises(InvalidToken, match=reason) as raised:
+        Tokens.parse(text, "tokens.txt")
+    assert "one-token" not in str(raised.value)
+
+
+def test_a_client_takes_the_token_with_the_right_it_needs(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text(TOKENS)
+    path.chmod(0o600)
+    assert read_token(str(path), {}) == "a-token-for-queries"
+    assert read_token(str(path), {}, (Right.ADMIN, Right.READ)) == "alices-secret-token"
+    path.write_text("read:a-token-for-looks")
+    assert read_token(str(path), {}, (Right.ADMIN, Right.READ)) == "a-token-for-looks"
+    with pytest.raises(InvalidToken, match="right member"):
+        read_token(str(path), {})
+    path.write_text("one-token-for-everything")
+    assert read_token(str(path), {}, (Right.ADMIN,)) == read_token(str(path), {}) == "one-token-for-everything"

@@ -1,0 +1,200 @@
+"""`sharegroup groups`, `in-flight` and `top`: their tables, and the mistakes that need no broker."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from coordinator.client.endpoints import Endpoints
+from coordinator.protocol.admin_messages import AlteredOffsets, GroupListing, InFlightPage, PlansListed, RunInFlight
+from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
+from coordinator.protocol.secret_files import TOKEN_VARIABLE
+from sharegroup import Admin, in_flight, kafka_tables, top
+from sharegroup.admin_access import plain
+from tests.support.command_line import mistake
+
+AT = ["--bootstrap-server", "127.0.0.1:9"]
+RELEASE, ARCHIVE = ["--release-records", "--group", "g"], ["--archive-records", "--group", "g"]
+RESET = ["--reset-offsets", "--group", "g"]
+
+
+def shown(table):
+    """The lines of a table on a screen of 80 columns."""
+    console = Console(width=80, file=io.StringIO())
+    console.print(table)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def partition(index=0, start=0, end=10, **fields):
+    base = {"topic": "orders", "topic_id": "T", "partition": index, "start_offset": start, "end_offset": end, "lag": 5}
+    return PartitionDescription(**{**base, "acquired": 2, "archived_total": 1, **fields})
+
+
+def group(*partitions, members=(), state="STABLE", group_id="billing"):
+    return GroupDescription(
+        group_id=group_id,
+        state=state,
+        incarnation="i",
+        partitions=partitions,
+        members=members,
+        members_total=len(members),
+    )
+
+
+def run(**fields):
+    where = {"topic": "orders", "topic_id": "T", "partition": 0, "first": 10, "last": 19, "state": "ACQUIRED"}
+    return RunInFlight(**{**where, "delivery_count": 2, "member_id": "m1", **fields})
+
+
+def test_a_table_has_kafkas_widths_and_a_dash_for_what_is_unknown():
+    assert kafka_tables.offsets("billing", [partition(1), partition(0, lag=None)], verbose=False) == [
+        "",
+        "GROUP           TOPIC           PARTITION  START-OFFSET  LAG",
+        "billing         orders          0          0             -",
+        "billing         orders          1          0             5",
+    ]
+    assert kafka_tables.listing([GroupListing(group_id="a" * 20, state="EMPTY")])[1] == "a" * 20 + " Empty"
+    altered = AlteredOffsets(topic="orders", topic_id="T", partition=3, before=1, after=7)
+    assert kafka_tables.new_offsets("billing", [altered])[2] == "billing         orders          3          7"
+    assert kafka_tables.statuses(["orders"])[2] == "orders          Successful"
+
+
+def test_only_members_with_a_session_are_listed():
+    active, away = (
+        MemberDescription(member_id=name, member_epoch=3, active=name == "m1", topics=("orders",))
+        for name in ("m1", "m2")
+    )
+    lines = kafka_tables.members("billing", [active, away], verbose=True)
+    assert [line.split()[:2] for line in lines[2:]] == [["billing", "m1"]]
+    assert lines[1].split()[-2:] == ["MEMBER-EPOCH", "ASSIGNMENT"]
+
+
+def test_runs_in_flight_fit_a_screen_and_a_stale_one_is_marked():
+    now_ms = 1_000_000
+    runs = [
+        run(since_ms=now_ms - 185_000, client_host="host-1", last_signal_ms=now_ms - 60_000),
+        run(first=30, last=30, state="AVAILABLE", stage="failed alone", failures=5, not_before_ms=now_ms + 4_000),
+        run(first=31, last=31, state="ARCHIVING", reason="[no] customer", topic="t" * 90),
+    ]
+    page = InFlightPage(now_ms=now_ms, staleness_threshold_ms=60_000)
+    lines = shown(in_flight.table("billing", runs, page, all_stale=True))
+    assert max(map(len, lines)) <= 80
+    told = " ".join(" ".join(lines).split())
+    assert "STALE" in told
+    assert "3 min" in told
+    assert "m1" in told
+    assert shown(in_flight.table("billing", [], page)) == ["Nothing of billing is in flight as asked."]
+
+
+@pytest.mark.parametrize(
+    ("fields", "stale"),
+    [
+        ({"state": "IN_PROGRESS", "last_signal_ms": 40_000}, False),
+        ({"state": "IN_PROGRESS", "last_signal_ms": 39_999}, True),
+        ({"state": "ACQUIRED"}, False),
+        ({"state": "AVAILABLE", "last_signal_ms": 0}, False),
+    ],
+)
+def test_a_record_in_progress_without_signals_is_stale_without_a_filter(fields, stale):
+    page = InFlightPage(now_ms=100_000, staleness_threshold_ms=60_000)
+    text = " ".join(shown(in_flight.table("billing", [run(since_ms=0, **fields)], page)))
+    assert ("STALE" in text) is stale
+
+
+def test_a_line_of_top_has_rates_since_the_look_before():
+    before = top.line_of(group(partition()), [], 0)
+    assert (before.lag, before.in_flight, before.oldest_ms, before.done_rate) == (5, 2, None, None)
+    later = group(partition(start=8, end=30), partition(1, end=4, lag=0))
+    line = top.line_of(later, [run(since_ms=400), run(since_ms=700)], 1_000, before=before, elapsed_s=2.0)
+    assert (line.acquired_rate, line.done_rate, line.oldest_ms, line.lag) == (12.0, 4.0, 600, 5)
+    reset = top.line_of(group(partition(start=0, end=0)), [], 0, before=line, elapsed_s=2.0)
+    assert (reset.acquired_rate, reset.done_rate) == (None, None)
+    assert top.line_of(group(partition(lag=None)), [], 0).lag is None
+
+
+def test_the_screen_of_top_fits_80_columns_whatever_the_numbers():
+    large = partition(start=10**12, end=2 * 10**12, lag=10**12, acquired=10**9, archived_total=10**9, archiving=10**6)
+    lines = [top.line_of(group(large, group_id=name), [run(since_ms=0)], 10**10) for name in ("a" * 60, "b")]
+    assert max(map(len, shown(top.screen(lines, "state topic share-group-state")))) <= 80
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(None, "-"), (0, "0"), (1.25, "1.2"), (9_999, "9999"), (12_000, "12k"), (3_400_000, "3.4M"), (10**13, "10T")],
+)
+def test_a_number_of_top_is_short(number, text):
+    assert top.short(number) == text
+
+
+def test_json_has_all_fields_also_those_with_defaults():
+    found = plain({"groups": (GroupListing(group_id="g", state="EMPTY"),)})
+    assert found == {"groups": [{"group_id": "g", "state": "EMPTY", "coordinator": ""}]}
+
+
+def test_the_timeout_is_that_of_the_brokers_and_of_the_coordinator(monkeypatch, capsys):
+    said = mistake(["groups", "--bootstrap-server", "127.0.0.1:1", "--list", "--timeout", "321"], capsys)
+    assert "BrokerNotReachable: " in said
+    assert "321 ms" in said
+
+    class Answering:
+        """A connection that keeps how long each call may wait."""
+
+        def call(self, request, timeout_s):
+            asked.append(timeout_s)
+            return PlansListed()
+
+        def close(self):
+            """Does nothing: there is no connection."""
+
+    asked = []
+    monkeypatch.setenv(TOKEN_VARIABLE, "t" * 40)
+    monkeypatch.setattr(Endpoints, "connect", lambda self, group_id="": Answering())
+    with Admin({"share.coordinator.endpoint": "127.0.0.1:1"}, timeout_ms=321) as admin:
+        admin.plans("billing")
+    assert asked == [0.321]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "Command must include exactly one action: --list, --describe, --delete"),
+        (["--list", "--describe"], "Command must include exactly one action"),
+        (["--describe"], "Option --describe takes one of these options: --all-groups, --group"),
+        (["--describe", "--group", "g", "--all-groups"], "takes one of these options: --all-groups, --group"),
+        (["--describe", "--group", "g", "--members", "--state"], "takes at most one of these options: --members"),
+        (["--describe", "--group", "g", "--state", "Empty"], "Option --describe does not take a value for --state"),
+        (["--delete"], "Option --delete takes one of these options: --all-groups, --group"),
+        (["--delete-offsets", "--group", "g"], "Option --delete-offsets takes the following options: --group, --topic"),
+        (["--reset-offsets", "--all-topics", "--to-latest"], "Option --reset-offsets takes the option: --group"),
+        ([*RESET, "--all-topics"], "Option --reset-offsets takes one of these options: --to-earliest, --to-latest"),
+        (
+            [*RESET, "--all-topics", "--to-latest", "--to-offset", "0"],
+            "Option --reset-offsets takes one of these options",
+        ),
+        ([*RESET, "--to-latest"], "Option --reset-offsets takes the option: --all-topics or --topic"),
+        (
+            [*RESET, "--all-topics", "--to-latest", "--dry-run", "--execute"],
+            "only accepts one of --execute and --dry-run",
+        ),
+        (["--list", "--members"], "--members goes with --describe."),
+        (["--describe", "--group", "g", "--progress-stale-longer-than-ms", "1"], "goes with --in-flight."),
+        (["--release-member", "--group", "g"], "Option --release-member takes the following options: --group, --mem"),
+        (["--release-member", "--member", "m"], "Option --release-member takes the following options: --group, --me"),
+        (["--describe", "--group", "g", "--member", "m"], "--member goes with --release-member."),
+        ([*RELEASE, "--topic", "t:0"], "Option --release-records takes the following options: --group, --topic, --off"),
+        (
+            [*RELEASE, "--offset", "7"],
+            "Option --release-records takes the following options: --group, --topic, --offset",
+        ),
+        ([*RELEASE, "--topic", "t:0", "--offset", "7", "--dry-run", "--execute"], "only accepts one of --execute and"),
+        ([*RELEASE, "--topic", "t:0", "--offset", "7-5"], "'7-5' is not FIRST or FIRST-LAST"),
+        ([*RELEASE, "--topic", "t:0", "--offset", "-7"], "'-7' is not FIRST or FIRST-LAST"),
+        ([*RELEASE, "--topic", "t:0", "--offset", str(2**63)], "is not FIRST or FIRST-LAST"),
+        ([*ARCHIVE, "--topic", "t:0", "--offset", "7"], "Option --archive-records takes the option: --reason"),
+        (["--list", "--offset", "7"], "--offset goes with --release-records or --archive-records."),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments, says, capsys):
+    assert says in mistake(["groups", *AT, *arguments], capsys)

@@ -1,0 +1,159 @@
+"""Looks at groups: lists, offsets with lag, runs in flight by pages, plans; served, and read from a store that no
+coordinator serves."""
+
+import pytest
+
+from coordinator.core.in_flight import MOST_LOOKED_AT, list_in_flight
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import GroupCreated, PartitionInitialized, RunsChanged, TopicRegistered
+from coordinator.core.runs import Run
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import GroupListing, ListGroups, ListInFlight, ListOffsets, ListPlans
+from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest
+from coordinator.service.admin import AdminService
+from coordinator.service.read_only import FileToRead, LooksOnly
+from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import Running
+
+LOOK = {"group_id": "billing"}
+
+
+class Stored:
+    """The groups of a store beside those that are served."""
+
+    def stored_groups(self):
+        return [GroupListing(group_id=name, state="EMPTY") for name in ("audit", "billing")]
+
+
+@pytest.fixture
+def running(tmp_path):
+    cluster = FakeCluster()
+    cluster.add("orders", end=100)
+    running = Running(tmp_path / "state.db", cluster)
+    running.admin = AdminService(running.event_loop, cluster, Stored())
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def held(running):
+    """A group of a query, which holds 0-9 of orders-0, and has read them, for a sink."""
+    running.join(starting_offsets="earliest", client_id="etl", client_host="host-1")
+    running.use(running.next(max_records=10).plan_id)
+    return running
+
+
+def test_groups_are_listed_with_their_states_also_those_that_rest(held):
+    listed = held.admin.handle(ListGroups()).groups
+    assert [(g.group_id, g.state) for g in listed] == [("audit", "EMPTY"), ("billing", "STABLE")]
+    only = held.admin.handle(ListGroups(group_ids=("billing",))).groups
+    assert [(g.group_id, g.state) for g in only] == [("billing", "STABLE")]
+
+
+def test_offsets_are_listed_with_lag_and_without_runs(held):
+    listed = held.admin.handle(ListOffsets(**LOOK)).partitions
+    assert [(p.partition, p.start_offset, p.end_offset, p.lag, p.runs) for p in listed] == [(0, 0, 10, 100, ())]
+    assert held.admin.handle(ListOffsets(**LOOK, topics=("payments",))).partitions == ()
+
+
+def test_offsets_are_listed_without_lag_while_the_brokers_are_away(held):
+    held.cluster.unreachable = True
+    assert [p.lag for p in held.admin.handle(ListOffsets(**LOOK)).partitions] == [None]
+
+
+def test_runs_in_flight_name_their_holder_and_since_when(held):
+    (run,) = held.admin.handle(ListInFlight(**LOOK)).runs
+    assert (run.topic, run.partition, run.first, run.last, run.state) == ("orders", 0, 0, 9, "ACQUIRED")
+    assert (run.member_id, run.client_id, run.client_host, run.delivery_count) == ("m1", "etl", "host-1", 1)
+    assert run.since_ms <= held.event_loop.clock.now_ms()
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({"states": ("ACQUIRED",)}, 1),
+        ({"states": ("AVAILABLE", "ARCHIVING")}, 0),
+        ({"held_longer_than_ms": 3_600_000}, 0),
+        ({"held_longer_than_ms": -1}, 1),
+        ({"progress_staleness_ms": 3_600_000}, 0),
+        ({"member_id": "m1"}, 1),
+        ({"member_id": "m2"}, 0),
+    ],
+)
+def test_runs_in_flight_are_filtered(held, filters, found):
+    assert len(held.admin.handle(ListInFlight(**LOOK, **filters)).runs) == found
+
+
+def test_an_unknown_state_is_refused_with_the_known_ones(held):
+    with pytest.raises(InvalidRequest, match="HELD is no state of a record: AVAILABLE, ACQUIRED"):
+        held.admin.handle(ListInFlight(**LOOK, states=("HELD",)))
+
+
+def test_plans_show_state_attempt_and_what_is_held(held):
+    (plan,) = held.admin.handle(ListPlans(**LOOK)).plans
+    assert (plan.member_id, plan.state, plan.records, plan.held, plan.attempt) == ("m1", "started", 10, 10, 0)
+    assert (plan.stage, plan.batch_id) == ("normal", None)
+
+
+def test_a_look_at_an_unknown_group_is_refused(running):
+    for look in (ListOffsets, ListInFlight, ListPlans):
+        with pytest.raises(GroupIdNotFound):
+            running.admin.handle(look(group_id="none"))
+
+
+def test_a_file_that_nobody_serves_is_read_and_not_changed(held, tmp_path):
+    held.close()
+    before = (tmp_path / "state.db").read_bytes()
+    stored = FileToRead(tmp_path / "state.db")
+    admin = AdminService(LooksOnly(stored), held.cluster, stored)
+    assert [(g.group_id, g.state) for g in admin.handle(ListGroups()).groups] == [("billing", "UNKNOWN")]
+    assert [p.lag for p in admin.handle(ListOffsets(**LOOK)).partitions] == [100]
+    assert [run.state for run in admin.handle(ListInFlight(**LOOK)).runs] == ["ACQUIRED"]
+    with pytest.raises(GroupIdNotFound):
+        admin.handle(ListOffsets(group_id="none"))
+    assert (tmp_path / "state.db").read_bytes() == before
+
+
+# --- pages
+
+
+def group_of(runs, partitions=1):
+    """A group whose share partitions each have this many runs, of one record each, every second one acknowledged."""
+    group = ShareGroup("billing")
+    group.replay(GroupCreated(incarnation="i", topic_ids=True))
+    group.replay(TopicRegistered(topic="orders", topic_id="id-1"))
+    pieces = tuple(
+        (n, n, Run(RecordState.AVAILABLE if n % 2 == 0 else RecordState.ACKNOWLEDGED, 1)) for n in range(runs)
+    )
+    for partition in range(partitions):
+        group.replay(PartitionInitialized(topic_id="id-1", partition=partition, start_offset=0))
+        group.replay(RunsChanged(topic_id="id-1", partition=partition, runs=pieces))
+    return group
+
+
+def pages(group, **filters):
+    """All pages, by the cursor of the page before."""
+    cursor, found = None, []
+    while not found or cursor is not None:
+        page = list_in_flight(group, ListInFlight(**LOOK, cursor=cursor, **filters), 0).reply
+        found.append([(run.partition, run.first) for run in page.runs])
+        cursor = page.cursor
+    return found
+
+
+def test_pages_hold_each_run_once_in_order():
+    found = pages(group_of(10, partitions=2), limit=3)
+    assert [run for page in found for run in page] == [(p, n) for p in (0, 1) for n in range(0, 10, 2)]
+    assert max(map(len, found)) == 3
+
+
+def test_a_page_looks_at_a_bounded_number_of_runs():
+    found = pages(group_of(2 * MOST_LOOKED_AT), states=("ARCHIVING",))
+    assert found == [[], []]
+
+
+def test_a_cursor_of_a_run_that_is_gone_goes_on_behind_it():
+    group = group_of(4)
+    cursor = ("id-1", 0, 1)
+    assert [run.first for run in list_in_flight(group, ListInFlight(**LOOK, cursor=cursor), 0).reply.runs] == [2]
+    assert list_in_flight(group, ListInFlight(**LOOK, cursor=("id-9", 0, 0)), 0).reply.runs == ()

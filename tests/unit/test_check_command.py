@@ -1,0 +1,92 @@
+"""`sharegroup check` without a broker: its files, and mistakes that are known before a broker is asked."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sharegroup.__main__ import run
+from sharegroup.option_check import read_options
+from tests.support.command_line import mistake
+
+SOURCE = {"kafka.bootstrap.servers": "localhost:1", "kafka.group.id": "billing", "subscribe": "orders"}
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    """Writes options as properties or, with the ending json, as JSON."""
+
+    def write(name: str, options: dict[str, object]) -> str:
+        path = tmp_path / name
+        lines = "".join(f"{key}={value}\n" for key, value in options.items())
+        path.write_text(json.dumps(options) if name.endswith("json") else lines)
+        return str(path)
+
+    return write
+
+
+def test_properties_and_json_are_the_same_options(file, monkeypatch):
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    secret = {"kafka.sasl.password": "${env:PASSWORD}"}
+    assert read_options(file("a.properties", {**SOURCE, **secret}))["kafka.sasl.password"] == "hunter2"
+    typed = {"includeHeaders": True, "minPartitions": 4, "startingOffsets": {"orders": {"0": 5}}}
+    assert read_options(file("a.json", {**SOURCE, **typed})) == {
+        **SOURCE,
+        "includeHeaders": "true",
+        "minPartitions": "4",
+        "startingOffsets": '{"orders": {"0": 5}}',
+    }
+
+
+def test_a_wrong_option_is_a_line_and_status_1(file, capsys):
+    assert run(["check", "--options", file("a.properties", {**SOURCE, "maxOfsetsPerTrigger": 5})]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("wrong  source: UnknownOption: ")
+    assert "maxOffsetsPerTrigger" in told
+    assert told.count("\n") == 1
+
+
+def test_both_sides_are_checked_and_each_has_its_line(file, capsys):
+    source = file("source.json", {**SOURCE, "share.delivery.count.limit": 99})
+    sink = file("sink.json", {**SOURCE, "kafka.group.id": "payments"})
+    assert run(["check", "--options", source, "--sink-options", sink]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("wrong  source: ConfigOutOfBounds: share.delivery.count.limit=99")
+    assert second.startswith("wrong  sink: RefusedOption: The option subscribe")
+
+
+def test_a_check_is_told_as_json(file, capsys):
+    source = file("source.json", {**SOURCE, "share.delivery.count.limit": 99})
+    sink = file("sink.json", {**SOURCE, "kafka.group.id": "payments"})
+    assert run(["check", "--options", source, "--sink-options", sink, "--json"]) == 1
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["side"], first["error"]) == ("source", "ConfigOutOfBounds")
+    assert first["what"].startswith("share.delivery.count.limit=99")
+    assert (second["side"], second["error"]) == ("sink", "RefusedOption")
+
+
+def test_a_broker_that_is_away_is_named_after_what_is_right(file, capsys):
+    with closing(socket.create_server(("127.0.0.1", 0))) as closed:
+        address = f"localhost:{closed.getsockname()[1]}"
+    assert run(["check", "--options", file("a.json", {**SOURCE, "kafka.bootstrap.servers": address})]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "ok     source: 3 option(s) are known, and their values are in bounds; share group billing"
+    assert second.startswith("wrong  source: BrokerNotReachable: ")
+    assert address in second
+
+
+@pytest.mark.parametrize(("text", "says"), [("{", "it is not JSON"), ("a=${env:NOT_SET}", "NOT_SET")])
+def test_a_file_that_is_none_is_named(tmp_path, capsys, text, says):
+    path = tmp_path / "file"
+    path.write_text(text)
+    assert run(["check", "--options", str(path)]) == 1
+    assert says in (told := capsys.readouterr().out)
+    assert told.startswith("wrong  source: InvalidPropertiesFile: ")
+
+
+def test_without_a_file_it_says_what_to_name(capsys):
+    assert "Name --options, --sink-options, or both" in mistake(["check"], capsys)

@@ -1,0 +1,103 @@
+"""All commands of `sharegroup`, as click's tree has them: help with examples, JSON, and mistakes in one line."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shlex
+
+import click
+import pytest
+
+from coordinator.protocol.wire import Healthy
+from share_sink.redrive.report import RedriveReport, Sent
+from sharegroup import health
+from sharegroup.__main__ import cli, run
+from sharegroup.dlq import as_object
+from tests.support.command_line import COMMANDS, LEAST, mistake
+
+WITHOUT_JSON = {
+    ("coordinator",): "it serves; its log is JSON with --log-format json, and --print-config prints a file",
+    ("demo",): "it tells a story to a person",
+    ("quickstart",): "it serves, and prints a program",
+}
+"""The commands that print no results, and why."""
+WITHOUT_BROKER = {("check",), ("coordinator",), ("coordinator", "health"), ("demo",), ("quickstart",)}
+"""The commands that take no --bootstrap-server."""
+
+
+def is_only_a_group(command):
+    return isinstance(command, click.Group) and not command.invoke_without_command
+
+
+def named(command):
+    return " ".join(command) or "sharegroup"
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=named)
+def test_help_has_examples_that_the_command_line_accepts(path, capsys):
+    assert run([*path, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "Usage: " + " ".join(("sharegroup", *path)) in told
+    assert max(map(len, told.splitlines())) <= 100
+    _, _, examples = inspect.cleandoc(COMMANDS[path].help).partition("\b\nExample")
+    found = re.sub(r"\\\n\s*", "", examples).splitlines()[1:]
+    assert found
+    for line in found:
+        program, *words = shlex.split(line.partition(" > ")[0])
+        command, name = cli, ()
+        while words and words[0] in getattr(command, "commands", {}):
+            name = (*name, words[0])
+            command = command.commands[words.pop(0)]
+        assert program == "sharegroup"
+        assert name[: len(path)] == path
+        command.make_context(named(name), words)  # raises UsageError
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=named)
+def test_a_wrong_option_is_one_line_and_status_2(path, capsys):
+    assert run([*path, "--no-such-option"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert re.fullmatch(r"sharegroup: No such option:? '?--no-such-option'?.*\(see sharegroup.* --help\)\n", told.err)
+
+
+def test_each_command_that_prints_results_prints_json_too():
+    without = {
+        path
+        for path, command in COMMANDS.items()
+        if not is_only_a_group(command) and not any("--json" in option.opts for option in command.params)
+    }
+    assert without == set(WITHOUT_JSON)
+
+
+def test_the_table_of_least_arguments_has_each_command_on_a_cluster():
+    with_broker = {
+        path for path, command in COMMANDS.items() if any("--bootstrap-server" in each.opts for each in command.params)
+    }
+    assert set(LEAST) == with_broker
+    assert {path for path in COMMANDS if not is_only_a_group(COMMANDS[path])} == with_broker | WITHOUT_BROKER
+
+
+@pytest.mark.parametrize("path", LEAST, ids=named)
+def test_a_host_that_is_unknown_is_one_line_and_status_1(path, capsys):
+    said = mistake([*path, "--bootstrap-server", "nowhere.invalid:1", *LEAST[path]], capsys)
+    assert said.startswith("sharegroup: BrokerHostUnknown: ")
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_health_is_told_as_json(is_ready, monkeypatch, capsys):
+    monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", "t" * 40)
+    monkeypatch.setattr(health, "ask", lambda probe: Healthy(pid=7, version="1.2", ready=is_ready))
+    assert run(["coordinator", "health", "--endpoint", "localhost:1", "--json"]) == (0 if is_ready else 1)
+    assert json.loads(capsys.readouterr().out) == {"ready": is_ready, "pid": 7, "version": "1.2"}
+
+
+def test_a_redrive_is_told_as_json():
+    report = RedriveReport(dlq_topic="dlq", dry_run=True, read=3, sent=3, unknown_names=["mesage"])
+    report.by_reason.update({Sent("orders", "rejected", "bad"): 1, Sent("orders", "rejected", "worse"): 2})
+    told = json.loads(json.dumps(as_object(report)))
+    assert [(each["message"], each["count"]) for each in told["by_reason"]] == [("worse", 2), ("bad", 1)]
+    assert (told["read"], told["dry_run"], told["unknown_names"]) == (3, True, ["mesage"])
+    assert set(told) == set(RedriveReport.__dataclass_fields__)

@@ -1,0 +1,125 @@
+"""The doctor on states that the core itself came to: it names the cause of each."""
+
+from __future__ import annotations
+
+from coordinator.core.commands import AlterConfigs
+from coordinator.core.describe import describe_group
+from coordinator.protocol.admin_messages import ListInFlight, ListPlans
+from coordinator.protocol.messages import LeaveGroup
+from sharegroup.doctor.findings import GroupFacts
+from sharegroup.doctor.rules import examine
+from tests.support.group_driver import SESSION_MS, GroupDriver, started_plan
+from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.sink_driver import DLQ, REJECT, batch, said
+
+LIMIT = 5
+
+
+def findings(group: GroupDriver, **fields) -> dict[str, str]:
+    """The sentences of the doctor about the group now, by rule."""
+    facts = GroupFacts(
+        description=describe_group(group.group, group.bounds()),
+        runs=group.run(ListInFlight(group_id="billing")).runs,
+        plans=group.run(ListPlans(group_id="billing")).plans,
+        now_ms=group.now_ms,
+        log_starts={("orders", partition): start for partition, start in group.log_starts.items()},
+        topics=frozenset({"orders"}),
+        **fields,
+    )
+    return {finding.rule: finding.what for finding in examine(facts)}
+
+
+def test_a_healthy_query_has_no_findings():
+    group, plan = started_plan(10)
+    assert findings(group) == {}
+    group.ends[0] = 20
+    group.next(plan)
+    assert findings(group) == {}
+
+
+def test_a_record_that_fails_always_is_named_with_its_stage():
+    group, plan = quarantined_record(LIMIT, records=10)
+    found = findings(group)
+    assert found["record-is-poison"] == (
+        f"orders-0 offset 0 failed {LIMIT} time(s), in quarantine: failed alone, and waiting for a trial."
+    )
+    trial = started_trial(group, plan)
+    found = findings(group)
+    assert found["record-is-poison"].endswith("on trial: archived if that fails too.")
+    assert "query-has-no-evidence" not in found, "another batch has completed"
+    group.restart(trial)
+    assert "record-is-poison" not in findings(group), "it is archived"
+
+
+def test_a_batch_that_keeps_failing_is_named_while_it_is_sliced():
+    group, plan = started_plan(8, **{"share.delivery.count.limit": str(LIMIT)})
+    for _ in range(3):
+        group.restart(plan)
+    assert "delivered in slices that get smaller with each failure" in findings(group)["record-is-poison"]
+
+
+def test_an_outage_of_a_querys_own_service_is_named():
+    group, _ = quarantined_record(LIMIT, records=1)
+    found = findings(group)
+    assert found["query-has-no-evidence"].startswith("Query m1 has completed no batch since")
+    assert "1 quarantined record(s) can't be judged" in found["query-has-no-evidence"]
+    assert "outage of the query's own service" in found["query-has-no-evidence"]
+
+
+def test_a_member_that_holds_locks_and_does_nothing_is_named():
+    group, _ = started_plan(10)
+    group.ends[0] = 20
+    group.join("m2")
+    other = group.next(member="m2").plan.plan_id
+    group.use(other, "m2")
+    group.complete(other, "m2")
+    for _ in range(10):
+        group.pass_time(SESSION_MS - 1_000)
+        group.join("m1", process="m1-process-1")  # it lives: its heartbeats renew its locks
+    found = findings(group)
+    assert found["member-holds-too-long"].startswith("Member m1 has held 10 record(s) for 7 min 20 s")
+    assert "member m1 has held orders-0 offsets 0 to 9" in found["start-offset-held-back"]
+    assert findings(group, held_long_ms=3_600_000) == {}
+
+
+def test_a_dead_letter_topic_that_is_down_is_named():
+    group, plan = batch(3, **DLQ)
+    group.stage(said(0, 0, REJECT, reason="no customer"))
+    group.complete(plan)
+    found = findings(group)
+    assert "1 record(s) of orders-0 wait for the dead letter topic" in found["dead-letters-wait"]
+    assert "no dead letter is written yet of orders-0 offset 0" in found["start-offset-held-back"]
+    group.file(0, 0)
+    assert findings(group) == {}
+
+
+def test_a_group_that_nobody_consumes_is_named():
+    group, plan = started_plan(10)
+    group.ends[0] = 30
+    group.complete(plan)
+    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
+    assert findings(group) == {
+        "nobody-consumes": "The group has no member with a session, and 20 record(s) of orders-0 wait."
+    }
+
+
+def test_a_start_offset_below_the_log_start_is_named():
+    group, _ = started_plan(10)
+    group.log_starts[0] = 6
+    told = findings(group)["start-offset-below-log-start"]
+    assert told.startswith("The log of orders-0 begins at 6 and the group's start offset is 0")
+    group.move_log_start(6)
+    assert findings(group) == {}
+
+
+def test_a_session_that_ends_before_its_query_is_back_is_named():
+    group, plan = started_plan(10)
+    group.run(AlterConfigs(configs={"share.session.timeout.ms": str(SESSION_MS)}))
+    group.join("m2")
+    group.pass_time(SESSION_MS - 1_000)
+    group.join("m2", process="m2-process-1")
+    group.pass_time(2_000)
+    told = findings(group)["session-shorter-than-restart"]
+    assert told.startswith(f"The session of query m1 ended with its batch {plan} unfinished, acquired 46 s ago")
+    group.restart(plan)
+    assert "session-shorter-than-restart" not in findings(group)

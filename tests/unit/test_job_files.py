@@ -1,0 +1,121 @@
+"""deploy/jobs: what systemd, Databricks and Airflow would take, and that all three call the one script alike."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from share_source.options import SourceOptions
+from tests.support.imports import ROOT
+
+JOBS = ROOT / "deploy" / "jobs"
+UNITS = [JOBS / "systemd" / f"sharegroup-nightly.{kind}" for kind in ("service", "timer")]
+DAG = JOBS / "airflow" / "sharegroup_nightly.py"
+SCRIPT = ast.parse((JOBS / "nightly.py").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return yaml.safe_load((JOBS / "databricks" / "databricks.yml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def service():
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str
+    parser.read(UNITS[0], encoding="utf-8")
+    return parser["Service"]
+
+
+def dag_calls():
+    """The calls of the DAG's file by the name of what is called, with their keywords."""
+    tree = ast.parse(DAG.read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    return {call.func.id: {keyword.arg: keyword.value for keyword in call.keywords} for call in calls}
+
+
+def literal(name):
+    """The value that the script assigns to this name at its top."""
+    (found,) = [node.value for node in SCRIPT.body if isinstance(node, ast.Assign) and node.targets[0].id == name]
+    return ast.literal_eval(found)
+
+
+def arguments():
+    """The arguments that the script has."""
+    calls = [node for node in ast.walk(SCRIPT) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return {call.args[0].value for call in calls if call.func.attr == "add_argument"}
+
+
+def test_the_bundle_has_the_fields_of_a_databricks_job_alone(bundle):
+    """By names and types from the reference of Databricks' Jobs API, as far as the bundle uses them."""
+    schema = json.loads(Path(__file__).with_name("databricks_job_schema.json").read_text(encoding="utf-8"))
+    job = bundle["resources"]["jobs"]["nightly"]
+    jsonschema.validate(job, schema)
+    with pytest.raises(jsonschema.ValidationError, match="max_retrie"):
+        jsonschema.validate({**job, "tasks": [{**job["tasks"][0], "max_retrie": 3}]}, schema)
+
+
+def test_the_bundle_calls_the_script_with_variables_that_it_has(bundle):
+    (task,) = bundle["resources"]["jobs"]["nightly"]["tasks"]
+    program = task["spark_python_task"]
+    assert (JOBS / "databricks" / program["python_file"]).resolve() == JOBS / "nightly.py"
+    assert {word.split("=")[0] for word in program["parameters"]} <= arguments()
+    options = dict(word.split("=", 2)[1:] for word in program["parameters"] if word.startswith("--option="))
+    given = {key: re.sub(r"\$\{var\.\w+\}", "name:9092", value) for key, value in options.items()}
+    SourceOptions.parse({**literal("OPTIONS"), **given, "kafka.group.id": "name", "subscribe": "name"})
+    used = set(re.findall(r"\$\{var\.(\w+)\}", json.dumps(bundle)))
+    assert used == set(bundle["variables"])
+
+
+def test_systemd_takes_the_service_and_its_timer(tmp_path):
+    """By systemd itself where it is installed; its programs are replaced by one that is here."""
+    for path in UNITS:
+        text = path.read_text(encoding="utf-8")
+        text = re.sub(r"^(ExecStart(?:Pre)?=)\S+", rf"\g<1>{sys.executable}", text, flags=re.MULTILINE)
+        (tmp_path / path.name).write_text(text)
+    if program := shutil.which("systemd-analyze"):
+        units = [tmp_path / path.name for path in UNITS]
+        found = subprocess.run([program, "verify", "--man=no", *units], capture_output=True, text=True, timeout=60)
+        assert (found.returncode, found.stderr) == (0, "")
+    for path in UNITS:
+        parser = configparser.RawConfigParser(strict=False)
+        parser.read(path, encoding="utf-8")
+        assert "Unit" in parser.sections()
+
+
+def test_systemd_and_airflow_run_the_same_command(service):
+    command = shlex.split(service["ExecStart"])
+    bash = shlex.split(ast.literal_eval(dag_calls()["BashOperator"]["bash_command"]))
+    assert bash[0] == "exec"  # signals of Airflow reach Spark
+    assert command[0].endswith("/spark-submit")
+    assert bash[2:] == command[1:]
+    assert {word for word in command if word.startswith("--")} - {"--master"} <= arguments()
+    options = json.loads((JOBS / "systemd" / "nightly.json").read_text(encoding="utf-8"))
+    SourceOptions.parse({**literal("OPTIONS"), **options})
+
+
+def test_each_scheduler_retries_within_the_session(bundle, service):
+    session_s = int(literal("OPTIONS")["share.session.timeout.ms"]) / 1000
+    (task,) = bundle["resources"]["jobs"]["nightly"]["tasks"]
+    airflow = dag_calls()["BashOperator"]
+    minutes = ast.literal_eval(airflow["retry_delay"].keywords[0].value)
+    pauses = [task["min_retry_interval_millis"] / 1000, int(service["RestartSec"].removesuffix("s")), minutes * 60]
+    assert all(0 < pause <= session_s / 2 for pause in pauses)
+    assert (task["max_retries"], ast.literal_eval(airflow["retries"]), service["Restart"]) == (3, 3, "on-failure")
+
+
+def test_no_scheduler_runs_the_job_twice_at_a_time(bundle, service):
+    assert bundle["resources"]["jobs"]["nightly"]["max_concurrent_runs"] == 1
+    assert ast.literal_eval(dag_calls()["DAG"]["max_active_runs"]) == 1
+    assert service["Type"] == "oneshot"  # a timer does not start a unit that runs

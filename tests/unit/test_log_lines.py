@@ -1,0 +1,116 @@
+"""The form of log lines, and what the lines about configs say."""
+
+import logging
+import logging.handlers
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from coordinator.client.config_lines import effective_configs, log_changes, log_joined
+from coordinator.config.resolved import GROUP_KEYS
+from coordinator.protocol.log_lines import TextLines, name_in_lines, ranges_of
+from coordinator.protocol.messages import Joined
+from coordinator.service import on_demand
+from tests.support.imports import ROOT
+
+LIMIT, BACKOFF = "share.delivery.count.limit", "share.release.backoff.ms"
+
+
+@pytest.fixture
+def said(caplog):
+    """The lines from INFO on, as ``LEVEL message``."""
+    caplog.set_level(logging.INFO)
+    return lambda: [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+
+
+def joined(replaced=(), **configs):
+    texts = {key.replace("_", "."): text for key, text in configs.items()}
+    return Joined(
+        member_epoch=1,
+        incarnation="i",
+        session_timeout_ms=1,
+        heartbeat_interval_ms=1,
+        configs=texts,
+        replaced=dict(replaced),
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], "none"), ([7], "7"), (range(50), "0-49"), ([9, 0, 1, 2, 7], "0-2, 7, 9")]
+)
+def test_numbers_are_named_as_ranges(numbers, text):
+    assert ranges_of(numbers) == text
+
+
+def test_an_event_is_one_line_with_time_process_level_module_and_party():
+    record = logging.LogRecord("share_source.reader", logging.INFO, "p", 1, "first\nsecond", (), None)
+    record.created = record.msecs = 0
+    try:
+        name_in_lines(group="billing", member="m1", query="")
+        line = TextLines().format(record)
+    finally:
+        name_in_lines()
+    assert line.endswith(f",000 {os.getpid()} INFO share_source.reader [group=billing member=m1] first | second")
+    assert line.startswith(("1970-01-01 ", "1969-12-31 "))
+
+
+def test_each_config_that_holds_is_named_with_where_it_comes_from():
+    own, *defaults = effective_configs({LIMIT: "3", BACKOFF: "5"}, {LIMIT: "3"})
+    assert own == f"configs: {LIMIT}=3 (this query), {BACKOFF}=5 (group)"
+    assert defaults[0].startswith("configs that have their default: share.session.timeout.ms=45000, ")
+    assert all(f" {key}=" in "".join([own, *defaults]) for key in GROUP_KEYS)
+
+
+def test_lines_of_configs_are_short_and_a_long_value_has_its_own():
+    lines = effective_configs({BACKOFF: "5", LIMIT: "3" * 1_000}, {})
+    assert [line for line in lines if len(line) > 250] == [f"configs: {LIMIT}={'3' * 1_000} (group)"]
+
+
+def test_a_join_names_what_it_changed_and_what_the_group_keeps(said):
+    log_joined(joined({LIMIT: "7"}, share_delivery_count_limit="3", share_release_backoff_ms="5"), {LIMIT: "3"})
+    changed, kept = said()
+    assert changed == (f"INFO {LIMIT} is 3 from now on for all queries of the group, as this one sets it; it was 7")
+    assert kept.startswith(f"INFO {BACKOFF}=5 is not set by this query, and holds")
+    assert kept.endswith(f'To unset it: .option("{BACKOFF}", "")')
+
+
+def test_a_config_that_another_query_overrides_is_named_once(said):
+    before, after = joined(share_delivery_count_limit="3"), joined(share_delivery_count_limit="7")
+    log_changes(before, after, {LIMIT: "3"})
+    log_changes(after, after, {LIMIT: "3"})
+    (line,) = said()
+    assert line.startswith(f"WARNING {LIMIT}=3 of this query has no effect any more")
+
+
+def test_a_config_that_others_set_or_unset_is_named(said):
+    log_changes(joined(), joined(share_release_backoff_ms="5"), {})
+    log_changes(joined(share_release_backoff_ms="5"), joined(), {})
+    assert said() == [
+        f"INFO {BACKOFF} is 5 from now on: another query or sink of the group set it",
+        f"INFO {BACKOFF} is its default, 0 from now on: another query or sink of the group set it",
+    ]
+
+
+def test_a_coordinators_log_is_bounded_private_and_has_what_c_libraries_write(tmp_path):
+    path = tmp_path / "coordinator.log"
+    program = (
+        "import logging, os, sys\n"
+        "from coordinator.service import on_demand\n"
+        "on_demand.LOG_BYTES = 10_000\n"
+        "with on_demand.log_to(sys.argv[1]):\n"
+        "    for number in range(600):\n"
+        "        logging.getLogger('test').info('line %d', number)\n"
+        "        if number % 20 == 0:\n"  # few: those that a busy machine logs late must not rotate the last line away
+        "            os.write(2, b'native %d\\n' % number)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, check=True, env={**os.environ, "TZ": "UTC"})
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 1 + on_demand.LOG_FILES
+    assert all(file.stat().st_size < 11_000 for file in files)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    text = "".join(file.read_text() for file in files)
+    assert " INFO test line 599\n" in text
+    assert "stderr_capture native 580\n" in text

@@ -1,0 +1,77 @@
+"""The heartbeats of a member's session: an idle ShareConsumer sends none, so that others get its partitions."""
+
+import logging
+import threading
+
+import pytest
+
+from coordinator.client.session import MemberSession
+from coordinator.protocol.messages import AcquiredReply, AcquireRecords, Done, Heartbeat, Joined, LeaveGroup
+from tests.support.waiting import wait_until
+
+IDLE_AFTER_S = 300.0
+
+
+class Coordinator:
+    """Answers a member at once, and keeps the types of its requests."""
+
+    def __init__(self):
+        self.asked = []
+
+    def call(self, request, **_):
+        self.asked.append(type(request))
+        if isinstance(request, AcquireRecords):
+            return AcquiredReply(plan_id="i.1", lock_timeout_ms=600_000)
+        if isinstance(request, LeaveGroup):
+            return Done()
+        return Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=1)
+
+    @property
+    def heartbeats(self):
+        return self.asked.count(Heartbeat)
+
+
+class CountedWaits(threading.Event):
+    """An event that counts the waits that began."""
+
+    waits = 0
+
+    def wait(self, timeout=None):
+        self.waits += 1
+        return super().wait(timeout)
+
+
+@pytest.fixture
+def coordinator():
+    return Coordinator()
+
+
+@pytest.fixture
+def session(coordinator):
+    made = MemberSession(coordinator, "billing", "m1", query=False, topics=("orders",), idle_after_s=IDLE_AFTER_S)
+    wait_until(lambda: coordinator.heartbeats, what="the member sends heartbeats")
+    made._closed = CountedWaits()
+    yield made
+    made.close()
+
+
+def test_an_idle_member_sends_no_heartbeat_until_it_asks_again(session, coordinator, caplog):
+    with caplog.at_level(logging.WARNING):
+        session._asked_s -= IDLE_AFTER_S
+        said = "has asked for nothing for 3"  # 300 s, and as many as the test has run
+        wait_until(lambda: said in caplog.text, what="the member is idle")
+        before, waited = coordinator.heartbeats, session._closed.waits
+        wait_until(lambda: session._closed.waits > waited + 3, what="more heartbeats were due")
+        assert coordinator.heartbeats == before
+        assert caplog.text.count("has asked for nothing") == 1
+    session.call(AcquireRecords, max_records=1)
+    wait_until(lambda: coordinator.heartbeats > before, what="the member sends heartbeats again")
+
+
+def test_a_member_is_not_idle_while_its_locks_last(session, coordinator):
+    session.call(AcquireRecords, max_records=1)
+    session._asked_s -= 2 * IDLE_AFTER_S - 10
+    before = coordinator.heartbeats
+    wait_until(lambda: coordinator.heartbeats > before, what="the member sends heartbeats")
+    session._asked_s -= 10
+    wait_until(lambda: session._idle_s > 0, what="the lock and the interval are over")

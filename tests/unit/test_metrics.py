@@ -1,0 +1,281 @@
+"""The metrics of a coordinator: what a scrape shows after a scripted history is what the history says."""
+
+import json
+import re
+import threading
+import urllib.request
+
+import msgspec
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from coordinator.config.resolved import COORDINATOR_KEYS
+from coordinator.core.commands import AcquireForConsumer, AlterConfigs, MarkDeadLettersWritten
+from coordinator.core.commands import DeadLettersWritten as Written
+from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable, UnknownMemberId
+from coordinator.protocol.messages import (
+    AckBatch,
+    Acknowledge,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PartitionAcks,
+)
+from coordinator.protocol.values import AcknowledgeType, OffsetRange
+from coordinator.service.metrics.endpoint import Metrics
+from tests.support.imports import ROOT
+from tests.support.runtime_service import BOUNDS, Service, acquire, complete, join, use
+from tests.support.waiting import wait_until
+
+ACCEPT, RELEASE, REJECT = map(int, (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT))
+LOCK_MS = 30_000
+
+
+def key(name, *labels):
+    """A sample of ``scrape``."""
+    return (name, *sorted(labels))
+
+
+class Groups:
+    """The runtime of a Service, as the gauges see an event loop."""
+
+    def __init__(self, service):
+        self.service = service
+
+    def call_each(self, transaction_of):
+        served = [group_id for group_id, group in self.service.runtime.groups.items() if group.exists]
+        return {group_id: self.service.play(transaction_of(group_id), group_id) for group_id in served}
+
+
+class Measured:
+    """A runtime with metrics, and its scrapes."""
+
+    def __init__(self, path, ends):
+        self.metrics = Metrics("127.0.0.1", 0)
+        self.service = Service(path, on_count=self.metrics.counters.add)
+        self.service.runtime.store = self.metrics.measured(self.service.runtime.store)
+        self.metrics.measure(Groups(self.service), lambda partitions, committed: ends)
+        self.service.create()
+
+    def scrape(self):
+        """The samples of one scrape, by name and the sorted values of the labels, without those of the process."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics.port}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        return {
+            (sample.name, *sorted(sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if family.name.startswith("share_") and not sample.name.endswith(("_created", "_bucket"))
+        }
+
+
+@pytest.fixture
+def measured(tmp_path):
+    made = Measured(tmp_path / "state.db", {("orders", 0): 500})
+    yield made
+    made.metrics.close()
+    made.service.store.close()
+
+
+def consumer(service, member="c1"):
+    service.ask(JoinGroup(group_id="billing", member_id=member, process_id=member, query=False))
+
+
+def take(service, records, member="c1"):
+    mode = {"acquire_mode": "record_limit", "bounds": BOUNDS, "max_records": records}
+    return service.ask(AcquireForConsumer(group_id="billing", member_id=member, member_epoch=1, **mode))
+
+
+def ack(service, first, last, kind, delivery_count=1, member="c1"):
+    batch = AckBatch(first=first, last=last, delivery_count=delivery_count, types=(kind,))
+    acks = PartitionAcks(topic_id="T", partition=0, batches=(batch,))
+    return service.ask(Acknowledge(group_id="billing", member_id=member, member_epoch=1, partitions=(acks,)))
+
+
+def test_a_scrape_equals_the_history_value_by_value(measured):
+    service = measured.service
+    consumer(service)
+    plan = service.ask(acquire(limit=100)).plan.plan_id
+    service.ask(use(plan))
+    service.now_ms += 2_000
+    service.ask(complete(plan))
+    take(service, 50)
+    service.now_ms += 1_000
+    ack(service, 100, 119, ACCEPT)
+    ack(service, 120, 124, RELEASE)
+    ack(service, 125, 129, REJECT)
+    take(service, 5)
+    service.now_ms += 3_000
+
+    seen = measured.scrape()
+    group, partition = ("billing",), ("billing", "orders", "0")
+    assert seen[key("share_group_acquired_records_total", *group, "query")] == 100
+    assert seen[key("share_group_acquired_records_total", "billing", "share consumer")] == 55
+    assert seen[key("share_group_redelivered_records_total", *group)] == 5
+    for kind, records in {"accept": 120, "release": 5, "reject": 5}.items():
+        assert seen[key("share_group_record_acknowledgements_total", *group, kind)] == records
+    assert seen[key("share_group_busy_seconds_total", *group)] == 3
+    for kind in ("query", "share consumer"):
+        assert seen[key("share_group_members", *group, kind)] == 1
+    assert seen[key("share_group_oldest_in_flight_age_seconds", *group)] == 4
+    assert seen[key("share_partition_acquired_records", *partition)] == 25
+    assert seen[key("share_partition_in_flight_records", *partition)] == 25
+    assert seen[key("share_partition_start_offset", *partition)] == 120
+    assert seen[key("share_partition_log_end_offset", *partition)] == 500
+    assert seen[key("share_partition_lag", *partition)] == 375
+    assert seen[key("share_coordinator_groups", "STABLE")] == 1
+    assert seen[key("share_coordinator_write_latency_seconds_count")] >= 9
+
+
+def test_locks_that_run_out_and_members_that_go_are_counted(measured):
+    service = measured.service
+    consumer(service)
+    consumer(service, "c2")
+    take(service, 10)
+    for _ in range(3):
+        service.now_ms += LOCK_MS // 2
+        for member in ("c1", "c2", "m1"):
+            service.ask(Heartbeat(group_id="billing", member_id=member, member_epoch=1))
+    take(service, 10, "c2")
+    service.ask(LeaveGroup(group_id="billing", member_id="c2", member_epoch=1))
+    service.now_ms += 100_000
+    service.runtime.step(service.now_ms)
+    seen = measured.scrape()
+    assert seen[key("share_partition_acquisition_lock_timeouts_total", "billing", "orders", "0")] == 10
+    assert seen[key("share_group_redelivered_records_total", "billing")] == 10
+    assert seen[key("share_group_sessions_ended_total", "billing", "left")] == 1
+    assert seen[key("share_group_sessions_ended_total", "billing", "timed out")] == 2
+    assert seen[key("share_coordinator_groups", "EMPTY")] == 1
+
+
+def test_reclaims_and_what_they_leave_out_are_counted(measured):
+    service = measured.service
+    plan = service.ask(acquire(limit=100)).plan.plan_id
+    service.ask(use(plan))
+    service.now_ms += 100_000
+    service.runtime.step(service.now_ms)
+    consumer(service)
+    take(service, 30)
+    assert service.ask(join(process="p2")).member_epoch == 2
+    left_out = service.ask(msgspec.structs.replace(use(plan), member_epoch=2)).left_out
+    assert sum(entry.count for entry in left_out) == 30
+    seen = measured.scrape()
+    assert seen[key("share_group_plan_reclaims_total", "billing")] == 1
+    assert seen[key("share_group_left_out_records_total", "billing", "lost")] == 30
+
+
+def test_given_up_records_and_written_dead_letters_are_counted(tmp_path):
+    made = Measured(tmp_path / "state.db", {})
+    service = made.service
+    service.ask(join("m2", "p9"))
+    service.ask(AlterConfigs(configs={"errors.deadletterqueue.topic.name": "dlq", "share.delivery.count.limit": "2"}))
+    consumer(service)
+    for attempt in (1, 2):
+        take(service, 6)
+        ack(service, 0, 5, RELEASE, attempt)
+    seen = made.scrape()
+    assert seen[key("share_group_given_up_records_total", "billing", "delivery_limit")] == 6
+    assert seen[key("share_partition_held_dead_letters", "billing", "orders", "0")] == 6
+    letters = Written(offsets=OffsetRange("T", 0, 0, 3), delivery_count=2)
+    service.ask(MarkDeadLettersWritten(written=(letters,)))
+    seen = made.scrape()
+    assert seen[key("share_group_dead_letters_total", "billing")] == 4
+    assert seen[key("share_partition_held_dead_letters", "billing", "orders", "0")] == 2
+    made.metrics.close()
+    service.store.close()
+
+
+def test_a_decision_that_did_not_become_durable_is_not_counted(measured):
+    service = measured.service
+    service.store.fault = "refuse"
+    with pytest.raises(CoordinatorNotAvailable):
+        service.ask(acquire(limit=100))
+    seen = measured.scrape()
+    assert key("share_group_acquired_records_total", "billing", "query") not in seen
+    assert seen[key("share_coordinator_write_failures_total", "refused")] == 1
+
+
+def test_requests_and_their_errors_are_counted_by_name(measured):
+    def handle(request):
+        if isinstance(request, Heartbeat):
+            raise UnknownMemberId(member_id="m1", group_id="billing")
+        return "done"
+
+    counted = measured.metrics.counted(handle)
+    assert counted(DescribeGroup(group_id="billing")) == "done"
+    with pytest.raises(UnknownMemberId):
+        counted(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
+    seen = measured.scrape()
+    assert seen[key("share_coordinator_requests_total", "DescribeGroup")] == 1
+    assert seen[key("share_coordinator_requests_total", "Heartbeat")] == 1
+    assert seen[key("share_coordinator_failed_requests_total", "Heartbeat", "UnknownMemberId")] == 1
+
+
+def test_a_port_that_is_taken_is_refused_by_name(measured):
+    with pytest.raises(MetricsNotAvailable, match=rf"port {measured.metrics.port} .*share\.coordinator\.metrics\.port"):
+        Metrics("127.0.0.1", measured.metrics.port)
+
+
+def test_a_closed_endpoint_leaves_no_thread(measured):
+    before = set(threading.enumerate())
+    more = Metrics("127.0.0.1", 0)
+    serving = set(threading.enumerate()) - before
+    assert serving
+    more.close()
+    wait_until(lambda: not any(thread.is_alive() for thread in serving), what="its threads have ended")
+
+
+def exported(measured):
+    """The names of all metrics, of counters that were never counted, too."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{measured.metrics.port}/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {
+            name
+            for family in families
+            for name in (family.name, f"{family.name}_total", f"{family.name}_bucket")
+            if family.name.startswith("share_") and not family.name.endswith("_created")
+        }
+
+
+@pytest.mark.parametrize(
+    "path", ["deploy/prometheus/rules.yaml", "deploy/grafana/share-groups.json", "docs/metrics.md"], ids=str
+)
+def test_rules_dashboard_and_docs_name_metrics_that_exist(measured, path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    named = set(re.findall(r"\bshare_(?:group|partition|coordinator)_\w+", text))
+    assert len(named) > 8
+    assert named - exported(measured) == set()
+
+
+def test_the_docs_name_every_metric(measured):
+    named = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    families = {name.removesuffix("_total").removesuffix("_bucket") for name in exported(measured)}
+    assert {name for name in families if f"`{name}" not in named} == set()
+
+
+def test_the_collectors_configuration_is_whole_and_names_the_port():
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    config = yaml.safe_load(block)
+    (pipeline,) = config["service"]["pipelines"].values()
+    for part in ("receivers", "processors", "exporters"):
+        assert pipeline[part]
+        assert set(pipeline[part]) == set(config[part])
+    (scraped,) = config["receivers"]["prometheus"]["config"]["scrape_configs"]
+    (key,) = re.findall(r"# the port is (\S+)", block)
+    (port,) = re.findall(rf"{key}=(\d+)", page)
+    assert key in COORDINATOR_KEYS
+    assert scraped["static_configs"] == [{"targets": [f"127.0.0.1:{port}"]}]
+
+
+def test_the_rules_and_the_dashboard_can_be_read():
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yaml").read_text(encoding="utf-8"))["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert all(rule["expr"].strip() and ("record" in rule or rule["annotations"]["summary"]) for rule in rules)
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    keda = yaml.safe_load((ROOT / "deploy" / "keda" / "scaled-object.yaml").read_text(encoding="utf-8"))
+    assert keda["spec"]["triggers"][0]["metadata"]["query"].split("{")[0] in recorded
+    panels = json.loads((ROOT / "deploy" / "grafana" / "share-groups.json").read_text(encoding="utf-8"))["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) == 12

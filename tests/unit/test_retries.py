@@ -1,0 +1,60 @@
+"""Retries of calls to the brokers end with an answer, or at their deadline."""
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from tenacity import retry_if_exception_type, retry_if_result, wait_fixed
+
+from coordinator.protocol.librdkafka import NO_ANSWER
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.brokers.retries import retry_until
+
+LONG_S = 3_600.0
+
+
+def failing(times: int) -> Callable[[], int]:
+    """A call that raises ``times`` errors, then returns how often it was made."""
+    made = []
+
+    def call() -> int:
+        made.append(None)
+        if len(made) <= times:
+            raise ConnectionError(len(made))
+        return len(made)
+
+    return call
+
+
+def test_a_call_is_retried_until_it_is_answered() -> None:
+    retries = retry_until(LONG_S, wait_fixed(0), retry_if_exception_type(ConnectionError))
+    assert retries(failing(3)) == 4
+
+
+def test_an_error_that_no_retry_mends_is_raised_at_once() -> None:
+    with pytest.raises(ConnectionError, match="1"):
+        retry_until(LONG_S, wait_fixed(0), retry_if_exception_type(TimeoutError))(failing(3))
+
+
+def test_no_attempt_begins_after_the_deadline() -> None:
+    paused: list[object] = []
+    retries = retry_until(1.0, wait_fixed(LONG_S), retry_if_exception_type(ConnectionError), paused.append)
+    with pytest.raises(ConnectionError, match="1"):
+        retries(failing(3))
+    assert paused == []
+
+
+def test_the_last_result_is_returned_at_the_deadline() -> None:
+    assert retry_until(0.0, wait_fixed(0), retry_if_result(lambda found: found < 5))(failing(0)) == 1
+
+
+@pytest.mark.parametrize("code", sorted(NO_ANSWER))
+def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
+    answers: list[object] = [KafkaException(KafkaError(code)), "an answer"]
+
+    def ask(left_s: float) -> object:
+        if isinstance(answer := answers.pop(0), KafkaException):
+            raise answer
+        return answer
+
+    assert KafkaCluster("localhost:1", {}, 5_000)._retried("describe topics", ask) == "an answer"

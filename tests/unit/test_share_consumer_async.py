@@ -1,0 +1,156 @@
+"""The AsyncShareConsumer under cancellation; its coordinator and its brokers are stubs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from confluent_kafka import IllegalStateException
+
+from share_source import AsyncShareConsumer, WakeupException
+from tests.support.share_members import CONFIG, Stubs
+
+SECONDS = 60
+
+
+def stubbed() -> tuple[AsyncShareConsumer, Stubs]:
+    consumer = AsyncShareConsumer(CONFIG)
+    stubs = Stubs(consumer._consumer)
+    return consumer, stubs
+
+
+async def finished_in_the_worker(consumer: AsyncShareConsumer) -> asyncio.Task[object]:
+    """A poll that the worker has finished, and whose answer the loop has not delivered."""
+    task: asyncio.Task[object] = asyncio.ensure_future(consumer.poll())
+    while consumer._cancelled is None:
+        await asyncio.sleep(0)
+    consumer._cancelled.exception(SECONDS)  # blocks the loop, which delivers nothing meanwhile
+    return task
+
+
+async def cancelled_with_an_answer() -> tuple[AsyncShareConsumer, Stubs]:
+    """A consumer whose poll was cancelled after the worker had finished it."""
+    consumer, stubs = stubbed()
+    await consumer.subscribe(["orders"])
+    stubs.answer(1)
+    task = await finished_in_the_worker(consumer)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return consumer, stubs
+
+
+def test_a_cancelled_call_ends_no_later_one() -> None:
+    async def work() -> None:
+        consumer, stubs = stubbed()
+        await consumer.subscribe(["orders"])
+        poll = asyncio.ensure_future(consumer.poll())
+        await asyncio.to_thread(stubs.asked.wait, SECONDS)
+        commit = asyncio.ensure_future(consumer.commit_sync())
+        await asyncio.sleep(0)
+        commit.cancel()
+        poll.cancel()
+        await asyncio.gather(poll, commit, return_exceptions=True)
+        assert await asyncio.wait_for(consumer.subscription(), SECONDS) == ["orders"]
+        stubs.answer(0)
+        await asyncio.wait_for(consumer.close(), SECONDS)
+
+    asyncio.run(work())
+
+
+def test_records_of_a_cancelled_poll_are_not_accepted() -> None:
+    async def work() -> None:
+        consumer, stubs = await cancelled_with_an_answer()
+        await consumer.commit_sync()
+        assert stubs.outcomes() == []
+        assert [message.offset() for message in await consumer.poll()] == [0]
+        await consumer.commit_sync()
+        assert stubs.outcomes() == [(0, "ACCEPT")]
+        await consumer.close()
+
+    asyncio.run(work())
+
+
+def test_a_cancelled_late_answer_is_not_accepted() -> None:
+    async def work() -> None:
+        consumer, stubs = stubbed()
+        await consumer.subscribe(["orders"])
+        stubs.answer(1)
+        for rounds in range(3):  # each is cancelled at another await
+            task = await finished_in_the_worker(consumer)
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            task.cancel()
+            if not (await asyncio.gather(task, return_exceptions=True))[0]:
+                break
+            await consumer.commit_sync()
+            assert task.cancelled() and stubs.outcomes() == []
+        await consumer.close()
+
+    asyncio.run(work())
+
+
+def test_a_late_answer_that_fails_leaves_no_wakeup_behind() -> None:
+    async def work() -> None:
+        consumer, stubs = stubbed()
+        await consumer.subscribe(["orders"])
+        stubs.fail(LookupError("refused"))
+        task = await finished_in_the_worker(consumer)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with pytest.raises(LookupError):
+            await consumer.poll()
+        stubs.answer(1)
+        assert [message.offset() for message in await consumer.poll()] == [0]
+        await consumer.close()
+
+    asyncio.run(work())
+
+
+def test_after_close_each_method_says_that_the_consumer_is_closed() -> None:
+    async def work() -> None:
+        consumer, stubs = stubbed()
+        await consumer.subscribe(["orders"])
+        stubs.answer(2)
+        async for _ in consumer:
+            break
+        await consumer.close()
+        for call in (consumer.poll, consumer.__anext__, consumer.subscription, consumer.commit_sync):
+            with pytest.raises(IllegalStateException, match="Share consumer closed"):
+                await asyncio.wait_for(call(), SECONDS)
+
+    asyncio.run(work())
+
+
+def test_a_wakeup_outlives_the_answer_to_a_cancelled_poll() -> None:
+    async def work() -> None:
+        consumer, stubs = await cancelled_with_an_answer()
+        consumer.wakeup()
+        assert len(await consumer.poll()) == 1
+        with pytest.raises(WakeupException):
+            await consumer.poll()
+        stubs.answer(1)
+        assert len(await consumer.poll()) == 1
+        await consumer.close()
+
+    asyncio.run(work())
+
+
+def test_close_waits_for_a_close_that_was_cancelled() -> None:
+    async def work() -> None:
+        consumer, stubs = stubbed()
+        await consumer.subscribe(["orders"])
+        leaving = threading.Event()
+        stubs.membership.when_leaving = lambda: leaving.wait(SECONDS)
+        first = asyncio.ensure_future(consumer.close())
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.ensure_future(consumer.close())
+        await asyncio.sleep(0)
+        assert not second.done()
+        leaving.set()
+        await second
+        assert stubs.membership.calls == [("leave", ())]
+
+    asyncio.run(work())

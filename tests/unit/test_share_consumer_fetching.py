@@ -1,0 +1,187 @@
+"""How a ShareConsumer acquires and reads; the coordinator and the brokers are stubs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordinator.protocol.errors import FencedMemberEpoch, GroupTakenOver, ShareGroupError
+from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, AcquiredReply, AcquireRecords, PartitionPlan
+from coordinator.protocol.values import AcquiredRange
+from share_source.share_consumer import fetching, membership
+from share_source.share_consumer.fetching import Fetcher
+from share_source.share_consumer.in_flight import InFlight, Sending
+from share_source.share_consumer.membership import Membership
+from share_source.share_consumer.options import ConsumerOptions
+from tests.support.share_members import CONFIG, delivered
+from tests.support.waiting import wait_until
+
+ORDERS = ("orders",)
+OPTIONS = ConsumerOptions.parse(CONFIG)
+FENCED = FencedMemberEpoch(member_id="m", group_id="billing", current_epoch=2, member_epoch=1)
+
+
+class StubSession:
+    """A session that notes what it is asked, in the list of all sessions."""
+
+    isolation_level = "read_uncommitted"
+
+    def __init__(self, client: Any, group: str, member: str, *, topics: tuple[str, ...], **_: Any) -> None:
+        if client.join_error is not None:
+            raise client.join_error
+        self.fenced = False
+        self.client, self.topics = client, topics
+        client.sessions.append(self)
+
+    def call(self, request: type[Any], **fields: Any) -> Any:
+        if self is not self.client.sessions[-1] or self.client.is_fenced:
+            self.fenced, self.client.is_fenced = True, False
+            raise FENCED
+        self.client.calls.append((request, self.topics, fields))
+        return AcknowledgeReply() if request is Acknowledge else self.client.acquired
+
+    def close(self, *, leave: bool = False) -> bool:
+        return True
+
+
+class StubClient:
+    def __init__(self) -> None:
+        self.sessions: list[StubSession] = []
+        self.calls: list[tuple[type[Any], tuple[str, ...], dict[str, Any]]] = []
+        self.join_error: ShareGroupError | None = None
+        self.is_fenced = False
+        plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=(AcquiredRange(0, 4, 1),))
+        self.acquired = AcquiredReply(plan_id="1", partitions=(plan,), lock_timeout_ms=30_000)
+
+    def close(self) -> None: ...
+
+    def asked(self) -> list[str]:
+        return [request.__name__ for request, _, _ in self.calls]
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> StubClient:
+    client = StubClient()
+    monkeypatch.setattr(membership, "connect", lambda *_: client)
+    monkeypatch.setattr(membership, "MemberSession", StubSession)
+    monkeypatch.setattr(fetching, "read_records", lambda task, collector: {})
+    return client
+
+
+def outcomes() -> Sending:
+    in_flight = InFlight()
+    in_flight.add([part := delivered(7, 1)])
+    in_flight.hand_out(part.messages[0])
+    in_flight.accept_all()
+    return in_flight.take()
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def read(task: object, collector: object) -> None:
+        raise error
+
+    monkeypatch.setattr(fetching, "read_records", read)
+
+
+@pytest.mark.parametrize("error", [GroupTakenOver(group_id="g", owner="o"), LookupError("error_cb"), SystemExit(1)])
+def test_whatever_ends_a_read_gives_its_records_back(client, monkeypatch, error) -> None:
+    refuse(monkeypatch, error)
+    told: list[Any] = []
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
+    fetched = fetcher.fetch(ORDERS, outcomes(), 0, told.append)
+    assert fetched.error is error and not fetched.delivered and told == [{}]
+    assert client.asked() == ["AcquireRecords", "Acknowledge"]
+    assert client.calls[-1][2]["unread"], "no try is counted"
+    assert not fetcher.held.partitions
+
+
+@pytest.mark.parametrize(("told", "read_at"), [("read_committed", "read_committed"), ("", "read_uncommitted")])
+def test_records_are_read_at_the_level_of_their_acquisition(client, monkeypatch, told, read_at) -> None:
+    """The group's level may have changed since the member's last heartbeat; a coordinator of before tells none."""
+    levels: list[str] = []
+    monkeypatch.setattr(fetching, "read_records", lambda task, collector: levels.append(task.isolation_level) or {})
+    client.acquired = msgspec.structs.replace(client.acquired, isolation_level=told)
+    Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None).fetch(ORDERS, Sending(), 0, lambda _: None)
+    assert levels == [read_at]
+
+
+def test_a_renewal_thread_that_fails_gives_the_records_back(client) -> None:
+    def fails(_: int) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fetched = Fetcher(OPTIONS, Membership(OPTIONS), fails).fetch(ORDERS, Sending(), 0, lambda _: None)
+    assert isinstance(fetched.error, RuntimeError)
+    assert client.asked() == ["AcquireRecords", "Acknowledge"]
+
+
+def test_after_a_failed_read_the_next_acquisition_waits(client, monkeypatch) -> None:
+    refuse(monkeypatch, LookupError("READ is denied"))
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
+    fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+    monkeypatch.setattr(fetcher, "_pause_s", 3600.0)
+    told = threading.Event()
+    waiting = threading.Thread(target=fetcher.fetch, args=(ORDERS, outcomes(), 0, lambda _: told.set()))
+    waiting.start()
+    assert told.wait(60), "outcomes do not wait"
+    assert client.asked() == ["AcquireRecords", "Acknowledge", "Acknowledge"]
+    fetcher.close()
+    waiting.join(60)
+    assert client.asked() == ["AcquireRecords", "Acknowledge", "Acknowledge"]
+
+
+def test_the_pause_doubles_and_ends_with_a_read(client, monkeypatch) -> None:
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
+    monkeypatch.setattr(fetcher._closed, "wait", lambda _: False)
+    refuse(monkeypatch, LookupError("READ is denied"))
+    pauses = []
+    for _ in range(7):
+        fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+        pauses.append(fetcher._pause_s)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    monkeypatch.setattr(fetching, "read_records", lambda task, collector: {})
+    fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+    assert fetcher._pause_s == 0
+
+
+def test_outcomes_are_sent_although_the_new_subscription_is_refused(client) -> None:
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
+    fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+    client.join_error = GroupTakenOver(group_id="g", owner="o")
+    told: list[Any] = []
+    fetched = fetcher.fetch(("other",), outcomes(), 0, told.append)
+    assert fetched.error is client.join_error and told == [{}]
+    assert client.calls[-1][:2] == (Acknowledge, ORDERS)
+
+
+def test_an_outcome_that_a_join_overtakes_is_sent_again(client) -> None:
+    member = Membership(OPTIONS)
+    old = member.session(ORDERS)
+    new = member.session(("other",))
+    member._session = old  # type: ignore[assignment]  # as a request sees it that began before
+
+    def late(request: type[Any], **fields: Any) -> Any:
+        member._session = new
+        raise FENCED
+
+    old.call = late  # type: ignore[method-assign]
+    member._topics = ("other",)
+    member.call(Acknowledge, partitions=())
+    assert [(request, topics) for request, topics, _ in client.calls] == [(Acknowledge, ("other",))]
+    assert len(client.sessions) == 2
+
+
+@pytest.mark.parametrize("request_type", [Acknowledge, AcquireRecords])
+def test_a_member_that_a_lost_join_fenced_joins_anew(client, request_type) -> None:
+    member = Membership(OPTIONS)
+    fetcher = Fetcher(OPTIONS, member, lambda _: None)
+    member.session(ORDERS)
+    client.is_fenced = True
+    if request_type is Acknowledge:
+        member.call(Acknowledge, partitions=())
+    else:
+        assert fetcher.fetch(ORDERS, Sending(), 0, lambda _: None).error is None
+    assert len(client.sessions) == 2 and client.asked()[0] == request_type.__name__
+    wait_until(lambda: member.session(ORDERS) is client.sessions[-1], what="the new session stays")

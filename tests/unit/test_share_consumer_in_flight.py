@@ -1,0 +1,141 @@
+"""The records that a ShareConsumer holds, and what it sends about them; without a coordinator."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Message
+
+from coordinator.protocol.values import AcknowledgeType
+from share_source.share_consumer.in_flight import Delivered, HeldRange, InFlight, Sending
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+ORDERS = ("orders", 0)
+
+
+def delivered(*offsets: int, count: int = 1, gaps: tuple[tuple[int, int], ...] = (), topic_id: str = "T") -> Delivered:
+    """Records of one delivery of orders-0, and the offsets among them that have none."""
+    messages = [Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in offsets]
+    missing = [HeldRange(first, last, count) for first, last in gaps]
+    return Delivered("orders", 0, topic_id, messages, [count] * len(messages), missing)
+
+
+def holding(*each: Delivered) -> InFlight:
+    in_flight = InFlight()
+    in_flight.add(each)
+    for part in each:
+        for message in part.messages:
+            in_flight.hand_out(message)
+    return in_flight
+
+
+def sent(sending: Sending) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    return [(b.first, b.last, b.delivery_count, b.types) for p in sending.partitions for b in p.batches]
+
+
+def test_neighbours_with_one_outcome_and_count_are_one_batch() -> None:
+    in_flight = holding(delivered(0, 1, 2), delivered(3, 4, count=2), delivered(7, count=2))
+    in_flight.accept_all()
+    assert sent(in_flight.take()) == [(0, 2, 1, (1,)), (3, 4, 2, (1,)), (7, 7, 2, (1,))]
+    assert not in_flight.take()
+
+
+def test_the_newest_outcome_counts_until_it_is_sent() -> None:
+    in_flight = holding(delivered(0, 1))
+    assert in_flight.decide(ORDERS, 0, RELEASE)
+    assert in_flight.decide(ORDERS, 0, REJECT)
+    assert sent(in_flight.take()) == [(0, 0, 1, (3,))]
+    assert not in_flight.decide(ORDERS, 0, ACCEPT)
+    assert in_flight.undecided == 1
+
+
+@pytest.mark.parametrize(("key", "offset"), [(ORDERS, 2), (("orders", 1), 0), (("other", 0), 0)])
+def test_a_record_that_is_not_in_flight_has_no_outcome(key: tuple[str, int], offset: int) -> None:
+    assert not holding(delivered(0, 1)).decide(key, offset, ACCEPT)
+
+
+def test_gaps_are_sent_beside_the_records_and_are_none_of_them() -> None:
+    in_flight = holding(delivered(0, 3, gaps=((1, 2),)))
+    assert not in_flight.decide(ORDERS, 1, ACCEPT)
+    in_flight.accept_all()
+    sending = in_flight.take()
+    assert sorted(sent(sending)) == [(0, 0, 1, (1,)), (1, 2, 1, (0,)), (3, 3, 1, (1,))]
+    assert sending.offsets == {ORDERS: {0, 3}}
+
+
+def test_offsets_that_could_not_be_read_are_released() -> None:
+    part = delivered(0)
+    part.lost.append(HeldRange(1, 4, 1))
+    assert sent(holding(part).take()) == [(1, 4, 1, (2,))]
+
+
+def test_a_renewed_record_comes_with_the_next_poll() -> None:
+    in_flight = holding(delivered(0, 1))
+    in_flight.decide(ORDERS, 0, ACCEPT)
+    in_flight.decide(ORDERS, 1, RENEW)
+    sending = in_flight.take()
+    assert sent(sending) == [(0, 0, 1, (1,)), (1, 1, 1, (4,))]
+    in_flight.renew(sending, ())
+    assert in_flight.undecided == 0
+    assert [message.offset() for message in in_flight.take_renewed()] == [1]
+    assert in_flight.undecided == 1
+
+
+def test_a_renewed_record_may_be_acknowledged_before_the_next_poll() -> None:
+    in_flight = holding(delivered(0, 1))
+    in_flight.decide(ORDERS, 0, RENEW)
+    in_flight.renew(in_flight.take(), ())
+    assert in_flight.decide(ORDERS, 0, ACCEPT)
+    assert sent(in_flight.take()) == [(0, 0, 1, (1,))]
+    assert in_flight.take_renewed() == []
+
+
+def test_a_record_whose_renewal_is_refused_is_not_in_flight() -> None:
+    in_flight = holding(delivered(0))
+    in_flight.decide(ORDERS, 0, RENEW)
+    in_flight.renew(in_flight.take(), [ORDERS])
+    assert in_flight.take_renewed() == []
+    assert not in_flight.decide(ORDERS, 0, ACCEPT)
+
+
+def test_records_that_the_program_does_not_have_yet_are_not_accepted() -> None:
+    part = delivered(0, 1, 2)
+    in_flight = holding(part)
+    in_flight.hold_back(part.messages)
+    in_flight.hand_out(part.messages[0])
+    in_flight.accept_all()
+    assert sent(in_flight.take()) == [(0, 0, 1, (1,))]
+    in_flight.hand_out(part.messages[1])
+    in_flight.accept_all()
+    assert sent(in_flight.take()) == [(1, 1, 1, (1,))]
+
+
+def test_renewals_name_every_record_whose_outcome_is_not_being_sent() -> None:
+    in_flight = holding(delivered(0, 1, 2, gaps=((3, 3),)))
+    in_flight.decide(ORDERS, 1, ACCEPT)
+    (partition,) = in_flight.renewals()
+    assert [(b.first, b.last, b.types) for b in partition.batches] == [(0, 2, (4,))]
+    in_flight.take()
+    (partition,) = in_flight.renewals()
+    assert [(b.first, b.last) for b in partition.batches] == [(0, 0), (2, 2)]
+
+
+def test_a_lock_that_is_lost_is_not_renewed() -> None:
+    in_flight = holding(delivered(0, 1, 2, 3))
+    refused = in_flight.renewals()[0]
+    in_flight.decide(ORDERS, 3, ACCEPT)
+    in_flight.take()
+    in_flight.forget_lock(refused)  # refused for the outcome of 3 alone
+    (partition,) = in_flight.renewals()
+    assert [(b.first, b.last) for b in partition.batches] == [(0, 2)]
+    in_flight.forget_lock(partition)
+    assert in_flight.renewals() == ()
+    in_flight.add([delivered(0, count=2)])
+    assert [(b.first, b.last) for b in in_flight.renewals()[0].batches] == [(0, 0)]
+
+
+def test_a_topic_that_was_made_anew_begins_with_nothing() -> None:
+    in_flight = holding(delivered(0, 1), delivered(0, topic_id="U"))
+    in_flight.accept_all()
+    sending = in_flight.take()
+    assert [p.topic_id for p in sending.partitions] == ["U"]
+    assert sent(sending) == [(0, 0, 1, (1,))]

@@ -1,0 +1,146 @@
+"""The ShareConsumer's polls, and its end; its coordinator and its brokers are stubs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator.client import client
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.group_options import connect
+from coordinator.client.on_demand import OnDemand
+from share_source import ShareConsumer, WakeupException
+from tests.support.share_members import CONFIG, Stubs
+from tests.support.waiting import wait_until
+
+
+def subscribed(**more: Any) -> tuple[ShareConsumer, Stubs]:
+    consumer = ShareConsumer({**CONFIG, **{key.replace("_", "."): value for key, value in more.items()}})
+    consumer.subscribe(["orders"])
+    return consumer, Stubs(consumer)
+
+
+def offsets(messages: Any) -> list[int]:
+    return [message.offset() for message in messages]
+
+
+def interrupting(times: int) -> Callable[..., str]:
+    """A deserializer in which Ctrl+C comes so many times, each after the first record."""
+    left = [times]
+
+    def deserializer(value: bytes, context: object) -> str:
+        if left[0]:
+            left[0] -= 1
+            raise KeyboardInterrupt
+        return value.decode()
+
+    return deserializer
+
+
+def test_an_interrupted_poll_gives_its_records_to_the_next_one() -> None:
+    consumer, stubs = subscribed(value_deserializer=interrupting(2))
+    stubs.answer(2)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+        consumer.commit_sync()
+        assert stubs.outcomes() == []
+    messages = consumer.poll()
+    assert [(message.offset(), message.value()) for message in messages] == [(0, "v"), (1, "v")]
+    consumer.commit_sync()
+    assert stubs.outcomes() == [(0, "ACCEPT"), (1, "ACCEPT")]
+
+
+def test_close_sends_the_outcomes_of_a_poll_that_was_woken() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(2)
+    consumer.poll()
+    consumer.wakeup()
+    with pytest.raises(WakeupException):
+        consumer.poll()
+    assert not stubs.riding
+    consumer.close()
+    assert stubs.outcomes() == [(0, "ACCEPT"), (1, "ACCEPT")]
+    assert stubs.membership.calls[-1] == ("leave", ())
+
+
+def test_close_leaves_after_the_outcomes_of_an_unfinished_poll() -> None:
+    consumer, stubs = subscribed()
+    told: list[object] = []
+    consumer.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
+    stubs.answer(1)
+    consumer.poll()
+    stubs.asked.clear()
+    consumer.poll(0)
+    assert stubs.asked.wait(60)
+    stubs.when_riding = lambda: stubs.membership.calls.append(("ridden", ()))
+    stubs.answer(0)
+    consumer.close()
+    assert stubs.membership.calls == [("ridden", ()), ("leave", ())]
+    assert len(told) == 1
+
+
+def test_a_poll_that_waits_counts_as_a_poll() -> None:
+    consumer, stubs = subscribed(max_poll_interval_ms=1, session_timeout_ms=None)
+    stubs.hold("orders", 0, 4)
+    seen: list[bool] = []
+    consumer._fetching.submit(lambda: None).result(60)
+    stubs.when_asked = lambda: (
+        wait_until(lambda: consumer._waits, what="the poll waits"),
+        seen.append(bool(consumer._held())),
+    )
+    stubs.answer(1)
+    consumer._polled_s = -1e9
+    consumer.poll()
+    assert seen == [True]
+
+
+def test_unsubscribe_gives_back_the_records_that_no_poll_returned() -> None:
+    consumer, stubs = subscribed()
+    consumer.poll(0)
+    assert stubs.asked.wait(60)
+    stubs.hold("orders", 0, 4)
+    stubs.answer(5)
+    consumer.unsubscribe()
+    wait_until(lambda: len(stubs.outcomes()) == 5, what="the records are released")
+    assert {kind for _, kind in stubs.outcomes()} == {"RELEASE"}
+    assert not consumer._fetcher.held.partitions
+
+
+def test_close_gives_back_at_no_try_what_no_poll_returned() -> None:
+    consumer, stubs = subscribed()
+    consumer.poll(0)
+    assert stubs.asked.wait(60)
+    stubs.hold("orders", 0, 4)
+    stubs.answer(5)
+    consumer.close()
+    assert [kind for _, kind in stubs.outcomes()] == ["RELEASE"] * 5
+    assert [kind for kind, _ in stubs.membership.calls] == ["acknowledge", "leave"]
+
+
+def test_a_consumer_that_is_dropped_leaves_and_ends_its_threads() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(1)
+    consumer.poll()
+    consumer._renewer.start(1000)
+    consumer.commit_sync()
+    workers = (consumer._fetching, consumer._acknowledgements._worker, consumer._renewer)
+    threads = [worker._thread for worker in workers]
+    del consumer, workers, stubs._fetcher
+    gc.collect()
+    wait_until(lambda: stubs.real_membership._closed, what="the consumer leaves")
+    wait_until(lambda: not any(thread.is_alive() for thread in threads), what="its threads end")
+
+
+def test_new_credentials_are_those_of_the_next_coordinator_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "cluster_id", lambda *_: "cluster")
+    monkeypatch.setattr(CoordinatorClient, "_connected", lambda *_: None)
+    consumer, _ = subscribed()
+    options = consumer._options
+    directory = connect(options.bootstrap_servers, options.kafka_config, {})._directory
+    consumer.set_sasl_credentials("u", "rotated")
+    assert isinstance(directory, OnDemand)
+    assert directory.kafka_config["sasl.password"] == "rotated"

@@ -1,0 +1,52 @@
+"""The options of views, and what can't be a view."""
+
+import pytest
+from pyspark.sql.types import StructType
+
+from coordinator.client.option_errors import InvalidOption, MissingOption, UnknownOption
+from coordinator.protocol.errors import UnknownConfig
+from share_source.data_source import ShareGroupDataSource
+from share_source.errors import ViewIsNoStream
+from share_source.views import tables
+from share_source.views.reader import Rows, ViewOptions, ViewReader
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "view": "offsets"}
+
+
+@pytest.mark.parametrize("view", sorted(tables.SCHEMAS))
+def test_each_view_has_columns_that_spark_knows(view):
+    fields = ShareGroupDataSource({**OPTIONS, "view": view}).schema().names
+    assert fields == tables.SCHEMAS[view].names
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"view": "records"}, InvalidOption, "'records' is no view; the views are groups, members, offsets"),
+        ({"view": ""}, InvalidOption, "'' is no view"),
+        ({"subscribe": "orders"}, UnknownOption, "subscribe"),
+        ({"kafka.bootstrap.servers": " "}, MissingOption, "kafka.bootstrap.servers"),
+        ({"share.nothing": "1"}, UnknownConfig, "share.nothing"),
+    ],
+)
+def test_a_wrong_option_of_a_view_is_named(changes, error, text):
+    with pytest.raises(error, match=text):
+        ViewOptions.parse({**OPTIONS, **changes})
+
+
+def test_a_view_is_refused_as_a_stream():
+    refused = ShareGroupDataSource(OPTIONS).streamReader(StructType())
+    with pytest.raises(ViewIsNoStream, match=r"spark\.read instead of spark\.readStream"):
+        refused.initialOffset()
+
+
+def test_the_rows_of_a_view_reach_the_task_unchanged():
+    row = {"group": "billing", "topic": "orders", "partition": 1, "startOffset": 5}
+    table = tables._table("offsets", [row] * 3)
+    reader = ViewReader(ViewOptions.parse(OPTIONS))
+    assert [batch.to_pylist() for batch in reader.read(Rows(table))] == [table.to_pylist()]
+
+
+def test_dead_letters_need_a_topic_or_a_group():
+    with pytest.raises(MissingOption, match="name the dead letter topic, or a group that has one"):
+        tables.dead_letter_topic({}, None)
