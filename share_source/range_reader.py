@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from coordinator.client.spark_log import log_for_query
 from coordinator.protocol.errors import BrokerSecurityFailed
-from coordinator.protocol.librdkafka import Silence
+from coordinator.protocol.librdkafka import NO_ANSWER, Silence
 from coordinator.protocol.outage import Outage
 from share_source.consumers import (
     MISSING_TOPIC,
@@ -262,7 +262,7 @@ class _Reader:
             self.consumer.misses_topic = True
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise ReadDenied(topic=topic, reason=error.str())
-        elif error.fatal() or (affected and not error.retriable()):
+        elif error.fatal() or (affected and not error.retriable() and code not in NO_ANSWER):
             raise ReadFailed(topic=topic, partition=partition, offset=offset, reason=error.str())
         else:
             self.consumer.last_error = error.str()

@@ -15,10 +15,13 @@ from coordinator.protocol.errors import InvalidKafkaConfig
 
 UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """The codes for a topic or a partition that is not there, or not known yet: the broker's and librdkafka's own."""
-NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE})
+NO_ANSWER = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._DESTROY_BROKER}
+)
 """Errors of one broker that does not answer. librdkafka sends some requests to the broker that the last listing named
 as the controller (in KRaft it may be any broker) and waits for it even if it is gone, also with requests that wait in
-its own queue; the next listing names another."""
+its own queue; the next listing names another. A broker that a listing no longer names (it is fenced since it stood
+still, or was taken out of the cluster) is removed with the requests that wait for it (_DESTROY_BROKER)."""
 
 WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
     {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false"}

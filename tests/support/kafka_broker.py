@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
@@ -243,20 +244,30 @@ class KafkaBroker:
         self._wait_for_leaders(name, partitions)
         return name
 
+    def _answer(self, ask: Callable[[], Any]) -> Any:
+        """The broker's answer; asks again where librdkafka drops the request, with a broker that stood still."""
+        while True:
+            try:
+                return ask().result(REQUEST_TIMEOUT_S)
+            except KafkaException as raised:
+                if raised.args[0].code() != KafkaError._DESTROY_BROKER:
+                    raise
+
     def _created(self, new: NewTopic) -> bool:
-        """False while the controller holds the broker for dead: it stood still, and has just gone on."""
+        """False while the controller holds the broker for dead: it stood still, and has just gone on. librdkafka drops
+        the request then, if a listing came before its answer."""
         try:
             self.admin.create_topics([new])[new.topic].result(REQUEST_TIMEOUT_S)
         except KafkaException as raised:
-            if raised.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+            if raised.args[0].code() not in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError._DESTROY_BROKER):
                 raise
-            return False
+            return new.topic in self.admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         return True
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when no metadata has its id. Somebody may have created another of that name."""
         topic_id = self.topic_id(name)
-        self.admin.delete_topics([name])[name].result(REQUEST_TIMEOUT_S)
+        self._answer(lambda: self.admin.delete_topics([name])[name])
         wait_until(lambda: not self._has(name, topic_id), what=f"{name} is deleted")
 
     def _has(self, name: str, topic_id: str) -> bool:
@@ -288,11 +299,11 @@ class KafkaBroker:
     def delete_records(self, name: str, before_offset: int, partition: int = 0) -> None:
         """Move the partition's log start to `before_offset`."""
         at = TopicPartition(name, partition, before_offset)
-        self.admin.delete_records([at])[at].result(REQUEST_TIMEOUT_S)
+        self._answer(lambda: self.admin.delete_records([at])[at])
 
     def topic_id(self, name: str) -> str:
         """The id that a topic gets when it is created; one created anew under the same name has another."""
-        described = self.admin.describe_topics(TopicCollection([name]))[name].result(REQUEST_TIMEOUT_S)
+        described = self._answer(lambda: self.admin.describe_topics(TopicCollection([name]))[name])
         # confluent_kafka's Uuid does not compare, and is not written as Kafka writes it
         return str(described.topic_id).replace("+", "-").replace("/", "_")
 
