@@ -73,6 +73,8 @@ class ShareGroup:
         """Share partitions whose state an administrator deleted: what of them was handed out."""
         self.altered_by: dict[SharePartitionKey, str] = {}
         """Soft state: who altered the start offset of a share partition last."""
+        self.last_altered_after = 0
+        """The highest ``altered_after`` of a share partition: plans above it were acquired after all alterations."""
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_plan_id = 0
@@ -288,6 +290,7 @@ class ShareGroup:
         if record.end_offset is not None:
             partition.end_offset = record.end_offset
         partition.highest_count, partition.altered_after = record.highest_count, record.altered_after
+        self.last_altered_after = max(self.last_altered_after, record.altered_after)
         self.partitions[key] = partition
         self.assignment_is_old = True
         if (before := self.deleted_partitions.pop(key, None)) is not None:
@@ -297,6 +300,7 @@ class ShareGroup:
     def _offsets_altered(self, record: OffsetsAltered) -> None:
         """Replay makes the runs: a plan's ranges and a window's runs may be very many, and none of them is kept."""
         self.assignment_is_old = True
+        self.last_altered_after = max(self.last_altered_after, record.altered_after)
         for index, start_offset in record.starts:
             key = SharePartitionKey(record.topic_id, index)
             before = self.partitions.pop(key)
@@ -320,6 +324,7 @@ class ShareGroup:
 
     def _partition_deleted(self, record: PartitionDeleted) -> None:
         self.deleted_partitions[SharePartitionKey(record.topic_id, record.partition)] = record
+        self.last_altered_after = max(self.last_altered_after, record.altered_after)
 
     def _group_deleted(self, record: GroupDeleted) -> None:
         self.__init__(self.group_id, self._bounds)  # type: ignore[misc]  # as a group that never was

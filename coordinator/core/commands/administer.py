@@ -119,7 +119,9 @@ def alter_start_offsets(
 
 def altered_since(group: ShareGroup, plan_id: int) -> tuple[int, tuple[AlteredStart, ...]]:
     """The number of share partitions whose start offsets were altered since the plan was acquired, and the first
-    MOST_NAMED of them."""
+    MOST_NAMED of them. Where there was none, no share partition is looked at: each poll of a query asks this."""
+    if plan_id > group.last_altered_after:
+        return 0, ()
     found = sorted(
         (key, by)
         for key, by in group.altered_by.items()

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from coordinator.core.commands import CreateGroup, ExtendDeadlines, InitializePartitions, PartitionStart
-from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.commands.administer import MOST_NAMED, AlterStartOffsets, altered_since
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import DecideRecords, DeleteGroup, ReleaseMember
 from coordinator.protocol.errors import (
@@ -212,6 +212,58 @@ def test_a_reset_of_an_unknown_share_partition_changes_nothing():
     with pytest.raises(UnknownSharePartition, match=r"orders-7"):
         group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0), (TOPIC_ID, 7, 0)), execute=True))
     assert group.log == before
+
+
+# --- what a query learns of altered start offsets
+
+
+class Unread(dict):
+    """A stand-in for altered_by that refuses to be gone through."""
+
+    def items(self):
+        raise AssertionError("every share partition that was ever altered is looked at")
+
+
+def test_a_query_learns_who_altered_start_offsets_since_its_plan():
+    group, _ = started_plan()
+    reset(group, 40, force=True, by="alice")
+    total, (altered,) = altered_since(group.group, 1)
+    assert (total, altered.topic, altered.partition, altered.start_offset, altered.by) == (1, "orders", 0, 40, "alice")
+
+
+@pytest.mark.parametrize("start", [30, None])
+@pytest.mark.parametrize("reload", [GroupDriver.crash, from_snapshot])
+def test_altered_start_offsets_are_told_after_a_load_too(start, reload):
+    group, plan = started_plan()
+    reset(group, start, force=True, by="alice")
+    reload(group)
+    total, (altered,) = altered_since(group.group, 1)
+    assert (total, altered.start_offset, altered.by) == (1, start, "")
+    starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=30),)
+    group.run(InitializePartitions(topics=(), starts=starts))
+    reload(group)
+    assert altered_since(group.group, 1)[1][0].start_offset == 30
+    group.join()
+    group.complete(plan)
+    assert altered_since(group.group, group.group.plan_id(group.acquire(plan).plan.plan_id)) == (0, ())
+
+
+def test_a_poll_with_nothing_to_learn_looks_at_no_altered_partition():
+    group = GroupDriver(records=10)
+    starts = tuple(PartitionStart(topic_id=TOPIC_ID, partition=p, start_offset=0) for p in range(1, 2 * MOST_NAMED))
+    group.run(InitializePartitions(topics=(), starts=starts))
+    group.join()
+    group.acquire()
+    resets = tuple((TOPIC_ID, p, 0) for p in range(2 * MOST_NAMED))
+    group.run(AlterStartOffsets(starts=resets, execute=True, force=True))
+    group.join("m2")
+    group.acquire(member="m2")
+    total, named = altered_since(group.group, 1)
+    assert (total, len(named)) == (2 * MOST_NAMED, MOST_NAMED)
+    group.group.altered_by = Unread(group.group.altered_by)
+    assert altered_since(group.group, 2) == (0, ())
+    with pytest.raises(AssertionError):
+        altered_since(group.group, 1)
 
 
 # --- after a load
