@@ -4,7 +4,7 @@ record that is in flight for longest."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,8 @@ def top(
     """Show all groups on a screen that is drawn anew, until Ctrl-C.
 
     ACQ/S are records that members acquire, DONE/S offsets that the start offsets pass, per second. OLDEST is how long
-    the record has been held that is held for longest. --json prints one look as JSON.
+    the record has been held that is held for longest. --json prints one look as JSON. Groups that are named have to
+    exist.
 
     \b
     Examples:
@@ -107,7 +108,7 @@ def top(
     """
     with opened(bootstrap_server, config_path, properties) as admin:
         looks = Looks(admin, group_ids)
-        looks.look()
+        _check_exist(looks.look(), group_ids)
         if once or as_json:
             time.sleep(interval)
             lines = looks.look()
@@ -119,6 +120,16 @@ def top(
             Console(highlight=False).print(screen(lines, looks.read_from))
             return
         _draw(looks, interval)
+
+
+def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
+    """Raises GroupIdNotFound for a group that the command names and that does not exist at the first look. A group that
+    is deleted later stays on the screen as Dead."""
+    from coordinator.protocol.errors import GroupIdNotFound
+
+    for line in lines:
+        if line.state == "Dead" and line.group_id in named:
+            raise GroupIdNotFound(group_id=line.group_id)
 
 
 def _draw(looks: Looks, interval_s: float) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from coordinator.client.endpoints import Endpoints
-from coordinator.protocol.admin_messages import AlteredOffsets, GroupListing, InFlightPage, PlansListed, RunInFlight
+from coordinator.protocol.admin_messages import (
+    AlteredOffsets,
+    GroupListing,
+    GroupsListed,
+    InFlightPage,
+    PlansListed,
+    RunInFlight,
+)
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
 from sharegroup import Admin, in_flight, kafka_tables, top
+from sharegroup.__main__ import run as run_command
 from sharegroup.admin_access import plain
 from tests.support.command_line import mistake
 
@@ -118,6 +128,42 @@ def test_the_screen_of_top_fits_80_columns_whatever_the_numbers():
     large = partition(start=10**12, end=2 * 10**12, lag=10**12, acquired=10**9, archived_total=10**9, archiving=10**6)
     lines = [top.line_of(group(large, group_id=name), [run(since_ms=0)], 10**10) for name in ("a" * 60, "b")]
     assert max(map(len, shown(top.screen(lines, "state topic share-group-state")))) <= 80
+
+
+@pytest.fixture
+def groups_known(monkeypatch):
+    """The groups that the coordinators know, by state, for a `top` that has no broker."""
+    known = {"billing": "STABLE"}
+
+    class Known:
+        """An Admin that describes them; a group that it does not know is DEAD."""
+
+        def __init__(self, *_, **__):
+            """Takes what Admin takes."""
+
+        def list_groups(self):
+            return GroupsListed(groups=tuple(GroupListing(group_id=name, state=known[name]) for name in known))
+
+        def describe_groups(self, group_ids):
+            return {name: group(state=known.get(name, "DEAD"), group_id=name) for name in group_ids}
+
+        def in_flight(self, *_, **__):
+            return InFlightPage()
+
+    monkeypatch.setattr(top, "opened", lambda *_: contextlib.nullcontext(Known()))
+    return known
+
+
+def test_the_screen_of_a_group_that_does_not_exist_is_one_line(groups_known, capsys):
+    for more in (["--once"], ["--json"], []):
+        said = mistake(["top", *AT, "--interval", "0.2", "--group", "billing", "--group", "biling", *more], capsys)
+        assert said.startswith("sharegroup: GroupIdNotFound: Share group biling does not exist")
+
+
+def test_a_group_that_is_deleted_stays_on_the_screen_as_dead(groups_known, monkeypatch, capsys):
+    monkeypatch.setattr(top.time, "sleep", lambda _: groups_known.clear())
+    assert run_command(["top", *AT, "--once", "--group", "billing"]) == 0
+    assert re.search(r"^billing +Dead +0 ", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
