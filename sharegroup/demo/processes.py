@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from sharegroup.demo.workspace import Workspace
 
 _PROGRAM = "sharegroup.demo.query_program"
 _END_WITHIN_S = 10.0
+
+_FAILS = re.compile(r"^(?:Exception in thread .*|[\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end the demo early: Ctrl-C, `kill`, a closed terminal."""
@@ -61,6 +64,11 @@ class QueryProcess:
     def alive(self) -> bool:
         """Whether the program runs."""
         return self._process is not None and self._process.poll() is None
+
+    def first_error(self) -> str:
+        """The first line of its log that names an error, which is the cause of those after it; empty: there is none."""
+        found = _FAILS.search(self.log.read_text(errors="replace"))
+        return found.group() if found else ""
 
     def stop(self) -> None:
         """Send SIGSTOP to the program, its JVM and all their Python processes."""

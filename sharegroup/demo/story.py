@@ -184,7 +184,8 @@ class Story:
     def _check_alive(self, what: str) -> None:
         for query in self._queries:
             if query.should_run and not query.process.alive:
-                raise DemoFailed(f"query {query.name} ended by itself, while waiting until {what}")
+                cause = query.process.first_error() or "its log has no error"
+                raise DemoFailed(f"query {query.name} ended by itself, while waiting until {what}: {cause}")
 
     def _show(self, what: str) -> None:
         seen = self._group.look()

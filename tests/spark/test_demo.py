@@ -216,7 +216,10 @@ def is_coordinator(process: psutil.Process) -> bool:
 
 def test_a_query_that_fails_is_named_with_the_place_of_its_log(temporary):
     java = temporary / "java"
-    java.write_text('#!/bin/sh\n[ "$1" = -version ] && echo \'version "17.0.1"\' && exit 0\nexit 3\n')
+    java.write_text(
+        '#!/bin/sh\n[ "$1" = -version ] && echo \'version "17.0.1"\' && exit 0\n'
+        "echo 'Exception in thread \"main\" the disk is full'\nexit 3\n"
+    )
     java.chmod(0o755)
     home = temporary / "home" / "bin"
     home.mkdir(parents=True)
@@ -225,6 +228,7 @@ def test_a_query_that_fails_is_named_with_the_place_of_its_log(temporary):
     done = subprocess.run(DEMO, env=settings, capture_output=True, text=True, timeout=END_WITHIN_S)
     assert done.returncode == 1
     assert "ended by itself" in done.stderr
+    assert ': Exception in thread "main" the disk is full (logs: ' in done.stderr
     logs = Path(done.stderr.rpartition("(logs: ")[2].rstrip(")\n"))
     assert {log.name for log in logs.iterdir()} >= {"query-A.log", "query-B.log"}
     wait_until(lambda: not processes_of(temporary), timeout_s=END_WITHIN_S, what="the demo's processes have ended")
