@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import tenacity
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
@@ -122,23 +123,31 @@ def cluster_metadata(
     contact = FirstContact()
     admin = _admin(bootstrap_servers, kafka_config, contact)
     began_s = time.monotonic()
-    while True:
+
+    def ask() -> Any:
         try:
             return admin.list_topics(timeout=min(ATTEMPT_S, max(began_s + timeout_s - time.monotonic(), 0.1)))
-        except KafkaException as error:
+        except KafkaException:
             while admin.poll(0):
                 pass
             waited_s = time.monotonic() - began_s
             found = contact.error(bootstrap_servers, kafka_config.get("security.protocol", "PLAINTEXT"), waited_s)
             if found is not None:
                 raise found from None
-            if waited_s < timeout_s:
-                admin.poll(0.1)
-                continue
-            reason = contact.last or next(iter(contact.reasons.values()), error.args[0].name())
-            raise BrokerNotReachable(
-                addresses=bootstrap_servers, timeout_ms=int(timeout_s * 1000), reason=reason
-            ) from None
+            raise
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(KafkaException),
+        stop=tenacity.stop_after_delay(timeout_s),
+        wait=tenacity.wait_fixed(0.1),
+        sleep=admin.poll,  # what librdkafka reports ends the pause
+        reraise=True,
+    )
+    try:
+        return retrying(ask)
+    except KafkaException as error:
+        reason = contact.last or next(iter(contact.reasons.values()), error.args[0].name())
+        raise BrokerNotReachable(addresses=bootstrap_servers, timeout_ms=int(timeout_s * 1000), reason=reason) from None
 
 
 def denied_topics(bootstrap_servers: str, kafka_config: Mapping[str, str], names: Iterable[str]) -> set[str]:

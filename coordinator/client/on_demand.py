@@ -25,6 +25,7 @@ from typing import ClassVar
 
 import msgspec
 import platformdirs
+import tenacity
 from filelock import FileLock, Timeout
 
 from coordinator.client.cluster_metadata import cluster_id
@@ -218,20 +219,25 @@ class OnDemand:
 
     def _find(self) -> Connection | None:
         """A connection to the coordinator that the endpoint file names, after it has answered; None if none answers."""
-        deadline, asked = time.monotonic() + HEALTH_TIMEOUT_S, None
-        connection: Connection | None = None
-        while (endpoint := self._named()) is not None:
-            if connection is None or endpoint != asked:
-                connection, asked = Connection(endpoint), endpoint
-            try:
-                connection.check_health(HEALTH_TRY_S)
-            except NoAnswer:
-                if time.monotonic() < deadline:
-                    continue
+        asked: Connection | None = None
+
+        def ask() -> Connection | None:
+            nonlocal asked
+            endpoint = self._named()
+            if endpoint is None:
                 return None
-            except Unreachable:
-                return None
-            return connection
+            if asked is None or asked.endpoint != endpoint:
+                asked = Connection(endpoint)
+            asked.check_health(HEALTH_TRY_S)
+            return asked
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(NoAnswer),
+            stop=tenacity.stop_after_delay(HEALTH_TIMEOUT_S),
+            reraise=True,
+        )
+        with contextlib.suppress(Unreachable):
+            return retrying(ask)
         return None
 
     def _named(self) -> Endpoint | None:

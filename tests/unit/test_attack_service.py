@@ -35,7 +35,7 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.brokers import subscription
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import LATEST, KafkaCluster, TopicInfo
+from coordinator.service.brokers.cluster import LATEST, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 from coordinator.service.on_demand import keep_endpoint, write_endpoint
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -144,17 +144,6 @@ def test_a_consumers_records_are_read_at_the_groups_current_isolation_level(runn
     running.join("c1", query=False, starting_offsets="earliest")
     running.join("m2", configs={"share.isolation.level": "read_committed"})
     assert running.ask(AcquireRecords, "c1", max_records=10).isolation_level == "read_committed"
-
-
-def test_a_cluster_that_elects_its_controller_is_not_one_without_topic_ids(monkeypatch):
-    monkeypatch.setattr("coordinator.service.brokers.cluster.MAX_RETRY_PAUSE_S", 0.01)
-    controllers = [-1] * 6 + [3]
-    cluster = KafkaCluster("nowhere:1", {}, 15_000)
-    cluster._admin = SimpleNamespace(
-        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None}),
-        poll=lambda timeout: 0,
-    )
-    assert cluster.gives_topic_ids()
 
 
 # --- two owners of one store

@@ -1,6 +1,7 @@
 """Retries of calls to the brokers end with an answer, or at their deadline."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -8,7 +9,7 @@ from tenacity import retry_if_exception_type, retry_if_result, wait_fixed
 
 from coordinator.protocol.librdkafka import NO_ANSWER
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.brokers.retries import retry_until
+from coordinator.service.brokers.retries import retry_after, retry_until
 
 LONG_S = 3_600.0
 
@@ -46,6 +47,35 @@ def test_no_attempt_begins_after_the_deadline() -> None:
 
 def test_the_last_result_is_returned_at_the_deadline() -> None:
     assert retry_until(0.0, wait_fixed(0), retry_if_result(lambda found: found < 5))(failing(0)) == 1
+
+
+def test_so_many_attempts_are_made_also_after_the_deadline() -> None:
+    retries = retry_until(0.0, wait_fixed(0), retry_if_result(lambda found: found < 5), least=3)
+    answers = [4, 3, 2, 1, 0]
+    assert retries(answers.pop) == 2
+
+
+def test_a_call_is_repeated_once_after_each_pause() -> None:
+    retries = retry_after((0.0, 0.0), retry_if_exception_type(ConnectionError))
+    assert retries(failing(2)) == 3
+    with pytest.raises(ConnectionError, match="3"):
+        retries(failing(3))
+    assert retry_after((), retry_if_result(bool))(failing(0)) == 1
+
+
+@pytest.mark.parametrize(("controllers", "gives_ids"), [([-1] * 6 + [3], True), ([9, 9, 3], True), ([9] * 3, False)])
+def test_topic_ids_are_missing_after_three_looks_without_a_controller(
+    controllers: list[int], gives_ids: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.service.brokers.cluster.MAX_RETRY_PAUSE_S", 0.01)
+    cluster = KafkaCluster("nowhere:1", {}, 15_000)
+    cluster._admin = SimpleNamespace(
+        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None}),
+        poll=lambda timeout: 0,
+    )
+    assert cluster.gives_topic_ids() is gives_ids
+    assert not controllers
+    assert cluster.gives_topic_ids() is gives_ids
 
 
 @pytest.mark.parametrize("code", sorted(NO_ANSWER))

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     NewTopic,
     OffsetSpec,
 )
-from tenacity import RetryCallState, retry_if_exception, wait_exponential
+from tenacity import RetryCallState, retry_if_exception, wait_exponential, wait_incrementing
 
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
@@ -47,6 +47,8 @@ READ_BYTES = 1 << 16
 READ_TIMEOUT_S = 3.0
 NO_CONTROLLER = -1
 """The controller id that a cluster answers while it elects a controller."""
+LEAST_LOOKS = 3
+"""Looks at the metadata before a cluster counts as one without topic ids: one broker's answer may be old."""
 
 _END = frozenset({KafkaError._PARTITION_EOF})
 _ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # which librdkafka answers by itself, from its last listing
@@ -177,18 +179,11 @@ class KafkaCluster:
         """Whether the cluster has topic ids. A cluster whose controller is none of its brokers (librdkafka's mock
         cluster) has none. The metadata is read more than once, since a real cluster may be electing a controller; the
         answer is cached, and each group stores it when it is created."""
-        deadline = time.monotonic() + self._timeout_ms / 1000
-        looks = 0
-        while self._gives_ids is None:
-            metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
-            looks += 1
-            electing = metadata.controller_id == NO_CONTROLLER and time.monotonic() < deadline
-            if metadata.controller_id in metadata.brokers:
-                self._gives_ids = True
-            elif looks >= 3 and not electing:
-                self._gives_ids = False
-            else:
-                time.sleep(min(0.1 * (looks - 1), MAX_RETRY_PAUSE_S))
+        if self._gives_ids is None:
+            pause = wait_incrementing(0, 0.1, MAX_RETRY_PAUSE_S)
+            looks = retry_until(self._timeout_ms / 1000, pause, _may_elect, least=LEAST_LOOKS)
+            found = looks(self._retried, "list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+            self._gives_ids = found.controller_id in found.brokers
         return self._gives_ids
 
     def topic_names(self) -> list[str]:
@@ -415,6 +410,16 @@ class KafkaCluster:
             return BrokerSecurityFailed(addresses=self.addresses, reason=self._complaints.refused)
         reason = self._complaints.last or error.name()
         return BrokerNotReachable(addresses=self.addresses, timeout_ms=self._timeout_ms, reason=reason)
+
+
+def _may_elect(state: RetryCallState) -> bool:
+    """Whether the cluster, whose metadata an attempt has returned, may have a controller at the next look: while it
+    elects one, and at the first looks at any cluster."""
+    if state.outcome is None or state.outcome.failed:
+        return False
+    found = state.outcome.result()
+    is_electing = found.controller_id == NO_CONTROLLER or state.attempt_number < LEAST_LOOKS
+    return is_electing and found.controller_id not in found.brokers
 
 
 def _code(state: RetryCallState) -> int:

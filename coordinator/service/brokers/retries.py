@@ -1,11 +1,11 @@
-"""Retries of calls to the brokers until a deadline, with tenacity."""
+"""Retries of calls to the brokers until a deadline, or after given pauses, with tenacity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tenacity import RetryCallState, Retrying
+from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_chain, wait_fixed, wait_none
 from tenacity.retry import retry_base
 from tenacity.wait import wait_base
 
@@ -13,17 +13,33 @@ from tenacity.wait import wait_base
 def retry_until(
     timeout_s: float,
     pause: wait_base,
-    condition: retry_base,
+    condition: retry_base | Callable[[RetryCallState], bool],
     before_pause: Callable[[RetryCallState], None] | None = None,
+    least: int = 1,
 ) -> Retrying:
     """Retries while ``condition`` holds for the error or the result of an attempt. The attempts end when the next one
     would begin ``timeout_s`` seconds after the first, or later: then the last error is raised, or the last result
-    returned. ``pause`` is a wait without chance, since it is computed before it begins."""
+    returned. ``pause`` is a wait without chance, since it is computed before it begins. ``least`` attempts are made
+    also after the deadline."""
 
     def too_late(state: RetryCallState) -> bool:
-        return (state.seconds_since_start or 0.0) + pause(state) >= timeout_s
+        return state.attempt_number >= least and (state.seconds_since_start or 0.0) + pause(state) >= timeout_s
 
-    def last(state: RetryCallState) -> Any:
-        return state.outcome.result() if state.outcome is not None else None
+    return Retrying(stop=too_late, wait=pause, retry=condition, before_sleep=before_pause, retry_error_callback=_last)
 
-    return Retrying(stop=too_late, wait=pause, retry=condition, before_sleep=before_pause, retry_error_callback=last)
+
+def retry_after(pauses_s: Iterable[float], condition: retry_base) -> Retrying:
+    """Retries while ``condition`` holds for the error or the result of an attempt, once after each of ``pauses_s``,
+    however long an attempt takes. Then the last error is raised, or the last result returned."""
+    pauses = [wait_fixed(pause_s) for pause_s in pauses_s]
+    return Retrying(
+        stop=stop_after_attempt(1 + len(pauses)),
+        wait=wait_chain(*pauses, wait_none()),
+        retry=condition,
+        retry_error_callback=_last,
+    )
+
+
+def _last(state: RetryCallState) -> Any:
+    """The result of the last attempt, or its error, raised."""
+    return state.outcome.result() if state.outcome is not None else None

@@ -6,12 +6,12 @@ So the brokers are asked again before a topic counts as deleted, and its records
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from tenacity import retry_if_result
 
 from coordinator.config.resolved import offset_reset
 from coordinator.core.commands.view_group import Subscribed
@@ -21,6 +21,7 @@ from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.topic_names import check_pattern, check_topic, matches
 from coordinator.protocol.wire import derived_topic_id
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
+from coordinator.service.brokers.retries import retry_after
 
 PAUSES_S = (0.1, 0.3, 0.6)
 """Seconds before the second, the third and the last question."""
@@ -123,14 +124,14 @@ def deleted_topic_ids(
     """The ids, of ``topics`` (names by id), that no topic of that name has now. ``topic_ids``: whether the group uses
     the cluster's ids. ``past``: ids of topics that were deleted before; a broker that answers one of these does not
     know the newer topic yet."""
-    for pause_s in (0.0, *PAUSES_S):
-        time.sleep(pause_s)
+
+    def look() -> frozenset[str]:
         found = cluster.topics(set(topics.values()))
         ids = {name: id_of(topic, group_id, topic_ids=topic_ids) for name, topic in found.items()}
-        gone = frozenset(i for i, name in topics.items() if ids.get(name) not in past - {i} and ids.get(name) != i)
-        if not gone:
-            break
-    return gone
+        return frozenset(i for i, name in topics.items() if ids.get(name) not in past - {i} and ids.get(name) != i)
+
+    deleted: frozenset[str] = retry_after(PAUSES_S, retry_if_result(bool))(look)
+    return deleted
 
 
 def starting_offsets(

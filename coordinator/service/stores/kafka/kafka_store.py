@@ -8,10 +8,11 @@ append whose outcome is unknown the group is closed, and the next load finds out
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
+
+from tenacity import retry_if_result, wait_fixed
 
 from coordinator.core.records import Record, UnreadableRecord
 from coordinator.core.share_group import ShareGroup
@@ -24,6 +25,7 @@ from coordinator.protocol.errors import (
     StateTransactionOpen,
 )
 from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
@@ -54,6 +56,8 @@ PARALLEL_APPENDS = 8
 TRANSACTION_BYTES = 1024 * 1024
 """Bytes of a snapshot in one transaction, about. All of a large snapshot in one would take longer than
 share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
+
+_PAUSE = wait_fixed(0.05)
 
 _log = logging.getLogger(__name__)
 
@@ -348,16 +352,17 @@ class KafkaStore:
     def _newest_owner(self, group_id: str, open_: _OpenGroup) -> Owner | None:
         """The owner that has fenced this process; None if no new owner record comes within NEW_OWNER_S."""
         log = self._new_log(group_id)
-        deadline = time.monotonic() + NEW_OWNER_S
         with LogReader(self._topic, self.partition, start=open_.loaded_to, committed=False) as reader:
-            while time.monotonic() < deadline:
+
+            def look() -> Owner | None:
                 for messages in reader.read_to(reader.end()):
                     for message in messages:
                         log.read_owner(message.key(), message.value())
-                if log.owner is not None and log.owner.process != self._ownership.me.process:
-                    return log.owner
-                time.sleep(0.05)
-        return None
+                is_new = log.owner is not None and log.owner.process != self._ownership.me.process
+                return log.owner if is_new else None
+
+            newest: Owner | None = retry_until(NEW_OWNER_S, _PAUSE, retry_if_result(lambda owner: owner is None))(look)
+            return newest
 
     def _verify(self) -> None:
         if self._topic_error is not None:
