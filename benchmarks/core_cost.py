@@ -19,7 +19,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.decide import decide
-from coordinator.core.records import encode_record
+from coordinator.core.record_codec import encode_record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import AckBatch, Acknowledge, JoinGroup, PartitionAcks, PartitionBounds
 

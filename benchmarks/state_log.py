@@ -20,7 +20,8 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.decide import decide
-from coordinator.core.records import Record, encode_records
+from coordinator.core.record_codec import encode_records
+from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
     AckBatch,

@@ -6,23 +6,13 @@ anew: sessions and lock deadlines. Offsets are inclusive; plan ids are the group
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.runs import Run
 from coordinator.core.staging import StagedRun
-from coordinator.protocol.errors import ShareGroupError
-
-Cut = TypeVar("Cut")
-ByPartition: TypeAlias = tuple[tuple[str, int, tuple[Cut, ...]], ...]
-
-
-class UnreadableRecord(ShareGroupError):
-    """A state record of share group {group_id} can't be read ({reason}). It was written by a newer version, or is
-    damaged; loading stops here rather than skip it. Run the version that wrote it, or restore the state store."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -408,93 +398,3 @@ Record: TypeAlias = (
     | GroupProgressKept
     | MemberProgressKept
 )
-
-MOST_BYTES = 512 * 1024
-"""Bytes of one stored record at most: half of what a broker takes in one record by default. A larger log record is
-stored in parts."""
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
-
-
-def encode_record(record: Record) -> bytes:
-    """The record as msgpack, tagged with its name."""
-    return _encoder.encode(record)
-
-
-def encode_records(records: Iterable[Record]) -> list[bytes]:
-    """The durable records, encoded. A large record becomes several with the same effect, so that a store needs to hold
-    no record above MOST_BYTES."""
-    return [data for record in records if record.durable for data in _encoded(record)]
-
-
-def _encoded(record: Record) -> Iterator[bytes]:
-    data = encode_record(record)
-    if len(data) <= MOST_BYTES:
-        yield data
-        return
-    parts = _parts(record, 2 * len(data) // MOST_BYTES)
-    for part in parts:
-        yield from _encoded(part) if len(parts) > 1 else (data,)
-
-
-def _parts(record: Record, wanted: int) -> list[Record]:
-    """The record as about ``wanted`` records; the record itself if it has no list that can be cut."""
-    if isinstance(record, OffsetsAltered):
-        return [msgspec.structs.replace(record, starts=starts) for starts in _cut(record.starts, wanted)]
-    if isinstance(record, RunsChanged):
-        return [msgspec.structs.replace(record, runs=runs) for runs in _cut(record.runs, wanted)]
-    if isinstance(record, PlanStaged):
-        # Staging twice is staging both.
-        return [msgspec.structs.replace(record, partitions=part) for part in _spread(record.partitions, wanted)]
-    if isinstance(record, PlanAcquired | PlanKept) and record.ranges:
-        first, *rest = _spread(record.ranges, wanted)
-        added = RangesAdded(plan_id=record.plan_id, member_id=record.member_id, ranges=())
-        return [
-            msgspec.structs.replace(record, ranges=first),
-            *(msgspec.structs.replace(added, ranges=part) for part in rest),
-        ]
-    if isinstance(record, MembersForgotten):
-        of_first, *of_others = _cut(record.member_ids, wanted)
-        return [
-            msgspec.structs.replace(record, member_ids=of_first),
-            *(msgspec.structs.replace(record, member_ids=ids, unreported_losses=None) for ids in of_others),
-        ]
-    if isinstance(record, RangesAdded):
-        return [msgspec.structs.replace(record, ranges=part) for part in _spread(record.ranges, wanted)]
-    return [record]
-
-
-def _spread(partitions: ByPartition[Cut], wanted: int) -> list[ByPartition[Cut]]:
-    """The entries of (topic id, partition, entries), in about ``wanted`` parts of the same form."""
-    total = sum(len(entries) for _, _, entries in partitions)
-    most = max(1, -(-total // wanted))
-    parts: list[list[tuple[str, int, tuple[Cut, ...]]]] = [[]]
-    room = most
-    for topic_id, index, entries in partitions:
-        at = 0
-        while at < len(entries):
-            if not room:
-                parts.append([])
-                room = most
-            taken = entries[at : at + room]
-            parts[-1].append((topic_id, index, taken))
-            at, room = at + len(taken), room - len(taken)
-    return [tuple(part) for part in parts]
-
-
-def _cut(entries: tuple[Cut, ...], wanted: int) -> list[tuple[Cut, ...]]:
-    most = max(1, -(-len(entries) // wanted))
-    return [entries[at : at + most] for at in range(0, len(entries), most)]
-
-
-def decode_record(data: bytes, group_id: str = "?") -> Record:
-    """The record that was encoded.
-
-    Raises:
-        UnreadableRecord: this version can't read the bytes.
-    """
-    try:
-        return _decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise UnreadableRecord(group_id=group_id, reason=str(error)) from error

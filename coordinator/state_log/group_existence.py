@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.core.records import GroupDeleted, encode_record
+from coordinator.core.record_codec import encode_record
+from coordinator.core.records import GroupDeleted
 from coordinator.state_log.owner import Owner, decode_owner
 from coordinator.state_log.record_keys import GROUP_OWNER, GROUP_RECORD, GROUP_SNAPSHOT, group_of, key_head
 from coordinator.state_log.value_version import is_ours, versioned

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.records import (
     GroupDeleted,
     LogStartMoved,
@@ -17,7 +18,6 @@ from coordinator.core.records import (
     PartitionInitialized,
     Record,
     RunsChanged,
-    UnreadableRecord,
 )
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coordinator.core.records import UnreadableRecord
+from coordinator.core.record_codec import UnreadableRecord
 from coordinator.state_log.value_version import group_content_of, versioned
 
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.core.records import UnreadableRecord
+from coordinator.core.record_codec import UnreadableRecord
 
 INT16, INT32, INT64 = (struct.Struct(f">{code}") for code in "hiq")
 _VARINT_BYTES = 5

@@ -6,7 +6,7 @@ Rule: the version covers the value and the key of a record, and everything that 
 
 from __future__ import annotations
 
-from coordinator.core.records import UnreadableRecord
+from coordinator.core.record_codec import UnreadableRecord
 from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld
 from coordinator.protocol.format_versions import STATE_RECORDS, UnknownFormat, check_version
 from coordinator.state_log.primitives import INT16, number

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import TERMINAL, RecordState
-from coordinator.core.records import PlanAcquired, PlanCompleted, Record, RunsChanged, decode_record
+from coordinator.core.records import PlanAcquired, PlanCompleted, Record, RunsChanged
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import decode_owner

@@ -5,7 +5,8 @@ import uuid
 import pytest
 
 from coordinator.core.commands import CreateGroup
-from coordinator.core.records import GroupCreated, encode_records
+from coordinator.core.record_codec import encode_records
+from coordinator.core.records import GroupCreated
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.runtime.runtime import CoordinatorRuntime

@@ -16,8 +16,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PartitionInitialized, RunsChanged, decode_record
+from coordinator.core.records import PartitionInitialized, RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey

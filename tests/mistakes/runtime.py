@@ -6,7 +6,7 @@ import dataclasses
 from concurrent.futures import Future
 from typing import Any
 
-from coordinator.core.records import decode_record, encode_record
+from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import OpenSink
 from coordinator.service.runtime.runtime import CoordinatorRuntime

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.core.commands import MoveLogStarts, PartitionStart
-from coordinator.core.records import encode_record
+from coordinator.core.record_codec import encode_record
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import PartitionBounds
 from tests.model.compare import PARTITIONS, share_partition_key

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coordinator.config.resolved import GroupConfig
+from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.records import (
     ConfigsAltered,
     MemberJoined,
@@ -18,8 +19,6 @@ from coordinator.core.records import (
     PlanKept,
     Record,
     SessionRenewed,
-    decode_record,
-    encode_record,
 )
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

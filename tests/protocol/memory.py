@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from coordinator.core.record_codec import encode_record
 from coordinator.core.records import (
     ConfigsAltered,
     DataLost,
@@ -21,7 +22,6 @@ from coordinator.core.records import (
     SessionRenewed,
     TopicDeleted,
     TopicRegistered,
-    encode_record,
 )
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

@@ -14,6 +14,7 @@ from typing import Any
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import share_group
+from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import (
     ConfigsAltered,
@@ -28,7 +29,6 @@ from coordinator.core.records import (
     PlanStaged,
     PlanStarted,
     RunsChanged,
-    decode_record,
 )
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

@@ -13,8 +13,9 @@ from typing import Any
 
 from coordinator.core.commands import AcquirePlan, CompletePlan, Expire, StartOrReclaimPlan
 from coordinator.core.decide import decide
+from coordinator.core.record_codec import encode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged, encode_record
+from coordinator.core.records import RunsChanged
 from coordinator.protocol.errors import UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, JoinGroup, PartitionBounds, PlanReply
 from tests.support.group_driver import GroupDriver

@@ -26,7 +26,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.decide import decide
-from coordinator.core.records import decode_record, encode_record, encode_records
+from coordinator.core.record_codec import decode_record, encode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import (

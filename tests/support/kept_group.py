@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.records import UnreadableRecord, decode_record, encode_records
+from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.group_log import GroupLog

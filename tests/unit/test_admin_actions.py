@@ -8,7 +8,8 @@ import pytest
 
 from coordinator.client.connection import Connection
 from coordinator.client.offset_resets import offsets_from_file, reset_of
-from coordinator.core.records import GroupDeleted, decode_record
+from coordinator.core.record_codec import decode_record
+from coordinator.core.records import GroupDeleted
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from coordinator.core.records import decode_record
+from coordinator.core.record_codec import decode_record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BrokerNotReachable,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from coordinator.core.commands import CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.decide import decide
+from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import MOST_BYTES, RunsChanged, decode_record, encode_records
+from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld, ShareGroupError

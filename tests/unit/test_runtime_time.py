@@ -8,7 +8,8 @@ from coordinator.core.commands import (
     CreateGroup,
     StageRuns,
 )
-from coordinator.core.records import RunsChanged, decode_record
+from coordinator.core.record_codec import decode_record
+from coordinator.core.records import RunsChanged
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, MembersNotKnown
 from coordinator.protocol.messages import DescribeGroup, Heartbeat, PartitionOutcomes

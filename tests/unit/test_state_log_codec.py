@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import UnreadableRecord
 from coordinator.protocol.wire import derived_topic_id
 from coordinator.state_log.primitives import tagged_fields, unsigned_varint
 from coordinator.state_log.record_keys import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.records import UnreadableRecord
+from coordinator.core.record_codec import UnreadableRecord
 from coordinator.state_log.record_keys import (
     ShareSnapshotKey,
     ShareUpdateKey,

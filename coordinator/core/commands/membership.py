@@ -9,9 +9,9 @@ from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expir
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.consumer_locks import progress_deadline_ms
 from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_codec import MOST_BYTES, encode_record
 from coordinator.core.record_state import HELD, Event, RecordState
 from coordinator.core.records import (
-    MOST_BYTES,
     ConfigsAltered,
     DeadlinesExtended,
     DeadlinesPassed,
@@ -24,7 +24,6 @@ from coordinator.core.records import (
     Record,
     SessionEnded,
     SessionRenewed,
-    encode_record,
 )
 from coordinator.core.redelivery import clears_evidence, consumer_lost_lock, data_lost, query_lost_lock, released
 from coordinator.core.runs import Run, Segment

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from coordinator.config.resolved import GroupBounds
@@ -22,7 +22,7 @@ from coordinator.core.archived_records import given_up
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.decide import decide
 from coordinator.core.group_counts import Count, counts_of
-from coordinator.core.records import Record, UnreadableRecord, decode_record, encode_records
+from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -33,8 +33,9 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     StateRecordUnreadable,
 )
-from coordinator.protocol.messages import GivenUp, Reply, Request
+from coordinator.protocol.messages import Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.runtime.round import Round, Submission, error_of
 from coordinator.service.runtime.transaction import Transaction, one
 from coordinator.service.stores.store import (
     Store,
@@ -71,30 +72,6 @@ _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 """Errors of a group that another process serves: it is loaded again only for a new request."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Submission:
-    group_id: str
-    transaction: Transaction[Any]
-    answer: Future[Any]
-    claim: bool = False
-    peek: bool = False
-
-
-@dataclass(kw_only=True, slots=True)
-class _Round:
-    now_ms: int
-    begun_ms: int = field(init=False)
-    records: dict[str, list[Record]] = field(default_factory=dict)
-    touched: set[str] = field(default_factory=set)
-    outcomes: list[tuple[_Submission, Any, BaseException | None]] = field(default_factory=list)
-    given_up: list[tuple[str, GivenUp]] = field(default_factory=list)
-    counts: list[tuple[str, Count]] = field(default_factory=list)
-    broken: str = ""
-
-    def __post_init__(self) -> None:
-        self.begun_ms = self.now_ms
 
 
 @dataclass(kw_only=True, slots=True)
@@ -142,7 +119,7 @@ class CoordinatorRuntime:
         self.on_change = on_change
         self._on_count = on_count
         self.groups: dict[str, ShareGroup] = {}
-        self._waiting: deque[_Submission] = deque()
+        self._waiting: deque[Submission] = deque()
         self._logs: dict[str, _Log] = {}
         self._reload_ms: dict[str, int] = {}
         self._snapshot_again: dict[str, _Pause] = {}
@@ -160,14 +137,14 @@ class CoordinatorRuntime:
         only reads, and the group stays with its owner."""
         answer: Future[T] = Future()
         self._waiting.append(
-            _Submission(group_id=group_id, transaction=transaction, answer=answer, claim=claim, peek=peek)
+            Submission(group_id=group_id, transaction=transaction, answer=answer, claim=claim, peek=peek)
         )
         return answer
 
     def step(self, now_ms: int, stalled_ms: int = 0) -> int:
         """Run one round: the waiting requests, then the deadlines that are due. Returns the number of requests
         answered. ``stalled_ms``: how long before now no request could be received, which counts against no member."""
-        round_ = _Round(now_ms=now_ms)
+        round_ = Round(now_ms=now_ms)
         try:
             self._extend_deadlines(round_, stalled_ms)
             self._load_again(round_)
@@ -211,13 +188,13 @@ class CoordinatorRuntime:
 
     # --- a round
 
-    def _decide_all(self, round_: _Round) -> None:
+    def _decide_all(self, round_: Round) -> None:
         while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
             self._run(round_, self._waiting.popleft())
         if self._not_current_ms is None:  # else other owners may have the groups and their members
             self._expire(round_)
 
-    def _extend_deadlines(self, round_: _Round, stalled_ms: int) -> None:
+    def _extend_deadlines(self, round_: Round, stalled_ms: int) -> None:
         """Extend sessions and locks by time in which no member could be heard: a stall of this process, or the time in
         which this owner had lost its fleet."""
         if not self.store.is_current:
@@ -237,21 +214,21 @@ class CoordinatorRuntime:
     def _now(self, now_ms: int) -> int:
         return now_ms if self._clock is None else self._clock()
 
-    def _expire(self, round_: _Round) -> None:
+    def _expire(self, round_: Round) -> None:
         for group in list(self.groups.values()):
             due_ms = group.next_deadline_ms()
             if due_ms is not None and due_ms <= round_.begun_ms and not round_.broken:
                 self._by_itself(round_, group, Expire())
 
-    def _by_itself(self, round_: _Round, group: ShareGroup, command: Request[Any]) -> None:
+    def _by_itself(self, round_: Round, group: ShareGroup, command: Request[Any]) -> None:
         """Run a command that no request asked for."""
         answer: Future[Any] = Future()
-        self._run(round_, _Submission(group_id=group.group_id, transaction=one(command), answer=answer))
+        self._run(round_, Submission(group_id=group.group_id, transaction=one(command), answer=answer))
         round_.touched.add(group.group_id)
         if round_.outcomes[-1][2] is not None:  # avoids a loop: the group has a session timeout once it is loaded again
             self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
 
-    def _run(self, round_: _Round, submission: _Submission) -> None:
+    def _run(self, round_: Round, submission: Submission) -> None:
         outcome, error = None, None
         group_id = submission.group_id
         if submission.answer.cancelled():
@@ -268,7 +245,7 @@ class CoordinatorRuntime:
             error = InternalError(what=f"a request of share group {group_id}", reason=repr(failed))
         round_.outcomes.append((submission, outcome, error))
 
-    def _play(self, round_: _Round, group: ShareGroup, transaction: Transaction[T]) -> T:
+    def _play(self, round_: Round, group: ShareGroup, transaction: Transaction[T]) -> T:
         steps = transaction(group)
         try:
             command = next(steps)
@@ -283,7 +260,7 @@ class CoordinatorRuntime:
             answer: T = stop.value
             return answer
 
-    def _decide(self, round_: _Round, group: ShareGroup, command: Request[Reply]) -> Reply:
+    def _decide(self, round_: Round, group: ShareGroup, command: Request[Reply]) -> Reply:
         # A load in this round may have taken long; that time counts against no member.
         decision = decide(group, command, round_.begun_ms if isinstance(command, Expire) else round_.now_ms)
         if durable := [record for record in decision.records if record.durable]:
@@ -304,7 +281,7 @@ class CoordinatorRuntime:
             raise
         return decision.reply
 
-    def _commit(self, round_: _Round) -> dict[str, Exception]:
+    def _commit(self, round_: Round) -> dict[str, Exception]:
         """Make the round durable. Returns the groups for which that failed, with the error."""
         if round_.broken:
             failed: dict[str, Exception] = dict.fromkeys(round_.touched, StoreRefused(round_.broken))
@@ -318,7 +295,7 @@ class CoordinatorRuntime:
                 self._drop(group_id, round_.now_ms)
         return failed
 
-    def _append(self, round_: _Round) -> dict[str, Exception]:
+    def _append(self, round_: Round) -> dict[str, Exception]:
         group_ids = list(round_.records)
         for group_id in {submission.group_id for submission, _, _ in round_.outcomes} - set(group_ids):
             group = self.groups.get(group_id)
@@ -344,7 +321,7 @@ class CoordinatorRuntime:
             self._logs[group_id].updates += 1 + size_bytes * self.snapshot_after // SNAPSHOT_AFTER_BYTES
         return {}
 
-    def _finish(self, round_: _Round, failed: Mapping[str, Exception]) -> None:
+    def _finish(self, round_: Round, failed: Mapping[str, Exception]) -> None:
         self._report(round_, failed)
         for group_id in round_.records.keys() - failed.keys():
             if not self.groups[group_id].exists:
@@ -352,7 +329,7 @@ class CoordinatorRuntime:
         for submission, outcome, error in round_.outcomes:
             reason = failed.get(submission.group_id)
             if reason is not None and not isinstance(error, InternalError):
-                error = _error_of(submission, reason)
+                error = error_of(submission, reason)
             if not submission.answer.set_running_or_notify_cancel():
                 continue
             if error is not None:
@@ -365,7 +342,7 @@ class CoordinatorRuntime:
             if group_id in self.groups and not self.groups[group_id].exists:
                 self._forget(group_id)  # a request looked for it, and it does not exist
 
-    def _report(self, round_: _Round, failed: Mapping[str, Exception]) -> None:
+    def _report(self, round_: Round, failed: Mapping[str, Exception]) -> None:
         """Log what was given up, and count what became durable."""
         for group_id, each in round_.given_up:
             if group_id not in failed:
@@ -378,7 +355,7 @@ class CoordinatorRuntime:
 
     # --- groups and the store
 
-    def _group(self, submission: _Submission, round_: _Round) -> ShareGroup:
+    def _group(self, submission: Submission, round_: Round) -> ShareGroup:
         group_id = submission.group_id
         group = self.groups.get(group_id)
         if group is None or (submission.claim and not group.exists):
@@ -430,12 +407,12 @@ class CoordinatorRuntime:
         except Exception:  # noqa: BLE001 - the group is forgotten even if the store can't release it
             _log.exception("the store did not release group %s", group_id)
 
-    def _load_again(self, round_: _Round) -> None:
+    def _load_again(self, round_: Round) -> None:
         """Load dropped groups again without a request, since their deadlines go on."""
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
             begun_ms = self._now(round_.now_ms)
             try:
-                self._group(_Submission(group_id=group_id, transaction=one(Expire()), answer=Future()), round_)
+                self._group(Submission(group_id=group_id, transaction=one(Expire()), answer=Future()), round_)
             except _ELSEWHERE as error:
                 _log.warning("left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
@@ -490,11 +467,3 @@ class CoordinatorRuntime:
         before = self._snapshot_again.get(group_id, _Pause())
         pause_ms = min(2 * before.pause_ms, SNAPSHOT_AGAIN_AT_MOST_MS)
         self._snapshot_again[group_id] = _Pause(pause_ms, self._now(self._logs[group_id].snapshot_ms) + pause_ms)
-
-
-def _error_of(submission: _Submission, reason: Exception) -> ShareGroupError:
-    """The error of a request whose round did not become durable. A request that claims asks again, and then takes the
-    group; a request that peeks asks again, and then reads the log; every other one gets the store's own error."""
-    if isinstance(reason, StoreFenced) and not (submission.claim or submission.peek):
-        return reason.error
-    return CoordinatorNotAvailable(group_id=submission.group_id, reason=f"its state could not be written: {reason}")

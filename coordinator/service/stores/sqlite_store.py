@@ -16,7 +16,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from coordinator.core.records import GroupDeleted, encode_record
+from coordinator.core.record_codec import encode_record
+from coordinator.core.records import GroupDeleted
 from coordinator.protocol.errors import (
     StateRecordUnreadable,
     StateStoreInUse,

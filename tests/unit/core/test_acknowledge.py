@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.records import RunsChanged, decode_record
+from coordinator.core.record_codec import decode_record
+from coordinator.core.records import RunsChanged
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, RENEW, ShareConsumers, batch
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched

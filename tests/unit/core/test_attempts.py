@@ -6,7 +6,8 @@ from itertools import product
 
 import pytest
 
-from coordinator.core.records import PlanStaged, decode_record
+from coordinator.core.record_codec import decode_record
+from coordinator.core.records import PlanStaged
 from coordinator.protocol.messages import OutcomesStaged
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.group_driver import GroupDriver, from_snapshot, ranges

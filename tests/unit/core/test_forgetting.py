@@ -15,7 +15,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.commands.forget import SWEEP_MS
-from coordinator.core.records import decode_record, encode_records
+from coordinator.core.record_codec import decode_record, encode_records
 from coordinator.protocol.errors import MemberForgotten, StalePlan
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup
 from coordinator.protocol.values import SharePartitionKey

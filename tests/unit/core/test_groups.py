@@ -7,7 +7,8 @@ import pytest
 from coordinator.config.resolved import GROUP_KEYS, GroupConfig
 from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.describe import describe_group
-from coordinator.core.records import PartitionInitialized, PlanAcquired, decode_record
+from coordinator.core.record_codec import decode_record
+from coordinator.core.records import PartitionInitialized, PlanAcquired
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol import errors
 from coordinator.protocol.errors import (

@@ -9,8 +9,9 @@ import pytest
 
 from coordinator.core import left_out
 from coordinator.core.left_out import FEW, MOST, LeftOutRange, bounded, count, in_reply
+from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import MOST_BYTES, RunsChanged, encode_records
+from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import PlanReply
 from coordinator.protocol.wire import encode

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.records import PlanAcquired, PlanStarted, decode_record
+from coordinator.core.record_codec import decode_record
+from coordinator.core.records import PlanAcquired, PlanStarted
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ForeignPlan, StalePlan
 from coordinator.protocol.values import AcknowledgeType

@@ -9,8 +9,9 @@ import pytest
 from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicWithId
 from coordinator.core.commands.acquire_plan import MAX_RANGES
 from coordinator.core.describe import MOST_MEMBERS, MOST_RUNS
+from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import MOST_BYTES, RunsChanged, decode_record, encode_records
+from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import SubscriptionTooLarge

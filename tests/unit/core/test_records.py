@@ -7,9 +7,10 @@ from typing import TypeVar, get_args
 import msgspec
 import pytest
 
-from coordinator.core import records
+from coordinator.core import record_codec, records
+from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanCompleted, Record, UnreadableRecord, decode_record, encode_record
+from coordinator.core.records import PlanCompleted, Record
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
@@ -20,14 +21,14 @@ Stored = TypeVar("Stored", records.RunsChanged, records.PlanStaged)
 
 
 def stored(record: Stored) -> list[Stored]:
-    found = [records.decode_record(data) for data in records.encode_records([record])]
+    found = [record_codec.decode_record(data) for data in record_codec.encode_records([record])]
     assert all(type(part) is type(record) for part in found)
     return found  # type: ignore[return-value]
 
 
 def test_a_large_record_becomes_several_with_the_same_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert records.MOST_BYTES == 512 * 1024, "well below the megabyte that Kafka takes by default"
-    monkeypatch.setattr(records, "MOST_BYTES", 120)
+    assert record_codec.MOST_BYTES == 512 * 1024, "well below the megabyte that Kafka takes by default"
+    monkeypatch.setattr(record_codec, "MOST_BYTES", 120)
     runs = tuple((offset, offset, Run(RecordState.ACQUIRED, 1 + offset % 2)) for offset in range(40))
     for count in (0, 1, 3, 7, 40):
         whole = records.RunsChanged(topic_id=TOPIC_ID, partition=2, runs=runs[:count])
@@ -38,7 +39,7 @@ def test_a_large_record_becomes_several_with_the_same_effect(monkeypatch: pytest
 
 
 def test_reasons_make_stored_records_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(record_codec, "MOST_BYTES", 1_000)
     for length, fewest in ((1, 1), (100, 2), (900, 10)):
         runs = tuple((n, n, Verdict(1, AcknowledgeType.REJECT, reason="x" * length)) for n in range(10))
         whole = records.PlanStaged(plan_id=1, member_id="m1", partitions=((TOPIC_ID, 0, runs),))
@@ -48,7 +49,7 @@ def test_reasons_make_stored_records_shorter(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_each_part_of_a_staging_has_the_same_window_and_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_BYTES", 145)
+    monkeypatch.setattr(record_codec, "MOST_BYTES", 145)
     runs = tuple((n, n, Verdict(1, AcknowledgeType.ACCEPT)) for n in range(3))
     partitions = ((TOPIC_ID, 0, runs), (TOPIC_ID, 1, runs[:1]))
     whole = records.PlanStaged(
@@ -65,7 +66,7 @@ def test_each_part_of_a_staging_has_the_same_window_and_attempts(monkeypatch: py
 
 
 def test_a_plan_of_very_many_ranges_is_loaded_whole_from_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_BYTES", 300)
+    monkeypatch.setattr(record_codec, "MOST_BYTES", 300)
     group = GroupDriver(records=1_000, partitions=3)
     group.join()
     group.append(
@@ -83,12 +84,12 @@ def test_a_plan_of_very_many_ranges_is_loaded_whole_from_parts(monkeypatch: pyte
     number = group.acquire(limit=None).plan.plan_id
     plan = group.group.plans[group.group.plan_id(number)]
     group.append([])
-    for said in (group.log, records.encode_records(group.group.snapshot())):
+    for said in (group.log, record_codec.encode_records(group.group.snapshot())):
         again = ShareGroup("billing")
-        parts = [part for data in said for part in records.encode_records([records.decode_record(data)])]
-        assert any(isinstance(records.decode_record(data), records.RangesAdded) for data in parts)
+        parts = [part for data in said for part in record_codec.encode_records([record_codec.decode_record(data)])]
+        assert any(isinstance(record_codec.decode_record(data), records.RangesAdded) for data in parts)
         for data in parts:
-            again.replay(records.decode_record(data))
+            again.replay(record_codec.decode_record(data))
         assert again.plans[plan.plan_id].ranges == plan.ranges
         assert durable_state(again) == durable_state(group.group)
 

@@ -6,7 +6,8 @@ import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicWithId
 from coordinator.core.decide import decide
-from coordinator.core.records import MOST_BYTES, PlanStaged, encode_records
+from coordinator.core.record_codec import MOST_BYTES, encode_records
+from coordinator.core.records import PlanStaged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BatchReclaimed,

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from tenacity import retry_if_result, wait_fixed
 
-from coordinator.core.records import Record, UnreadableRecord
+from coordinator.core.record_codec import UnreadableRecord
+from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     GroupStateTooNew,
