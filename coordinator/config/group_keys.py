@@ -458,6 +458,7 @@ _COORDINATOR_ROWS = (
         default="",
         ours=True,
         doc="The file with a line for each action of an administrator, which is rotated at 10 MB and kept ten times. "
+        "Each process on a host needs a file of its own. "
         "Empty: audit-KEY.log beside the log of a coordinator on demand, and the log of a standalone one.",
         why="Kafka has a log4j appender for kafka.authorizer.logger.",
     ),

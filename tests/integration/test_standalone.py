@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import urllib.request
@@ -148,6 +149,41 @@ def test_the_metrics_of_a_coordinator_can_be_scraped(coordinator, connect):
     assert 'share_coordinator_failed_requests_total{error="GroupIdNotFound",request="DescribeGroup"}' in scraped
     assert "process_resident_memory_bytes" in scraped
     assert TOKEN not in scraped
+
+
+def test_the_audit_file_has_who_did_what_and_from_where_to_where(kafka, topic, tmp_path):
+    """The action comes from the command line, with the token of an administrator; the member's token is another."""
+    orders, audit_file = topic("orders"), tmp_path / "audit.log"
+    kafka.produce(orders, [str(number) for number in range(10)])
+    tokens = write_secret(tmp_path / "tokens", f"admin alice:{TOKEN}-of-alice\nmember:{TOKEN}-of-queries\n")
+    configs = {
+        "bootstrap.servers": kafka.bootstrap,
+        "share.state.store": f"sqlite:{tmp_path / 'state.db'}",
+        "share.coordinator.audit.file": audit_file,
+        TOKEN_FILE: tokens,
+    }
+    with contextlib.closing(StandaloneProcess(tmp_path, configs)) as running:
+        at = running.wait_ready().endpoint
+        assert f" audit={audit_file} " in running.said("serving: ")[0]
+        client = CoordinatorClient.connect("unused:1", {}, None, at, configs={TOKEN_FILE: str(tokens)})
+        with contextlib.closing(client):
+            session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
+            assert session.call(NextPlan, wait_ms=10_000).plan.plan_id
+            session.close(leave=True)
+        reset = ("--reset-offsets", "--group", "billing", "--all-topics", "--to-latest", "--reason", "a new model")
+        given = (f"share.coordinator.endpoint={at}", f"{TOKEN_FILE}={tokens}")
+        properties = [word for each in given for word in ("--command-property", each)]
+        for more in ((), ("--execute",)):
+            done = sharegroup("groups", "--bootstrap-server", kafka.bootstrap, *properties, *reset, *more)
+            assert done.returncode == 0, done
+        (line,) = [json.loads(text) for text in audit_file.read_text().splitlines()]
+        who, _, rest = line["message"].partition(" request=")
+        asked, _, changed = rest.partition(" changed=")
+        assert who.startswith("done: who=admin alice from=ipv4:127.0.0.1:")
+        assert (json.loads(asked)["group_id"], json.loads(asked)["reason"]) == ("billing", "a new model")
+        assert json.loads(changed) == [[f"{orders}-0", "0", "10"]]
+        assert line["time"] and "done: who=" not in running.log_path.read_text()
+        assert audit_file.stat().st_mode & 0o777 == 0o600 and TOKEN not in audit_file.read_text()
 
 
 # --- who gets in
