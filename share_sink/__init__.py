@@ -7,5 +7,6 @@ of a sink").
 
 from share_sink.foreach_batch import acknowledge
 from share_sink.redrive.redrive import redrive
+from share_sink.task_progress import progress
 
-__all__ = ["acknowledge", "redrive"]
+__all__ = ["acknowledge", "progress", "redrive"]

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from coordinator.client.spark_border import named_errors_first
 from coordinator.client.spark_log import log_for_query
+from coordinator.client.task_plans import BATCH_ID, QUERY_ID
 from coordinator.protocol.messages import OutcomesStaged, SinkOpened, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce
 from share_sink.archive.batches import check_files, discard_batch, finish_batch
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 NO_BATCH = -1
 """The batch id of rows that no query writes."""
 ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
-_QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+_QUERY, _RUN, _BATCH = QUERY_ID, "spark.jobGroup.id", BATCH_ID
 """Spark's local properties of a task. A query sets its run id as the job group, also in foreachBatch (seen)."""
 
 

@@ -13,8 +13,10 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -22,7 +24,8 @@ from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
 from coordinator.client.spark_border import named_errors_first, named_errors_first_in
 from coordinator.client.spark_log import log_for_query
-from coordinator.protocol.errors import DataLoss
+from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note
+from coordinator.protocol.errors import DataLoss, UnsafeDirectory
 from coordinator.protocol.messages import (
     LatestOffsets,
     LeftOut,
@@ -78,11 +81,11 @@ def open_session(options: SourceOptions, member_id: str) -> MemberSession:
 
 
 class TaskPartition(InputPartition):
-    """One Spark task's part of a plan."""
+    """One Spark task's part of a plan. ``plan``: the plan, where executors reach its coordinator."""
 
-    def __init__(self, task: ReadTask) -> None:
+    def __init__(self, task: ReadTask, plan: TaskPlan | None = None) -> None:
         super().__init__(None)
-        self.task = task
+        self.task, self.plan = task, plan
 
     def __repr__(self) -> str:
         return f"<TaskPartition {self.task.partitions!r}>"
@@ -204,9 +207,21 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if self._options.fail_on_data_loss:
                 raise loss
             logger.warning("%s", loss)
-        return [
-            TaskPartition(task) for task in self._tasks(reply.plan, reply.isolation_level or session.isolation_level)
-        ]
+        tasks = self._tasks(reply.plan, reply.isolation_level or session.isolation_level)
+        plan = self._plan_of_tasks(session, reply.plan.plan_id or offset.plan_id)
+        return [TaskPartition(task, plan) for task in tasks]
+
+    def _plan_of_tasks(self, session: MemberSession, plan_id: str) -> TaskPlan | None:
+        configs = endpoint_configs(self._options.coordinator_configs)
+        if not configs:
+            return None
+        return TaskPlan(
+            group_id=session.group_id,
+            member_id=session.member_id,
+            member_epoch=session.member_epoch,
+            plan_id=plan_id,
+            configs=configs,
+        )
 
     def _tasks(self, plan: Plan, isolation_level: str) -> list[ReadTask]:
         options = self._options
@@ -236,6 +251,8 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             ShareGroupError: see share_source.range_reader.read_task.
         """
         assert isinstance(partition, TaskPartition)
+        if partition.plan is not None:
+            _leave_note(partition.plan)
         return named_errors_first_in(read_task(partition.task))
 
     @named_errors_first
@@ -280,3 +297,22 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             count=sum(entry.count for entry in lost),
             ranges=named_left_out(lost),
         )
+
+
+def _leave_note(plan: TaskPlan) -> None:
+    """Tell the workers on this host which plan the batch is, for the signals of its tasks; no task fails for that."""
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(QUERY_ID) if context else None
+    batch_id = context.getLocalProperty(BATCH_ID) if context else None
+    if not query_id or not batch_id:
+        return
+    try:
+        note(query_id, batch_id, plan)
+    except (OSError, UnsafeDirectory) as error:
+        _log_without_note(str(error))
+
+
+@lru_cache(maxsize=1)
+def _log_without_note(reason: str) -> None:
+    """Log, once in a process, that signals of tasks can't be sent from this host."""
+    logger.warning("share_sink.progress() has no effect on this host: %s", reason)

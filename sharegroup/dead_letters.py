@@ -129,8 +129,8 @@ def show_dead_letter(
         click.echo(json.dumps({**found.named(), **record, "headers": headers}))
         return
     named = {**found.named(), "timestamp_ms": _time(found.timestamp_ms)}
-    told = {name.removesuffix("_ms"): _clean("-" if each in (None, "") else str(each)) for name, each in named.items()}
-    for name, text in (*told.items(), *record.items(), *((f"header {_clean(name)}", text) for name, text in headers)):
+    told = {name.removesuffix("_ms"): clean("-" if each in (None, "") else str(each)) for name, each in named.items()}
+    for name, text in (*told.items(), *record.items(), *((f"header {clean(name)}", text) for name, text in headers)):
         click.echo(f"{name}: {'null' if text is None else text}")
 
 
@@ -174,8 +174,8 @@ def _shown(data: bytes | None, max_bytes: int) -> str | None:
     return (text if is_text else cut.hex(" ")) + more
 
 
-def _clean(text: str) -> str:
-    """The text without control characters: a reason may quote any record."""
+def clean(text: str) -> str:
+    """The text without control characters: a reason or a hint may quote any record."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
@@ -183,4 +183,4 @@ def printable(text: str) -> str:
     """The text without control characters and without rich's markup."""
     from rich.markup import escape
 
-    return escape(_clean(text))
+    return escape(clean(text))

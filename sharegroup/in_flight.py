@@ -11,6 +11,7 @@ import click
 
 from sharegroup.admin_access import opened, plain, print_json
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
+from sharegroup.dead_letters import clean
 from sharegroup.durations import duration
 
 if TYPE_CHECKING:
@@ -148,6 +149,6 @@ def _notes(run: RunInFlight, page: InFlightPage, *, all_stale: bool) -> Iterator
     if run.not_before_ms is not None and run.not_before_ms > now_ms:
         yield f"waits {duration(run.not_before_ms - now_ms)}"
     if run.last_signal_ms is not None:
-        yield f"signal {duration(now_ms - run.last_signal_ms)} ago"
+        yield f"signal {duration(now_ms - run.last_signal_ms)} ago{': ' if run.hint else ''}{clean(run.hint)}"
     if run.reason:
         yield run.reason

@@ -16,7 +16,16 @@ IMPURE = frozenset({"time", "threading", "socket", "logging", "random", "conflue
 PROTOCOL = "coordinator.protocol"
 VALUES = tuple(
     f"{PROTOCOL}.{name}"
-    for name in ("values", "messages", "admin_messages", "errors", "receipt_errors", "error_base", "format_versions")
+    for name in (
+        "values",
+        "messages",
+        "task_messages",
+        "admin_messages",
+        "errors",
+        "receipt_errors",
+        "error_base",
+        "format_versions",
+    )
 )
 CORE, CONFIG, CLIENT = "coordinator.core", "coordinator.config", "coordinator.client"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"

@@ -58,6 +58,7 @@ from coordinator.core.commands.partitions import (
     move_log_starts,
 )
 from coordinator.core.commands.reclaim_plan import start_or_reclaim_plan
+from coordinator.core.commands.report_progress import report_progress
 from coordinator.core.commands.stage_outcomes import mark_dead_letters_written, stage_outcomes
 from coordinator.core.commands.view_group import ViewGroup, view_group
 from coordinator.core.describe import describe_group
@@ -82,6 +83,7 @@ from coordinator.protocol.messages import (
     Reply,
     Request,
 )
+from coordinator.protocol.task_messages import ReportProgress
 
 
 def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decision[GroupDescription]:
@@ -111,6 +113,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[An
     AcquireForConsumer: acquire_records,
     Acknowledge: acknowledge,
     MarkInProgress: mark_in_progress,
+    ReportProgress: report_progress,
     Expire: expire,
     ExtendDeadlines: extend_deadlines,
     ViewGroup: view_group,

@@ -149,11 +149,16 @@ def describe_partition(
                 "not_before_ms": run.not_before_ms,
                 "disposition": run.disposition.name.lower() if run.disposition else "",
                 "reason": run.reason,
-                **_signals(run.progress),
+                **_signals(_progress(group, run)),
             }
             for first, last, run in islice(partition.runs, most)
         ),
     )
+
+
+def _progress(group: ShareGroup, run: Run) -> Progress | None:
+    plan = group.plan_of(run)
+    return run.progress if plan is None else plan.progress_of(run)
 
 
 def _signals(progress: Progress | None) -> dict[str, int | str | bool | None]:

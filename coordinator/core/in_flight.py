@@ -7,6 +7,7 @@ Rule: one page looks at a bounded number of runs, so that the group's requests w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -31,6 +32,7 @@ from coordinator.protocol.admin_messages import (
 )
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import PartitionBounds
+from coordinator.protocol.task_messages import TaskProgress
 from coordinator.protocol.values import SharePartitionKey
 
 MOST_ON_A_PAGE = 1_000
@@ -38,6 +40,9 @@ MOST_LOOKED_AT = 5_000
 """Runs that one page looks at, whether they are shown or not: some milliseconds."""
 LOOKED_AT_OF_A_PLAN = 1_000
 """Runs of a plan that are looked at for the plan's stage of isolation."""
+
+MOST_TASKS_SHOWN = 10
+"""Tasks of a plan whose signals are shown: the ones that sent a signal last."""
 
 _STAGES = list(Stage)
 
@@ -113,7 +118,8 @@ def _is_old(plan: AcquiredPlan | None, run: Run, command: ListInFlight, now_ms: 
     signal counts from its acquisition."""
     if plan is None:
         return False
-    signal_ms = plan.acquired_ms if run.progress is None else run.progress.last_ms
+    progress = plan.progress_of(run)
+    signal_ms = plan.acquired_ms if progress is None else progress.last_ms
     is_stale = now_ms - signal_ms > (command.progress_staleness_ms or 0)
     return is_stale and now_ms - plan.acquired_ms > (command.held_longer_than_ms or 0)
 
@@ -122,6 +128,7 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
     first, last, run = segment
     member = None if plan is None else group.members.get(plan.member_id)
     stage = stage_of(run, group.config.share_delivery_count_limit, on_trial=plan is not None and plan.trial)
+    progress = run.progress if plan is None else plan.progress_of(run)
     return RunInFlight(
         topic=group.topic_names[partition.key.topic_id],
         topic_id=partition.key.topic_id,
@@ -137,9 +144,9 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
         client_id="" if member is None else member.client_id,
         client_host="" if member is None else member.client_host,
         since_ms=None if plan is None else plan.acquired_ms,
-        first_signal_ms=None if run.progress is None else run.progress.first_ms,
-        last_signal_ms=None if run.progress is None else run.progress.last_ms,
-        hint="" if run.progress is None else run.progress.hint,
+        first_signal_ms=None if progress is None else progress.first_ms,
+        last_signal_ms=None if progress is None else progress.last_ms,
+        hint="" if progress is None else progress.hint,
         lock_deadline_ms=run.deadline_ms,
         not_before_ms=run.not_before_ms,
         stage=stage.value,
@@ -159,6 +166,7 @@ def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:
     if plan is None:
         return None
     keys = {SharePartitionKey(topic_id, index) for topic_id, index, _ in plan.ranges}
+    signals = plan.signals if member.pending is plan else {}
     carried = (group.partitions[key].runs.carried.get(plan.plan_id, 0) for key in keys if key in group.partitions)
     return PlanInFlight(
         plan_id=group.plan_id_text(plan.plan_id),
@@ -171,6 +179,11 @@ def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:
         attempt=plan.reclaims,
         stage=_furthest_stage(group, plan).value,
         evidence=member.evidence,
+        tasks=tuple(
+            TaskProgress(task=task, host=signal.host, **signal.progress._asdict())
+            for task, signal in islice(reversed(signals.items()), MOST_TASKS_SHOWN)
+        ),
+        tasks_total=len(signals),
     )
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.plan_state import PlanState
+from coordinator.core.record_state import HELD
 from coordinator.core.records import PlanAcquired, PlanKept
+from coordinator.core.runs import Progress, Run
 from coordinator.core.staging import StagedRun
 from coordinator.protocol.topic_names import matches
 from coordinator.protocol.values import SharePartitionKey
 
 PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
+
+
+class TaskSignal(NamedTuple):
+    """The signals of one Spark task, on this host."""
+
+    host: str
+    progress: Progress
 
 
 @dataclass(slots=True)
@@ -39,6 +49,7 @@ class AcquiredPlan:
     replaces: all sinks of this attempt said that their target replaces its output of the batch. None: no sink has
         written; False: a sink did not say so.
     staged: outcomes that sinks decided, by share partition. They take effect when the plan is completed.
+    signals: soft state: what tasks of this attempt say of their work, by Spark's id of the task, the newest last.
     """
 
     plan_id: int
@@ -59,6 +70,7 @@ class AcquiredPlan:
     explicit_attempts: tuple[int, ...] = ()
     replaces: bool | None = None
     staged: dict[SharePartitionKey, list[StagedRun]] = field(default_factory=dict)
+    signals: dict[int, TaskSignal] = field(default_factory=dict, compare=False)
 
     @property
     def records(self) -> int:
@@ -69,6 +81,13 @@ class AcquiredPlan:
     def explicit_before(self) -> int | None:
         """The last attempt before this one in which a sink wrote in explicit mode; None: there was none."""
         return max((attempt for attempt in self.explicit_attempts if attempt < self.reclaims), default=None)
+
+    def progress_of(self, run: Run) -> Progress | None:
+        """The signals of the run's holder: a ShareConsumer's for this record, or a query's newest, which is for its
+        whole batch. None: there are none, or nobody holds the run."""
+        if run.state not in HELD or not self.signals:
+            return run.progress
+        return next(reversed(self.signals.values())).progress
 
 
 @dataclass(slots=True)

@@ -173,6 +173,19 @@ class PartitionsAssigned(_Record, frozen=True):
     assigned: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
+class TaskSignalled(_Record, frozen=True):
+    """A task of the member's query, on this host, said at ``now_ms`` that it works on the plan. ``hint``: what it says
+    of that; None: the hint of its signal before stays."""
+
+    durable: ClassVar[bool] = False
+    member_id: str
+    plan_id: int
+    task: int
+    host: str
+    hint: str | None
+    now_ms: int
+
+
 class RunsChanged(_Record, frozen=True):
     """The records of these offsets are in these runs from now on."""
 
@@ -381,6 +394,7 @@ Record: TypeAlias = (
     | AssignmentMade
     | PartitionsAssigned
     | StartsAlteredBy
+    | TaskSignalled
     | RunsChanged
     | LocksRenewed
     | DeadlinesPassed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.members import Member
+from coordinator.core.members import Member, TaskSignal
 from coordinator.core.records import (
     AssignmentMade,
     MemberJoined,
@@ -15,7 +15,9 @@ from coordinator.core.records import (
     PartitionsAssigned,
     SessionEnded,
     SessionRenewed,
+    TaskSignalled,
 )
+from coordinator.core.runs import Progress
 from coordinator.protocol.values import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -81,6 +83,24 @@ def _member_progress_kept(group: ShareGroup, record: MemberProgressKept) -> None
     member.decides, member.query_id = record.decides, record.query_id
 
 
+MOST_TASKS = 100
+"""Tasks of a plan whose signals are kept: the ones that sent a signal last."""
+
+
+def _task_signalled(group: ShareGroup, record: TaskSignalled) -> None:
+    plan = group.members[record.member_id].newest
+    assert plan is not None
+    before = plan.signals.pop(record.task, None)
+    if before is None:
+        progress = Progress(record.now_ms, record.now_ms, record.hint or "")
+    else:
+        hint = before.progress.hint if record.hint is None else record.hint
+        progress = Progress(before.progress.first_ms, max(before.progress.last_ms, record.now_ms), hint)
+    plan.signals[record.task] = TaskSignal(record.host, progress)
+    if len(plan.signals) > MOST_TASKS:
+        del plan.signals[next(iter(plan.signals))]
+
+
 REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     MemberJoined: _member_joined,
     SessionRenewed: _session_renewed,
@@ -90,4 +110,5 @@ REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     MemberSeen: _member_seen,
     MembersForgotten: _members_forgotten,
     MemberProgressKept: _member_progress_kept,
+    TaskSignalled: _task_signalled,
 }

@@ -58,8 +58,10 @@ def _plan_started(group: ShareGroup, record: PlanStarted) -> None:
     assert plan is not None
     if record.replaced_plan_id is not None:
         plan = member.newest = replace(
-            plan, plan_id=record.plan_id, trial=False, superseded_plans=(), explicit_attempts=(), staged={}
+            plan, plan_id=record.plan_id, trial=False, superseded_plans=(), explicit_attempts=(), staged={}, signals={}
         )
+    if record.member_epoch != plan.member_epoch:
+        plan.signals = {}
     plan.member_epoch, plan.started, plan.reclaims = record.member_epoch, record.started, record.reclaims
     plan.counts_as_evidence = record.started
     plan.explicit, plan.replaces = record.explicit, record.replaces

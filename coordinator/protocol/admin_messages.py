@@ -11,6 +11,7 @@ from typing import Generic, TypeAlias
 import msgspec
 
 from coordinator.protocol.messages import GroupRequest, Message, PartitionDescription, Reply, Request
+from coordinator.protocol.task_messages import TaskProgress
 
 Cursor: TypeAlias = tuple[str, int, int]
 """(topic id, partition, offset) from which a list goes on."""
@@ -57,8 +58,8 @@ class ListOffsets(GroupRequest[OffsetsListed], frozen=True):
 class RunInFlight(Message, frozen=True, tag=False):
     """Records ``first`` to ``last`` in one state. ``plan_id`` and ``member_id``: the plan that holds them, or whose
     query may come back to them, and its member. ``since_ms``: when that plan was acquired; ``first_signal_ms``,
-    ``last_signal_ms`` and ``hint``: what its holder told of progress (None: nothing). ``stage``: the stage of
-    isolation."""
+    ``last_signal_ms`` and ``hint``: what its holder told of progress, a query's task of the whole batch (None:
+    nothing). ``stage``: the stage of isolation."""
 
     topic: str
     topic_id: str
@@ -113,7 +114,9 @@ class PlanInFlight(Message, frozen=True, tag=False):
     """A query's newest plan. ``state``: a PlanState; ``records``: how many records its last delivery held; ``held``:
     how many runs still carry its id for, as records; ``attempt``: from 0, how often a later process reclaimed the plan.
     ``batch_id``: always None, as Spark does not tell it to a reader (docs/facts.md, S23); ``stage``: the furthest stage
-    of isolation of its records. ``evidence``: the query has completed a batch which says that processing works."""
+    of isolation of its records. ``evidence``: the query has completed a batch which says that processing works.
+    ``tasks``: what tasks say of their work on the batch while it is not completed, the newest signals first: some of
+    ``tasks_total``, which counts a hundred of them at most."""
 
     plan_id: str
     member_id: str
@@ -126,6 +129,8 @@ class PlanInFlight(Message, frozen=True, tag=False):
     batch_id: int | None = None
     stage: str = "normal"
     evidence: bool = False
+    tasks: tuple[TaskProgress, ...] = ()
+    tasks_total: int = 0
 
 
 class PlansListed(Message, frozen=True):

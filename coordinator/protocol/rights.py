@@ -17,6 +17,7 @@ from typing import get_args
 from coordinator.protocol.admin_messages import Action, AnyAdminRequest
 from coordinator.protocol.errors import InvalidToken, NotAllowed
 from coordinator.protocol.messages import AnyRequest, DescribeGroup
+from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.wire import StepDown
 
 SHORTEST_TOKEN = 16
@@ -40,6 +41,7 @@ RIGHT_OF: dict[str, Right] = {
         request.__name__: Right.ADMIN if issubclass(request, Action) else Right.READ
         for request in get_args(AnyAdminRequest)
     },
+    ReportProgress.__name__: Right.MEMBER,
     DescribeGroup.__name__: Right.READ,
     StepDown.__name__: Right.ADMIN,
 }

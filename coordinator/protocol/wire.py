@@ -17,6 +17,7 @@ import msgspec
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
 from coordinator.protocol.messages import AnyReply, AnyRequest, Done, Message, Request
+from coordinator.protocol.task_messages import ReportProgress
 
 
 class Healthy(Message, frozen=True):
@@ -101,7 +102,14 @@ _TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
 
 _requests: dict[str, type[Request[Any]]] = {
     request.__name__: request
-    for request in (*get_args(AnyRequest), *get_args(AnyAdminRequest), Health, StepDown, FindCoordinator)
+    for request in (
+        *get_args(AnyRequest),
+        *get_args(AnyAdminRequest),
+        ReportProgress,
+        Health,
+        StepDown,
+        FindCoordinator,
+    )
 }
 _Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | CoordinatorFound | Failed | Started
 _answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)

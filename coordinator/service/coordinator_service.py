@@ -51,6 +51,7 @@ from coordinator.protocol.messages import (
     Request,
     StartPlan,
 )
+from coordinator.protocol.task_messages import ReportProgress
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
 from coordinator.service.brokers.partition_starts import Start
@@ -94,6 +95,7 @@ class CoordinatorService:
             AcquireRecords: self._acquire_records,
             Acknowledge: self._single_command,
             MarkInProgress: self._single_command,
+            ReportProgress: self._single_command,
             NextPlan: self._next_plan,
             StartPlan: self._start_plan,
             LatestOffsets: self._latest_offsets,

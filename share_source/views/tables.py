@@ -61,6 +61,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             "memberId": _TEXT,
             "since": TIMESTAMP,
             "lastSignal": TIMESTAMP,
+            "hint": _TEXT,
             "lockDeadline": TIMESTAMP,
             "notBefore": TIMESTAMP,
             "stage": _TEXT,

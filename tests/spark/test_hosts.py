@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 
 import pytest
 
+from sharegroup import Admin
 from tests.support.share_job import numbers
 from tests.support.standalone import StandaloneProcess, write_secret
 
@@ -78,6 +80,29 @@ def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(kafka,
         queue.output().assert_exactly_once(numbers(produced))
         assert not here.over()
         assert not there.over()
+
+
+def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp_path):
+    """The process that reads the records is not the one that works on them: the latter says how far it is."""
+    configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
+    with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
+        found = {
+            "share.coordinator.endpoint": coordinator.wait_ready().endpoint,
+            "share.coordinator.token.file": str(coordinator.token_file),
+        }
+        orders = topic("orders")
+        kafka.produce(orders, numbers(10))
+        queue = job(orders, **found)
+        spec = queue.query("a", hold=("7",), hint="page 1 of 9")
+        query = start(spec).wait_held("7")
+        with Admin({"bootstrap.servers": kafka.bootstrap, **found}) as admin:
+            query.wait(lambda: admin.plans(queue.group)[0].tasks, "the signal has come")
+            (plan,), page = admin.plans(queue.group), admin.in_flight(queue.group)
+        assert [(task.hint, task.host) for task in plan.tasks] == [("page 1 of 9", socket.gethostname())]
+        assert [(run.plan_id, run.hint, run.state) for run in page.runs] == [(plan.plan_id, "page 1 of 9", "ACQUIRED")]
+        spec.release()
+        query.wait_written()
+        queue.output().assert_exactly_once(numbers(10))
 
 
 def test_a_missing_or_wrong_token_fails_the_querys_start(kafka, topic, job, start, tmp_path):

@@ -52,6 +52,9 @@ class QuerySpec:
     hold_first: tuple[str, ...] = ()
     """As ``hold``, but only the first attempt of a task stops; ``attempts`` says which attempts came to a value."""
 
+    hint: str = ""
+    """What the work says of its progress (share_sink.progress) each time that it begins on values; empty: nothing."""
+
     checkpoint: str = ""
     """Where it is, if not at its usual place."""
 

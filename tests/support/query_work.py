@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit, pandas_udf
 
+from share_sink import progress
 from tests.support.query_spec import QuerySpec
 
 POLL_S = 0.02
@@ -47,9 +48,11 @@ def decided(rows: DataFrame, spec: QuerySpec, batch_id: int | None = None) -> Da
 
 def _work(spec: QuerySpec):  # type: ignore[no-untyped-def] # pyspark's own type is private
     poison, hold, held_path = set(spec.poison), set(spec.hold), str(spec.held_path)
-    hold_first = set(spec.hold_first)
+    hold_first, hint = set(spec.hold_first), spec.hint
 
     def work(values: pd.Series) -> pd.Series:
+        if hint:
+            progress(hint)
         for value in values[values.isin(hold)] if hold else ():
             _wait_for_release(Path(held_path), value)
         for value in values[values.isin(hold_first)] if hold_first else ():

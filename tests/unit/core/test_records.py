@@ -180,6 +180,7 @@ def test_defaults_of_stored_records_never_change() -> None:
         "SessionEnded",
         "PartitionsAssigned",
         "StartsAlteredBy",
+        "TaskSignalled",
         "LocksRenewed",
         "DeadlinesPassed",
         "DeadlinesExtended",

@@ -1,0 +1,114 @@
+"""Tells the Python workers of a query on one host which plan its batch is.
+
+Spark runs the tasks that read and the functions that work on their records in different Python processes, and gives one
+process to tasks of several queries in turn (seen, docs/facts.md). The local properties of all of them name the query
+and the batch, but not the plan. So a task that reads a plan of a standalone coordinator leaves a note in the user's
+runtime directory, by the query's id, and other workers on the host find it there.
+
+Rule: a note holds no secret, names the token's file only, and lies in a directory that nobody else can write to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from coordinator.client.client import ENDPOINT
+from coordinator.client.endpoints import CA_KEY
+from coordinator.client.on_demand import runtime_dir
+from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.secret_files import TOKEN_KEY
+
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Spark's local properties of each task of a query."""
+KEPT_S = 86_400.0
+"""Seconds after which the note of a query that writes none any more is deleted."""
+
+
+class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan that a query's tasks read, and where its coordinator is. ``configs``: those by which a client finds the
+    standalone coordinator; they name files and hold no secret."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    plan_id: str
+    configs: dict[str, str]
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    batch_id: str
+    plan: TaskPlan
+
+
+_written: dict[str, _Note] = {}
+"""The notes that this process wrote last, by their paths."""
+
+
+def endpoint_configs(configs: Mapping[str, str]) -> dict[str, str]:
+    """Those of the coordinator's configs by which executors find it; none where it is started on demand, since only the
+    driver's host reaches it then."""
+    if not CoordinatorConfig.parse(configs).share_coordinator_endpoint:
+        return {}
+    return {key: configs[key] for key in (ENDPOINT, TOKEN_KEY, CA_KEY) if key in configs}
+
+
+def note(query_id: str, batch_id: str, plan: TaskPlan) -> None:
+    """Leave a note that the query's batch is this plan, unless this process has left it before.
+
+    Raises:
+        OSError, UnsafeDirectory: the note can't be written.
+    """
+    directory = _directory()
+    path = directory / f"{_name(query_id)}-{_name(plan.member_id)}.json"
+    content = _Note(batch_id=batch_id, plan=plan)
+    if _written.get(str(path)) == content and path.exists():
+        return
+    _delete_old(directory)
+    number, temporary = tempfile.mkstemp(dir=directory)
+    with os.fdopen(number, "wb") as file:
+        file.write(msgspec.json.encode(content))
+    os.replace(temporary, path)
+    _written.clear()
+    _written[str(path)] = content
+
+
+def noted(query_id: str, batch_id: str) -> list[TaskPlan]:
+    """The plans of the query's batch that tasks on this host have read: one for each source of the query.
+
+    Raises:
+        OSError, UnsafeDirectory: the notes can't be read.
+    """
+    found = []
+    for path in sorted(_directory().glob(f"{_name(query_id)}-*.json")):
+        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+            content = msgspec.json.decode(path.read_bytes(), type=_Note)
+            if content.batch_id == batch_id:
+                found.append(content.plan)
+    return found
+
+
+def _directory() -> Path:
+    path = runtime_dir() / "tasks"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def _name(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _delete_old(directory: Path) -> None:
+    """Delete the notes of queries that ended long ago, and what a killed process left half written."""
+    before_s = time.time() - KEPT_S
+    for path in directory.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < before_s:
+                path.unlink()

@@ -1,0 +1,44 @@
+"""A Spark task says that it works on its query's plan: seen beside the plan, and nothing else follows from it.
+
+A query needs no signal: its batch lives with its session. So signals are soft state, and a signal of another plan than
+the query's newest is left alone.
+"""
+
+from __future__ import annotations
+
+from coordinator.core.commands import Decision
+from coordinator.core.records import TaskSignalled
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.errors import InvalidRequest
+from coordinator.protocol.messages import Done
+from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.values import MOST_HINT_BYTES
+
+MOST_HOST_BYTES = 255
+"""Bytes of a host's name at most (RFC 1035)."""
+
+
+def report_progress(group: ShareGroup, command: ReportProgress, now_ms: int) -> Decision[Done]:
+    """Keep the signal, if the plan is the query's newest and not completed.
+
+    Raises:
+        UnknownMemberId, FencedMemberEpoch: the query has no session, or a newer process has its epoch.
+        ForeignPlan: the plan is of another incarnation of the group.
+        InvalidRequest: the hint or the host's name is too long.
+    """
+    member = group.member(command.member_id, command.member_epoch)
+    for name, text, most in (("hint", command.hint or "", MOST_HINT_BYTES), ("host", command.host, MOST_HOST_BYTES)):
+        if len(text.encode()) > most:
+            raise InvalidRequest(what=f"the {name} of a task's signal has more than {most} bytes.")
+    plan_id = group.plan_id(command.plan_id)
+    if member.pending is None or member.pending.plan_id != plan_id:
+        return Decision((), Done())
+    signalled = TaskSignalled(
+        member_id=member.member_id,
+        plan_id=member.pending.plan_id,
+        task=command.task,
+        host=command.host,
+        hint=command.hint,
+        now_ms=now_ms,
+    )
+    return Decision((signalled,), Done())

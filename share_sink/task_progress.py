@@ -1,0 +1,164 @@
+"""The signals of a query's tasks: how far their work on a batch is, for people who look at the group.
+
+Rule: a signal never fails, delays or blocks a task. A thread of the process sends the newest one, at most one a second
+for a task; what can't be sent is dropped, and the log says why, once for each reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from functools import lru_cache
+from typing import NamedTuple
+
+from pyspark import TaskContext
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.endpoints import Endpoints
+from coordinator.client.spark_log import log_for_query
+from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted
+from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.values import MOST_HINT_BYTES
+
+EVERY_S = 1.0
+"""Seconds between two signals of one task."""
+ANSWER_TIMEOUT_S = 5.0
+"""Seconds that a signal waits for its answer."""
+
+_log = logging.getLogger(__name__)
+
+_NO_QUERY = "it is called in no task of a streaming query"
+_NO_PLAN = (
+    "no task on this host has read the batch from a standalone coordinator: either the coordinator is started on "
+    "demand, and only the driver's host reaches it (share.coordinator.endpoint names a standalone one), or the records "
+    "come from another host (after a shuffle)"
+)
+
+
+class _Signal(NamedTuple):
+    """The newest signal of a task, which is not sent yet."""
+
+    query_id: str
+    batch_id: str
+    task: int
+    hint: str | None
+
+
+def progress(hint: str | None = None) -> None:
+    """Say that this task works on its query's batch, and how far it is: people see it beside the query's plan.
+
+    It is for UDFs, mapInPandas and any other function that Spark runs on an executor.
+
+    ``hint`` is cut after MOST_HINT_BYTES of UTF-8; None: the hint of the task's signal before stays. Returns at once,
+    and raises nothing. It has no effect with a coordinator on demand, which executors do not reach, and outside of a
+    streaming query.
+
+    >>> def score(batches):
+    ...     for number, batch in enumerate(batches):
+    ...         progress(f"batch {number}")
+    ...         yield batch.assign(score=model(batch))
+    >>> df.mapInPandas(score, schema).writeStream.start()  # doctest: +SKIP
+    """
+    try:
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(QUERY_ID) if context else None
+        batch_id = context.getLocalProperty(BATCH_ID) if context else None
+        if context is None or not query_id or not batch_id:
+            _say(_NO_QUERY)
+            return
+        _sender().take(_Signal(query_id, batch_id, context.taskAttemptId(), _cut(hint)))
+    except Exception as error:  # noqa: BLE001 - a signal never fails a task
+        _say(f"{type(error).__name__}: {error}")
+
+
+def _cut(hint: str | None) -> str | None:
+    """The hint in at most MOST_HINT_BYTES of UTF-8, without half a character at its end."""
+    if hint is None:
+        return None
+    return str(hint).encode("utf-8", "replace")[:MOST_HINT_BYTES].decode("utf-8", "ignore")
+
+
+class _Sender:
+    """Sends the newest signal of the process's task, in a thread that ends with the process."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._newest: _Signal | None = None
+        self.pid = os.getpid()
+        threading.Thread(target=self._run, name="share-task-progress", daemon=True).start()
+
+    def take(self, signal: _Signal) -> None:
+        """Send this signal instead of the one that waits; a hint that waits stays where this signal has none."""
+        with self._news:
+            waiting = self._newest
+            if signal.hint is None and waiting is not None and waiting.task == signal.task:
+                signal = signal._replace(hint=waiting.hint)
+            self._newest = signal
+            self._news.notify()
+
+    def _run(self) -> None:
+        sent_s, task = 0.0, -1
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._newest is not None)
+                while self._newest is not None and self._newest.task == task and (left_s := self._left_s(sent_s)) > 0:
+                    self._news.wait(left_s)
+                signal, self._newest = self._newest, None
+            if signal is not None:
+                sent_s, task = time.monotonic(), signal.task
+                self._send(signal)
+
+    def _left_s(self, sent_s: float) -> float:
+        return sent_s + EVERY_S - time.monotonic()
+
+    def _send(self, signal: _Signal) -> None:
+        try:
+            plans = noted(signal.query_id, signal.batch_id)
+            if not plans:
+                _say(_NO_PLAN)
+            for plan in plans:
+                log_for_query(group=plan.group_id)
+                _client(tuple(sorted(plan.configs.items()))).ask(
+                    _request(plan, signal), plan.group_id, once=True, answer_timeout_s=ANSWER_TIMEOUT_S
+                )
+        except Exception as error:  # noqa: BLE001 - a signal never fails a task
+            _say(f"{type(error).__name__}: {error}")
+
+
+def _request(plan: TaskPlan, signal: _Signal) -> ReportProgress:
+    return ReportProgress(
+        group_id=plan.group_id,
+        member_id=plan.member_id,
+        member_epoch=plan.member_epoch,
+        plan_id=plan.plan_id,
+        task=signal.task,
+        host=socket.gethostname(),
+        hint=signal.hint,
+    )
+
+
+@lru_cache(maxsize=8)
+def _client(configs: tuple[tuple[str, str], ...]) -> CoordinatorClient:
+    return CoordinatorClient(Endpoints.of(dict(configs)), retry_timeout_s=0.0)
+
+
+_making = threading.Lock()
+_senders: list[_Sender] = []
+
+
+def _sender() -> _Sender:
+    """The sender of this process; a fork has no thread of its parent."""
+    with _making:
+        if not _senders or _senders[0].pid != os.getpid():
+            _senders[:] = [_Sender()]
+        return _senders[0]
+
+
+@lru_cache(maxsize=64)
+def _say(reason: str) -> None:
+    """Log, once in a process, why signals have no effect."""
+    log_for_query()
+    _log.warning("share_sink.progress() has no effect: %s", reason)
