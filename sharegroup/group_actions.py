@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sharegroup.admin_access import print_json, print_lines
+from sharegroup.members_wait import asked
 
 if TYPE_CHECKING:
     from coordinator.protocol.admin_messages import Altered
@@ -30,7 +31,8 @@ def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> No
     from sharegroup import kafka_tables
 
     target, shift_by = _target(options)
-    altered = admin.reset_offsets(
+    reset = functools.partial(
+        admin.reset_offsets,
         group_id,
         target,
         shift_by=shift_by,
@@ -39,6 +41,7 @@ def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> No
         force=options["force"],
         reason=options["reason"],
     )
+    altered = asked(options, reset)
     _tell_notes(altered.notes)
     if options["as_json"]:
         print_json(altered)
@@ -50,10 +53,10 @@ def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> No
 
 def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, Any]) -> None:
     """Delete the groups, one after another; with dry_run nothing. It raises as Admin.delete_group."""
-    deleted = [
-        admin.delete_group(group_id, execute=not options["dry_run"], force=options["force"], reason=options["reason"])
-        for group_id in group_ids
-    ]
+    delete = functools.partial(
+        admin.delete_group, execute=not options["dry_run"], force=options["force"], reason=options["reason"]
+    )
+    deleted = [asked(options, functools.partial(delete, group_id)) for group_id in group_ids]
     if options["as_json"]:
         print_json(deleted)
     elif options["dry_run"]:
@@ -68,13 +71,15 @@ def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> N
     """Delete the group's offsets of topics; with dry_run nothing. It raises as Admin.delete_offsets."""
     from sharegroup import kafka_tables
 
-    altered = admin.delete_offsets(
+    delete = functools.partial(
+        admin.delete_offsets,
         group_id,
         options["topics"],
         execute=not options["dry_run"],
         force=options["force"],
         reason=options["reason"],
     )
+    altered = asked(options, delete)
     _tell_notes(altered.notes)
     if options["as_json"]:
         print_json(altered)

@@ -20,6 +20,8 @@ ACTIONS = (
     "list", "describe", "delete", "reset_offsets", "delete_offsets", "release_member", "release_records",
     "archive_records",
 )  # fmt: skip
+_WAITING = ("delete", "reset_offsets", "delete_offsets")
+"""The actions that need to know the members."""
 _OF_DESCRIBE = ("members", "offsets", "in_flight", "verbose")
 _STATES = ("Empty", "Stable", "Dead", "Unknown")
 
@@ -105,6 +107,12 @@ _STATES = ("Empty", "Stable", "Dead", "Unknown")
     help="Reset also while the group has members: what they hold is delivered again. Delete also what waits for its "
     "dead letter: it gets none.",
 )
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Reset or delete: if the coordinator has just started, wait until the group's members have had the time to be "
+    "heard of, about one share.session.timeout.ms. Without it the command is refused meanwhile (MembersNotKnown).",
+)
 @click.option("--reason", default="", help="Why, for the audit log of the coordinator.")
 @JSON_OPTION
 @click.pass_context
@@ -128,7 +136,7 @@ def groups(
       sharegroup groups --bootstrap-server localhost:9092 --describe --group billing \\
           --in-flight --state IN_PROGRESS --progress-stale-longer-than-ms 60000
       sharegroup groups --bootstrap-server localhost:9092 --reset-offsets --group billing \\
-          --topic orders:0,1 --to-datetime 2026-11-01T00:00:00.000 --execute
+          --topic orders:0,1 --to-datetime 2026-11-01T00:00:00.000 --wait --execute
       sharegroup groups --bootstrap-server localhost:9092 --archive-records --group billing \\
           --topic orders:0 --offset 120-124 --reason "no customer" --execute
     """
@@ -163,6 +171,8 @@ def _action(context: click.Context, options: Mapping[str, Any]) -> str:
         raise click.UsageError("--member goes with --release-member.", context)
     if options["records"] is not None and chosen[0] not in ("release_records", "archive_records"):
         raise click.UsageError("--offset goes with --release-records or --archive-records.", context)
+    if options["wait"] and chosen[0] not in _WAITING:
+        raise click.UsageError("--wait goes with --reset-offsets, --delete-offsets or --delete.", context)
     return chosen[0]
 
 

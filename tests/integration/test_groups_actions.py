@@ -13,6 +13,7 @@ from coordinator.protocol.messages import JoinGroup, NextPlan
 from share_source import ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake
+from tests.support.coordinator_process import kill_coordinators
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -118,6 +119,18 @@ def test_a_group_with_members_is_not_reset_or_deleted(kafka, topic, unique, caps
         assert "GroupNotEmpty: " in mistake(
             [*at, "--reset-offsets", "--all-topics", "--to-latest", "--execute"], capsys
         )
+
+
+def test_a_reset_waits_until_a_new_coordinator_knows_the_members(group, told, kafka, capsys):
+    group_id, _ = group
+    told("configs set", "--group", group_id, "share.session.timeout.ms=3000")
+    assert kill_coordinators()
+    reset = ["--reset-offsets", "--group", group_id, "--all-topics", "--to-earliest", "--execute"]
+    said = mistake(["groups", "--bootstrap-server", kafka.bootstrap, *reset], capsys)
+    assert "MembersNotKnown: " in said
+    assert run(["groups", "--bootstrap-server", kafka.bootstrap, *reset, "--wait"]) == 0
+    assert f"members of {group_id} that may be there" in capsys.readouterr().err
+    assert starts(told, group_id) == {0: 0, 1: 0}
 
 
 @pytest.fixture

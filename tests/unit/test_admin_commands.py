@@ -18,9 +18,10 @@ from coordinator.protocol.admin_messages import (
     PlansListed,
     RunInFlight,
 )
+from coordinator.protocol.errors import MembersNotKnown
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
-from sharegroup import Admin, in_flight, kafka_tables, top
+from sharegroup import Admin, in_flight, kafka_tables, members_wait, top
 from sharegroup.__main__ import run as run_command
 from sharegroup.admin_access import plain
 from tests.support.command_line import mistake
@@ -202,6 +203,33 @@ def test_the_timeout_is_that_of_the_brokers_and_of_the_coordinator(monkeypatch, 
     assert asked == [0.321]
 
 
+class Refusing:
+    """An action that is refused as many times as ``waits_ms`` says, each time for so long, and then done."""
+
+    def __init__(self, *waits_ms):
+        self.waits_ms = [*waits_ms]
+
+    def __call__(self):
+        if not self.waits_ms:
+            return "done"
+        raise MembersNotKnown(group_id="billing", members=1, wait_ms=self.waits_ms.pop(0), force="")
+
+
+def test_an_action_waits_for_members_where_that_is_asked_for(capsys):
+    with pytest.raises(MembersNotKnown):
+        members_wait.asked({"wait": False}, Refusing(20))
+    assert capsys.readouterr().err == ""
+    assert members_wait.asked({"wait": True}, Refusing(20, 10)) == "done"
+    assert capsys.readouterr().err == "Waiting 1 s at most for members of billing that may be there (--wait).\n"
+
+
+def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
+    refusing = Refusing(*[1] * 1_000)
+    with pytest.raises(MembersNotKnown):
+        members_wait.asked({"wait": True}, refusing)
+    assert refusing.waits_ms
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -239,6 +267,7 @@ def test_the_timeout_is_that_of_the_brokers_and_of_the_coordinator(monkeypatch, 
         ([*RELEASE, "--topic", "t:0", "--offset", "-7"], "'-7' is not FIRST or FIRST-LAST"),
         ([*RELEASE, "--topic", "t:0", "--offset", str(2**63)], "is not FIRST or FIRST-LAST"),
         ([*ARCHIVE, "--topic", "t:0", "--offset", "7"], "Option --archive-records takes the option: --reason"),
+        (["--list", "--wait"], "--wait goes with --reset-offsets, --delete-offsets or --delete."),
         (["--list", "--offset", "7"], "--offset goes with --release-records or --archive-records."),
     ],
 )
