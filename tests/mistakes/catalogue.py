@@ -9,6 +9,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     isolation,
     membership,
     on_demand,
+    placement,
     plans,
     progress,
     reader,
