@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from coordinator.protocol.errors import (
     BrokerRefused,
     CoordinatorNotAvailable,
     InvalidRequest,
+    ShareGroupError,
     TopicIdsMissing,
 )
 from coordinator.protocol.group_ids import check_group_id
@@ -71,7 +73,10 @@ LONGEST_WAIT_MS = 60_000
 LOOK_AGAIN_S = 1.0
 """Seconds after which a request that waits for records looks again without news."""
 ASKS_AT_ONCE = 8
-"""Threads that ask for log starts beside the handlers' own."""
+"""Threads that ask for log starts beside the handlers' own; and as many for polls with acknowledgements."""
+ACKNOWLEDGE_ALONE_AFTER_S = 0.05
+"""Seconds that a poll's acknowledgements wait for the brokers. With an answer in that time, they and the acquisition
+are one append."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +89,7 @@ class CoordinatorService:
         self._limits = limits or GroupLimits(ServerConfig.parse())
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
+        self._asks_of_polls = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks-of-polls")
         self._plan_gaps = PlanGaps(watch.cluster)
         self._lost_logs = LostLogs(event_loop, watch)
         self._news = threading.Condition()
@@ -272,27 +278,39 @@ class CoordinatorService:
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
 
     def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
+        if request.acknowledgements:
+            return self._acknowledge_and_acquire(request)
         deadline = time.monotonic() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
         while True:
             news = self._news_count
             view = self._view(request)
-            try:
-                subscribed = self._partitions(view)
-                self._lost_logs.look_for_deleted(view, subscribed)
-                partitions = transactions.to_acquire_from(view, subscribed)
-                facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
-            except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable):
-                if not request.acknowledgements:
-                    raise
-                # Outcomes must not wait, and lose their locks, until the brokers are back.
-                return self._event_loop.call(request.group_id, transactions.acknowledge_only(request))
+            facts = self._facts_of_poll(request, view, may_wait=time.monotonic() < deadline)
             reply = self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
             left_s = deadline - time.monotonic()
-            if reply.plan_id or request.acknowledgements or left_s <= 0:
+            if reply.plan_id or left_s <= 0:
                 return reply
+            partitions = facts.partitions
             with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
                 if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
                     return reply
+
+    def _acknowledge_and_acquire(self, request: AcquireRecords) -> AcquiredReply:
+        """Outcomes neither wait for slow brokers nor fail with them, since their locks may end meanwhile: without an
+        answer soon they are applied alone, and the member asks for records again."""
+        view = self._view(request)
+        asked = self._asks_of_polls.submit(self._facts_of_poll, request, view, may_wait=request.wait_ms > 0)
+        try:
+            facts = asked.result(ACKNOWLEDGE_ALONE_AFTER_S)
+        except (FutureTimeout, ShareGroupError):
+            asked.cancel()
+            return self._event_loop.call(request.group_id, transactions.acknowledge_only(request))
+        return self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
+
+    def _facts_of_poll(self, request: AcquireRecords, view: GroupView, *, may_wait: bool) -> Facts:
+        """The facts of the partitions from which the member acquires."""
+        subscribed = self._partitions(view)
+        self._lost_logs.look_for_deleted(view, subscribed)
+        return self._facts(request, view, transactions.to_acquire_from(view, subscribed), may_wait=may_wait)
 
     def _start_plan(self, request: StartPlan) -> PlanReply:
         view = self._view(request, request.plan_id)

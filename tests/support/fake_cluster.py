@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import count
+from threading import Event
 
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicAndPartition, TopicInfo
@@ -9,7 +10,7 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicAnd
 
 class FakeCluster:
     """`add` and `delete` topics, `move` log ends and starts; at `gaps` no log has a record. `asked` counts the calls
-    for offsets, `read` has the ranges that were looked at."""
+    for offsets, `read` has the ranges that were looked at. While `answers` is cleared, each question waits."""
 
     addresses = "fake:9092"
 
@@ -23,6 +24,8 @@ class FakeCluster:
         self.gaps: set[int] = set()
         self.read: list[tuple[TopicAndPartition, int, int]] = []
         self.unreachable = False
+        self.answers = Event()
+        self.answers.set()
         self.unreadable: set[TopicAndPartition] = set()
         self.read_only: set[str] = set()
         self._ids = (f"id-{number}" for number in count(1))
@@ -101,5 +104,6 @@ class FakeCluster:
         return next((offset for time, offset in sorted(self.timestamps[where].items()) if time >= at), end)
 
     def _answer(self) -> None:
+        self.answers.wait()
         if self.unreachable:
             raise BrokerNotReachable(addresses=self.addresses, timeout_ms=15_000, reason="_TRANSPORT")

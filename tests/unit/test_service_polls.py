@@ -1,0 +1,112 @@
+"""Acknowledgements that ride on a ShareConsumer's poll: they do not wait for brokers, and do not fail with them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing
+from coordinator.protocol.messages import AckBatch, AcquireRecords, PartitionAcks
+from coordinator.service import coordinator_service
+from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import held
+from tests.support.waiting import wait_until
+
+ACCEPT = 1
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    cluster.add("orders", end=100)
+    return cluster
+
+
+@pytest.fixture
+def acks(running):
+    """c1 holds the first ten records; the acknowledgements of them."""
+    running.join("c1", query=False, starting_offsets="earliest")
+    (partition,) = running.ask(AcquireRecords, "c1", max_records=10).partitions
+    batch = AckBatch(first=0, last=9, delivery_count=1, types=(ACCEPT,))
+    return (PartitionAcks(topic_id=partition.topic_id, partition=0, batches=(batch,)),)
+
+
+def start_offset(running):
+    """The group's start offset in the coordinator's memory, which has what is durable and nothing else."""
+
+    def look(group):
+        yield from ()
+        return [partition.start_offset for partition in group.partitions.values()]
+
+    (offset,) = running.event_loop.call("billing", look)
+    return offset
+
+
+def poll(running, acks, **fields):
+    return running.ask(AcquireRecords, "c1", max_records=10, acknowledgements=acks, **fields)
+
+
+def test_a_poll_acknowledges_and_acquires_in_one_append(running, acks, monkeypatch):
+    monkeypatch.setattr(coordinator_service, "ACKNOWLEDGE_ALONE_AFTER_S", 60)
+    before = running.store.appends
+    reply = poll(running, acks)
+    assert (reply.errors, held(reply)) == ({}, {("orders", 0): [(10, 19)]})
+    assert running.store.appends == before + 1
+
+
+@pytest.mark.parametrize("wait_ms", [0, 30_000])
+def test_acknowledgements_do_not_wait_for_brokers_that_do_not_answer(running, cluster, acks, wait_ms):
+    cluster.answers.clear()
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(poll(running, acks, wait_ms=wait_ms)), daemon=True)
+    try:
+        asking.start()
+        (reply,) = wait_until(lambda: answers, timeout_s=20)
+        assert (reply.errors, reply.plan_id, start_offset(running)) == ({}, "", 10)
+    finally:
+        cluster.answers.set()
+    assert held(running.ask(AcquireRecords, "c1", max_records=10)) == {("orders", 0): [(10, 19)]}
+
+
+def test_many_polls_are_answered_while_brokers_do_not_answer(running, cluster, acks):
+    """More than there are threads that ask: those behind them need no thread for their answer."""
+    cluster.answers.clear()
+    topic_id, answers = acks[0].topic_id, []
+
+    def acknowledge_one_by_one():
+        for offset in range(10):
+            batch = AckBatch(first=offset, last=offset, delivery_count=1, types=(ACCEPT,))
+            answers.append(poll(running, (PartitionAcks(topic_id=topic_id, partition=0, batches=(batch,)),)))
+
+    try:
+        threading.Thread(target=acknowledge_one_by_one, daemon=True).start()
+        wait_until(lambda: len(answers) == 10, timeout_s=20)
+        assert ({str(reply.errors) for reply in answers}, start_offset(running)) == ({"{}"}, 10)
+    finally:
+        cluster.answers.set()
+
+
+@pytest.mark.parametrize("error", [BrokerNotReachable, TopicIdsMissing])
+def test_acknowledgements_are_applied_where_brokers_refuse_the_question(running, cluster, acks, error, monkeypatch):
+    fields = {"addresses": "fake:9092", "timeout_ms": 1, "reason": "x"} if error is BrokerNotReachable else {}
+
+    def refuse():
+        raise error(**(fields or {"group_id": "billing", "topic": "orders"}))
+
+    monkeypatch.setattr(cluster, "_answer", refuse)
+    reply = poll(running, acks)
+    assert (reply.errors, reply.plan_id, start_offset(running)) == ({}, "", 10)
+    with pytest.raises(error):  # the question without acknowledgements says what is wrong
+        running.ask(AcquireRecords, "c1", max_records=10)
+
+
+@pytest.mark.parametrize("fault", ["doubt, not written", "doubt, written"])
+def test_a_crash_around_their_append_loses_no_acknowledgement(running, cluster, acks, fault):
+    """The member comes back and sends them again, as its client does."""
+    cluster.unreachable = True
+    running.store.fault = fault
+    with pytest.raises(CoordinatorNotAvailable):
+        poll(running, acks)
+    running.join("c1", query=False, member_epoch=1)
+    assert (poll(running, acks).errors, start_offset(running)) == ({}, 10)
