@@ -239,6 +239,20 @@ def test_a_short_lock_lasts_a_session_after_a_takeover() -> None:
     assert deadline_ms(group) == SESSION_MS
 
 
+def test_a_renewed_lock_lasts_after_a_takeover_as_its_acquisition_gave() -> None:
+    """KIP-1222: a renewal is not in the log; a session timeout from the load on is the least."""
+    group = ShareConsumers(share_record_lock_duration_ms=100_000, share_max_lock_extension_ms=300_000)
+    group.fetch(max_records=1)
+    group.wait(50_000)
+    assert group.acknowledge(RENEW, 0) == "NONE"
+    assert deadline_ms(group) == 100_000
+    group.crash()
+    assert deadline_ms(group) == 50_000
+    group.join("c1", "c1-process-1", query=False)
+    assert group.acknowledge(RENEW, 0) == "NONE"
+    assert deadline_ms(group) == 100_000, "the next renewal gives the lock its full time again"
+
+
 def test_an_admin_sees_how_old_the_last_signal_of_a_run_is() -> None:
     """A stuck worker is found by the age of its last signal; a run without one counts from its acquisition."""
     group = working(2)
