@@ -206,7 +206,8 @@ class MemberSession:
             )
             join = msgspec.structs.replace(self._request, member_epoch=self.member_epoch)
             try:
-                self._take(self._client.call(join))
+                # As a heartbeat, in whose place it is: the coordinator may stand still after it has refused one.
+                self._take(self._client.call(join, answer_timeout_s=heartbeat_timeout_s(self._joined)))
             except FencedMemberEpoch as error:
                 self._fenced = error
                 raise
@@ -241,6 +242,6 @@ class MemberSession:
 
 
 def heartbeat_timeout_s(joined: Joined) -> float:
-    """Seconds that a heartbeat waits for its answer: well below the session timeout, so that the next one is in
-    time."""
+    """Seconds that a heartbeat, or the join of a lapsed session, waits for its answer: well below the session timeout,
+    so that the next one is in time."""
     return min(joined.session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION, LONGEST_HEARTBEAT_S)

@@ -73,6 +73,7 @@ def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
     {
         rules.HEARTBEAT_HAS_ITS_OWN_TIMEOUT: (
             "test_source_reader::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
+            "test_source_reader::test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat",
         ),
     },
     simulator=(Seeds("stalls"),),

@@ -11,6 +11,9 @@ from tests.simulation.faults import NO_FAULTS, RETENTION_MS, Faults
 from tests.simulation.service_query import QueryOptions
 from tests.simulation.service_sink import SinkScenario
 
+NEVER_MS = 10**15
+"""A mean time between events, in milliseconds, of events that no run meets."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceScenario:
@@ -76,7 +79,7 @@ class ServiceScenario:
         session_ms = chance.choice((20_000, 45_000))
         queries = chance.choice((0, 1, 2, 2, 3))
         starting = chance.choice(("earliest", "earliest", "earliest", "latest"))
-        never = 10**9
+        never = NEVER_MS
         return cls(
             seed=seed,
             trouble_ms=chance.choice((60_000, 180_000, 300_000)),
@@ -223,7 +226,7 @@ class ServiceScenario:
     @classmethod
     def of_stopped_drivers(cls, seed: int) -> ServiceScenario:
         """Two queries, whose drivers are stopped now and then before they log a plan; nothing else goes wrong."""
-        of, never = cls.without_sinks(seed), 10**9
+        of, never = cls.without_sinks(seed), NEVER_MS
         options = QueryOptions(
             max_records=3, available_now=False, fail_on_data_loss=True, starting_offsets="earliest", batch_ms=(10, 500)
         )

@@ -104,7 +104,7 @@ class Session:
         raise CoordinatorNotAvailable(group_id=GROUP, reason="it does not answer")
 
     def _timeout_ms(self, request: Any) -> int:
-        if not isinstance(request, Heartbeat) or self._joined is None:
+        if not isinstance(request, Heartbeat | JoinGroup) or self._joined is None:
             return self.answer_timeout_ms
         return min(self.answer_timeout_ms, int(heartbeat_timeout_s(self._joined) * 1000))
 

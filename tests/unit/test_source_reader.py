@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from coordinator.client.session import MemberSession
 from coordinator.core.commands.administer import AlterStartOffsets
-from coordinator.protocol.errors import DataLoss, FencedMemberEpoch
+from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StartPlan
 from share_source.errors import TriggerOnceRefused
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
@@ -203,3 +203,21 @@ def test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session() -> None:
     with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
         session.call(Heartbeat)
     assert timeouts_s == [10.0], "a third of a session, 10 s at most"
+
+
+def test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat() -> None:
+    """A coordinator refuses a heartbeat and hangs: without a timeout no heartbeat goes to its successor in time."""
+    joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=60_000)
+    timeouts_s = []
+
+    def call(request: Any, *, answer_timeout_s: float | None = None) -> Joined:
+        if isinstance(request, JoinGroup):
+            timeouts_s.append(answer_timeout_s)
+        elif len(timeouts_s) == 1:
+            raise UnknownMemberId(member_id="m1", group_id="billing")
+        return joined
+
+    client: Any = SimpleNamespace(call=call)
+    with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
+        session.call(Heartbeat)
+    assert timeouts_s == [None, 10.0], "the first join may wait until the group is loaded"
