@@ -15,13 +15,14 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+import tenacity.nap
 
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import JoinGroup, NextPlan
 from coordinator.service import coordinator_service, lost_logs
 from coordinator.service.admin import AdminService
-from coordinator.service.brokers import broker_watch, log_gaps, subscription, undecided_gaps
+from coordinator.service.brokers import broker_watch, log_gaps, undecided_gaps
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicAndPartition, TopicInfo
 from coordinator.service.coordinator_service import CoordinatorService
@@ -33,8 +34,8 @@ from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.world import Task, World
 
 DEAD_LETTERS = "dlq"
-OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, subscription, undecided_gaps)
-"""Modules of the service that look at the clock."""
+OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, undecided_gaps, tenacity.nap)
+"""Modules of the service that look at the clock, and the pauses of its retries."""
 
 
 @contextlib.contextmanager
