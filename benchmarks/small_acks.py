@@ -7,7 +7,9 @@ import statistics
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.synchronize import Barrier
 from typing import NamedTuple
 
 import psutil
@@ -22,19 +24,25 @@ ROUND_TRIP_AT_MOST_MS = 15
 OFFERED = 1_000
 MEMBERS = 50
 PROCESSES = 2
-READY_S = 10.0
-"""Time within which all members of all processes have joined and acquired."""
+READY_S = 120.0
+"""Seconds within which all members of all processes have joined and acquired."""
+ASSIGNED_MS = 5_000
+"""Milliseconds within which a member of a group that has others is assigned partitions."""
 CONFIGS = {"share.record.lock.duration.ms": "600000", "share.session.timeout.ms": "120000"}
 _ACCEPT = (1,)
 
 
 class Paced(NamedTuple):
-    """The result of one process: the latency of each acknowledgement from its due time, and the number that had not
-    begun when all of them were due."""
+    """The result of one process: of each acknowledgement its due time, in seconds from the start, and its latency from
+    then on in ms; and the number that had not begun when all of them were due."""
 
-    took_ms: list[float]
+    acknowledged: list[tuple[float, float]]
     backlog: int
     cpu_s: float = 0.0
+
+    @property
+    def took_ms(self) -> list[float]:
+        return [ms for _, ms in self.acknowledged]
 
 
 def small_ack_rows(broker: KafkaBroker, *, one_by_one: int, seconds: int) -> list[Row]:
@@ -50,31 +58,26 @@ def small_ack_rows(broker: KafkaBroker, *, one_by_one: int, seconds: int) -> lis
             value=statistics.median(alone_ms),
             unit="ms",
             at_most=ROUND_TRIP_AT_MOST_MS,
-            how=f"RPC and a transaction; {one_by_one:,} one after the other, 99th percentile {_p99(alone_ms):.1f}",
+            how=f"RPC and a transaction; {one_by_one:,} one after the other, 99th percentile {p99(alone_ms):.1f}",
         ),
         *_paced_rows(broker.bootstrap, topic, seconds),
     ]
 
 
 def _paced_rows(bootstrap: str, topic: str, seconds: int) -> list[Row]:
-    group_id, began_at = f"acks-{uuid.uuid4().hex[:8]}", time.time() + READY_S
+    group_id = f"acks-{uuid.uuid4().hex[:8]}"
     client = CoordinatorClient.connect(bootstrap)
     coordinator = psutil.Process(client.endpoint_pid)
     client.close()
     before_s = sum(coordinator.cpu_times()[:2])
-    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as processes:
-        asked = [
-            processes.submit(_paced, bootstrap, topic, group_id, number, began_at, seconds)
-            for number in range(PROCESSES)
-        ]
-        found = [each.result() for each in asked]
+    found = paced(bootstrap, topic, group_id, seconds)
     took_ms = [ms for each in found for ms in each.took_ms]
     backlog = sum(each.backlog for each in found)
     rate = len(took_ms) / seconds
     spent_ms = [1000 * (sum(coordinator.cpu_times()[:2]) - before_s), 1000 * sum(each.cpu_s for each in found)]
     how = (
         f"{MEMBERS} members, one record each time, for {seconds} s; from when it was due: median "
-        f"{statistics.median(took_ms):.1f} ms, 99th percentile {_p99(took_ms):.1f} ms; CPU each: coordinator "
+        f"{statistics.median(took_ms):.1f} ms, 99th percentile {p99(took_ms):.1f} ms; CPU each: coordinator "
         f"{spent_ms[0] / len(took_ms):.2f} ms, members {spent_ms[1] / len(took_ms):.2f} ms"
     )
     return [
@@ -88,7 +91,22 @@ def _paced_rows(bootstrap: str, topic: str, seconds: int) -> list[Row]:
     ]
 
 
-def _p99(values: list[float]) -> float:
+def paced(
+    bootstrap: str, topic: str, group_id: str, seconds: int, on_begin: Callable[[float], None] = lambda began_at: None
+) -> list[Paced]:
+    """Offer ``OFFERED`` acknowledgements a second from ``MEMBERS`` members in ``PROCESSES`` processes for so long;
+    return what each process found. ``on_begin`` gets the time at which they begin."""
+    spawn = multiprocessing.get_context("spawn")
+    ready = spawn.Barrier(PROCESSES + 1)
+    with ProcessPoolExecutor(PROCESSES, spawn, initializer=_get_ready, initargs=(ready,)) as processes:
+        asked = [processes.submit(_paced, bootstrap, topic, group_id, number, seconds) for number in range(PROCESSES)]
+        ready.wait(READY_S)
+        on_begin(time.time())
+        return [each.result() for each in asked]
+
+
+def p99(values: list[float]) -> float:
+    """Return the 99th percentile."""
     return statistics.quantiles(values, n=100)[-1]
 
 
@@ -107,7 +125,7 @@ class _Member:
         )
         self.held: list[tuple[str, int, int, int]] = []
         while len(self.held) < records:
-            reply = self.session.call(AcquireRecords, max_records=records - len(self.held))
+            reply = self.session.call(AcquireRecords, max_records=records - len(self.held), wait_ms=ASSIGNED_MS)
             assert reply.partitions, "the topic has too few records"
             for part in reply.partitions:
                 for first, last, count in part.ranges:
@@ -139,19 +157,27 @@ def _one_by_one(bootstrap: str, topic: str, count: int) -> list[float]:
 # --- at a pace, in processes of their own
 
 
-def _paced(bootstrap: str, topic: str, group_id: str, number: int, began_at: float, seconds: int) -> Paced:
+_ready: list[Barrier] = []
+"""The barrier at which the processes and their parent meet, in each process."""
+
+
+def _get_ready(barrier: Barrier) -> None:
+    _ready.append(barrier)
+
+
+def _paced(bootstrap: str, topic: str, group_id: str, number: int, seconds: int) -> Paced:
     members = MEMBERS // PROCESSES
     each = OFFERED * seconds // MEMBERS
     client = CoordinatorClient.connect(bootstrap)
     joined = [_Member(client, group_id, topic, each) for _ in range(members)]
-    began_s = time.perf_counter() + began_at - time.time()
-    assert began_s > time.perf_counter(), f"the members were not ready within {READY_S} s"
+    _ready[0].wait(READY_S)
+    began_s = time.perf_counter()
     found = Paced([], 0)
     threads = []
     for index, member in enumerate(joined):
         phase = (index * PROCESSES + number) / MEMBERS
         due = [began_s + (at + phase) * seconds / each for at in range(each)]
-        threads.append(threading.Thread(target=_keep_pace, args=(member, due, began_s + seconds, found)))
+        threads.append(threading.Thread(target=_keep_pace, args=(member, due, began_s, seconds, found)))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -159,14 +185,14 @@ def _paced(bootstrap: str, topic: str, group_id: str, number: int, began_at: flo
     for member in joined:
         member.session.close(leave=True)
     client.close()
-    return found._replace(backlog=members * each - len(found.took_ms), cpu_s=time.process_time())
+    return found._replace(backlog=members * each - len(found.acknowledged), cpu_s=time.process_time())
 
 
-def _keep_pace(member: _Member, due: list[float], end_s: float, found: Paced) -> None:
+def _keep_pace(member: _Member, due: list[float], began_s: float, seconds: int, found: Paced) -> None:
     """Acknowledge at each due time, or at once when that is past, until the end."""
     for due_s in due:
         time.sleep(max(0.0, due_s - time.perf_counter()))
-        if time.perf_counter() >= end_s:
+        if time.perf_counter() >= began_s + seconds:
             return
         member.acknowledge()
-        found.took_ms.append((time.perf_counter() - due_s) * 1000)
+        found.acknowledged.append((due_s - began_s, (time.perf_counter() - due_s) * 1000))

@@ -11,6 +11,7 @@ from benchmarks.core_cost import core_rows
 from benchmarks.core_growth import growth_rows
 from benchmarks.dead_letters import dead_letter_rows
 from benchmarks.idle import idle_rows
+from benchmarks.in_flight import in_flight_rows
 from benchmarks.report import Row
 from benchmarks.sink_cost import sink_rows
 from benchmarks.small_acks import small_ack_rows
@@ -29,7 +30,7 @@ from benchmarks.workloads import (
 from coordinator.service.on_demand import spare_the_collector
 from tests.support.kafka_broker import KafkaBroker
 
-PARTS = ("throughput", "zstd", "small", "idle", "sink", "dead-letters", "rpc", "state", "core")
+PARTS = ("throughput", "zstd", "small", "idle", "sink", "dead-letters", "rpc", "state", "in-flight", "core")
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 20
 
@@ -62,6 +63,9 @@ class Suite:
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)
             if "state" in parts:
                 self._state(broker)
+            if "in-flight" in parts:
+                self._say("pages of runs in flight beside acknowledgements")
+                self.rows += in_flight_rows(broker, 100_000 if self._quick else 1_000_000, 5 if self._quick else 15)
         if "core" in parts:
             spare_the_collector()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
