@@ -88,7 +88,7 @@ class ServiceProcess(CoordinatorProcess):
         super().__init__(*arguments, **options)
         self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
         self.service = CoordinatorService(_Engine(self), self.watch)
-        self.service._asks = _AtOnce()  # type: ignore[assignment]
+        self.service._asks = self.service._asks_of_polls = _AtOnce()  # type: ignore[assignment]
         self.admin = AdminService(_Engine(self), self.watch.cluster, _NoGroups())  # type: ignore[arg-type]
 
     def die(self, why: str) -> None:
@@ -139,10 +139,10 @@ class _NoGroups:
 class _AtOnce:
     """An executor in whose caller's place the work is done."""
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
         done: Future[Any] = Future()
         try:
-            done.set_result(function(*arguments))
+            done.set_result(function(*arguments, **options))
         except Exception as error:  # noqa: BLE001 - as an executor does
             done.set_exception(error)
         return done
