@@ -25,7 +25,7 @@ from coordinator.client.session import MemberSession
 from coordinator.client.spark_border import named_errors_first, named_errors_first_in
 from coordinator.client.spark_log import log_for_query
 from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note
-from coordinator.protocol.errors import DataLoss, UnsafeDirectory
+from coordinator.protocol.errors import DataLoss
 from coordinator.protocol.messages import (
     LatestOffsets,
     LeftOut,
@@ -308,8 +308,8 @@ def _leave_note(plan: TaskPlan) -> None:
         return
     try:
         note(query_id, batch_id, plan)
-    except (OSError, UnsafeDirectory) as error:
-        _log_without_note(str(error))
+    except Exception as error:  # noqa: BLE001 - a note never fails a task
+        _log_without_note(f"{type(error).__name__}: {error}")
 
 
 @lru_cache(maxsize=1)
