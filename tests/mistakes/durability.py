@@ -45,6 +45,7 @@ def do_not_append_the_start_offset(patch: Patch) -> None:
             "core/test_groups::test_a_later_partitions_start_is_appended_before_its_first_acquire",
         ),
     },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, partitions=1)),),
 )
 def acquire_without_a_start_offset(patch: Patch) -> None:
     patch.setattr(transactions, "initialize", lambda group, starts: iter(()))

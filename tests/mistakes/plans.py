@@ -313,6 +313,7 @@ def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None
     {
         rules.LATER_PARTITION_BEGINS_AT_EARLIEST: (),
     },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, partitions=1)),),
     simulator=(Seeds("topics"),),
 )
 def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> None:

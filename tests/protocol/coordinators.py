@@ -29,7 +29,7 @@ from coordinator.service.runtime.transaction import Transaction
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from tests.protocol.happened import Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
-from tests.protocol.requests import GROUP, TOPIC_IDS, Request, script_of, script_of_a_new_group
+from tests.protocol.requests import GROUP, TOPIC_IDS, Request, number_of_log, script_of, script_of_a_new_group
 from tests.protocol.setting import LOCK_MS, NOW_MS, SESSION_MS, Setting
 from tests.support.faulty_store import Died
 
@@ -153,10 +153,9 @@ class Coordinators:
         return runs_by_record(self._records[memory], self.setting.records)
 
     def partitions(self, memory: int) -> dict[int, PartitionInitialized]:
-        """The start of each share partition in a snapshot, by how often the topic had been made anew, and the start of
-        its log."""
+        """The start of each share partition in a snapshot, and the start of its log, by the log's number."""
         found = (record for record in self._records[memory] if isinstance(record, PartitionInitialized))
-        return {TOPIC_IDS.index(record.topic_id): record for record in found}
+        return {number_of_log(record.topic_id, record.partition): record for record in found}
 
     def mode_of(self, memory: int, plan_id: int) -> str:
         """The acknowledgement mode in which the plan was started or reclaimed; empty for one that is not kept."""
@@ -203,8 +202,8 @@ class Coordinators:
         records, config = self.setting.records, self.config(log)
         missing, rejectable = at.missing, 0
         partitions = self.partitions(log)
-        for topic, partition in partitions.items():
-            missing |= (1 << topic * records + partition.log_start) - (1 << topic * records)
+        for number, partition in partitions.items():
+            missing |= (1 << number * records + partition.log_start) - (1 << number * records)
         for topic in range(len(TOPIC_IDS)):
             rejectable |= sum(1 << topic * records + o for o in range(records) if "reject" in self.setting.may_say(o))
         return what_happened(
@@ -214,8 +213,8 @@ class Coordinators:
             missing=missing,
             limit=config.share_delivery_count_limit,
             base=config.share_isolation_base,
-            of_a_topic=records,
-            ends={p.topic_id: p.start_offset if p.end_offset is None else p.end_offset for p in partitions.values()},
+            of_a_log=records,
+            ends={n: p.start_offset if p.end_offset is None else p.end_offset for n, p in partitions.items()},
             has_queries=any(isinstance(r, MemberJoined) and r.query for r in self._records[log]),
             rejectable=rejectable,
         )

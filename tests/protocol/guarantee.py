@@ -15,7 +15,7 @@ outputs, but never in none. Where it always says the same, that is what becomes 
 from __future__ import annotations
 
 from tests.protocol.members import Consumer
-from tests.protocol.requests import TOPIC_IDS
+from tests.protocol.requests import TOPIC_IDS, number_of_log
 from tests.protocol.setting import Setting
 from tests.protocol.world import Label, Steps, World
 
@@ -75,7 +75,7 @@ class Guarantee:
         for index, query in there:
             if not query.up:
                 return f"{query.name} is started", world.with_query(index, query.started())
-            if query.wants(world.log_start, world.topic) is None:
+            if query.wants(world.log_start, world.topic, world.partitions) is None:
                 return f"{query.name} does: {query.phase}", self.steps.goes_on(world, index)
             label, after = self.steps.call(world, index)
             if after != world:
@@ -99,8 +99,10 @@ def left_alone(world: World) -> World:
 def at_the_end(world: World, steps: Steps) -> str:
     """The fault in the outputs when nothing is left to do; empty if there is none."""
     partitions = steps.coordinators.partitions(world.live)
-    if world.topic not in partitions:
-        return f"topic {TOPIC_IDS[world.topic]} is not read"
+    topic_id = TOPIC_IDS[world.topic]
+    for index in range(world.partitions):
+        if number_of_log(topic_id, index) not in partitions:
+            return f"partition {index} of topic {topic_id} is not read"
     for partition in partitions.values():
         if partition.start_offset < steps.setting.records:
             return f"records are left: {partition!r}"
@@ -143,7 +145,10 @@ def _kept(world: World, setting: Setting) -> list[int]:
     unread = world.before
     for query in world.queries:
         unread |= query.unread
-    records = (*range(first), *range(first + world.log_start, first + setting.records))
+    records = [*range(first), *range(first + world.log_start, first + setting.records)]
+    for index in range(1, world.partitions):
+        added = number_of_log(TOPIC_IDS[world.topic], index) * setting.records
+        records += range(added, added + setting.records)
     return [record for record in records if not unread >> record & 1]
 
 

@@ -1,5 +1,5 @@
 """The guarantee's exceptions in an append: locks that were lost, batches that isolation cut, records given up. Sets of
-records are bits of an int: the offsets of the first topic, then those of the topic that came after it."""
+records are bits of an int: the offsets of the first log, then those of the next one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coordinator.core.records import Record as StateRecord
 from coordinator.core.runs import Run
 from tests.model.plans import most_together
 from tests.model.state import Record
-from tests.protocol.requests import TOPIC_IDS
+from tests.protocol.requests import number_of_log
 
 CUT = ("cut", "quarantined", "archived")
 
@@ -40,19 +40,19 @@ def bits(ranges: Iterable[tuple[int, int]]) -> int:
     return found
 
 
-def numbers(topic_id: str, first: int, last: int, of_a_topic: int) -> range:
-    """The records at offsets ``first..last`` of a topic, where each topic has so many."""
-    before = TOPIC_IDS.index(topic_id) * of_a_topic
+def numbers(topic_id: str, partition: int, first: int, last: int, of_a_log: int) -> range:
+    """The records at offsets ``first..last`` of a log, where each log has so many."""
+    before = number_of_log(topic_id, partition) * of_a_log
     return range(before + first, before + last + 1)
 
 
-def runs_by_record(records: Iterable[StateRecord], of_a_topic: int) -> dict[int, Run]:
+def runs_by_record(records: Iterable[StateRecord], of_a_log: int) -> dict[int, Run]:
     """The run of each record in a snapshot."""
     found = {}
     for record in records:
         if isinstance(record, RunsChanged):
             for first, last, run in record.runs:
-                found.update(dict.fromkeys(numbers(record.topic_id, first, last, of_a_topic), run))
+                found.update(dict.fromkeys(numbers(record.topic_id, record.partition, first, last, of_a_log), run))
     return found
 
 
@@ -64,30 +64,32 @@ def what_happened(
     missing: int,
     limit: int,
     base: int,
-    of_a_topic: int,
-    ends: Mapping[str, int],
+    of_a_log: int,
+    ends: Mapping[int, int],
     has_queries: bool,
     rejectable: int = 0,
 ) -> Happened:
     """Of one transaction; ``before`` are the runs that it changes; ``missing``: records that the log has no more;
-    ``of_a_topic``: how many a topic has; ``ends``: up to which offset each was acquired, by topic id; ``has_queries``:
+    ``of_a_log``: how many a log has; ``ends``: up to which offset each was acquired, by its number; ``has_queries``:
     the group has one to which losses are to be reported; ``rejectable``: what a sink may reject."""
     looked = _Look(dict(before), time_passed, missing, limit, rejectable)
     for record in appended:
         if isinstance(record, PlanStarted):
             cut = (out for out in record.left_out if out.reason in CUT)
-            looked.cut |= sum(1 << n for o in cut for n in numbers(o.topic_id, o.first, o.last, of_a_topic))
+            looked.cut |= sum(1 << n for o in cut for n in numbers(o.topic_id, o.partition, o.first, o.last, of_a_log))
         elif isinstance(record, RunsChanged):
             for first, last, run in record.runs:
-                for number in numbers(record.topic_id, first, last, of_a_topic):
+                for number in numbers(record.topic_id, record.partition, first, last, of_a_log):
                     looked.at_record(number, run)
         elif isinstance(record, LogStartMoved):
-            end = ends.get(record.topic_id, 0)
-            never_acquired = numbers(record.topic_id, end, record.log_start - 1, of_a_topic)
+            end = ends.get(number_of_log(record.topic_id, record.partition), 0)
+            never_acquired = numbers(record.topic_id, record.partition, end, record.log_start - 1, of_a_log)
             looked.counted |= sum(1 << number for number in never_acquired)
         elif isinstance(record, DataLost):
             for lost in record.lost:
-                looked.reported |= sum(1 << n for n in numbers(lost.topic_id, lost.first, lost.last, of_a_topic))
+                looked.reported |= sum(
+                    1 << n for n in numbers(lost.topic_id, lost.partition, lost.first, lost.last, of_a_log)
+                )
     if has_queries and (unreported := looked.counted & ~looked.reported):
         looked.complaint = f"records {unreported:b} (bits) are lost, and no query is told"
     looked.at_slices(base)

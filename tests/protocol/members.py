@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from coordinator.protocol.messages import AcknowledgeReply, AcquiredReply, Joined, OutcomesStaged, PlanReply
 from tests.protocol.happened import bits
-from tests.protocol.requests import TOPIC_IDS, Request, Said
+from tests.protocol.requests import TOPIC_IDS, Request, Said, number_of_log
 from tests.protocol.setting import Setting
 
 ASKED_AGAIN = ("CoordinatorNotAvailable",)
@@ -98,22 +98,26 @@ class Query(NamedTuple):
 
     # --- what it asks
 
-    def wants(self, log_start: int, topic: int = 0) -> Request | None:
+    def wants(self, log_start: int, topic: int = 0, partitions: int = 1) -> Request | None:
         """The next request of its process; None if it is down, or needs nobody. ``topic``: how often the topic was made
-        anew so far."""
+        anew so far; ``partitions``: how many it has."""
         if not self.up or self.phase in LOCAL:
             return None
         if not self.joined:
-            return Request("join query", self.member, self.epoch, f"{self.name}-{self.processes}")
+            process = f"{self.name}-{self.processes}"
+            return Request("join query", self.member, self.epoch, process, partitions=partitions)
         if self.phase == "ask":
             start = self.offsets[self.at - 1] if self.at else ""
-            return Request("next", self.member, self.epoch, start, self.most, log_start, topic=topic)
+            return Request(
+                "next", self.member, self.epoch, start, self.most, log_start, topic=topic, partitions=partitions
+            )
         if self.phase == "stage":
             pinned = self.pinned_topic(topic)
             mode = self.mode if self.own_mode else ""
             return Request("stage", self.member, self.epoch, said=self.said, topic=pinned, mode=mode)
         plan, mode = self.offsets[-1], self.mode if self.phase == "use" and self.own_mode else ""
-        return Request(self.phase, self.member, self.epoch, plan, log_start=log_start, topic=topic, mode=mode)
+        at = {"log_start": log_start, "topic": topic, "partitions": partitions}
+        return Request(self.phase, self.member, self.epoch, plan, **at, mode=mode)
 
     def pinned_topic(self, topic: int) -> int:
         """The topic that its sink names, which is opened while ``topic`` is there: the batch's."""
@@ -132,9 +136,11 @@ class Query(NamedTuple):
         if isinstance(answer, PlanReply):
             if answer.data_loss and setting.fail_on_data_loss:
                 return self.failed()
-            ranges = [r for p in answer.plan.partitions for r in p.ranges]
-            topic = max((TOPIC_IDS.index(p.topic_id) for p in answer.plan.partitions), default=0)
-            batch = bits((r.first, r.last) for r in ranges) << topic * setting.records
+            parts = answer.plan.partitions
+            ranges = [r for p in parts for r in p.ranges]
+            topic = max((TOPIC_IDS.index(p.topic_id) for p in parts), default=0)
+            logs = ((number_of_log(p.topic_id, p.partition) * setting.records, p.ranges) for p in parts)
+            batch = bits((before + r.first, before + r.last) for before, of_log in logs for r in of_log)
             mode = self.mode if self.own_mode else plan_mode
             held = self._replace(phase="write", batch=batch, topic=topic, mode=mode)
             if not setting.sink:

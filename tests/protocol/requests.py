@@ -29,6 +29,7 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service import sinks
+from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps, one
@@ -38,7 +39,6 @@ from tests.protocol.setting import Setting
 GROUP, TOPIC = "billing", "orders"
 TOPIC_IDS = ("T", "T1", "T2")
 """Of the topic as it is at first, and each time that it is made anew."""
-PLACES = tuple(TopicIdPartition(TOPIC, topic_id, 0) for topic_id in TOPIC_IDS)
 OPEN_SINK = "a sink is opened with"
 NOTICE = "the coordinator finds that the topic was made anew, asked"
 ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
@@ -46,11 +46,17 @@ Said = tuple[tuple[int, int, str], ...]
 """What a sink says of its batch's records: offset, delivery count, outcome."""
 
 
+def number_of_log(topic_id: str, partition: int) -> int:
+    """A log's number among all logs: first those of the first partition, as often as the topic was made anew."""
+    return TOPIC_IDS.index(topic_id) + len(TOPIC_IDS) * partition
+
+
 class Request(NamedTuple):
     """A request of a member; epoch 0: none yet. ``text``: a process id, a start or a plan. ``log_start``: what the
     broker said when it was asked, which may be old when the request is served, and so may ``topic`` be: how often the
-    topic was made anew before; of a sink, before its batch was read. ``offset`` and ``count``: a receipt. ``said``:
-    what a sink stages. ``mode``: the query's own acknowledgement mode; empty: the group's holds."""
+    topic was made anew before; of a sink, before its batch was read; and ``partitions``: how many it had. ``offset``
+    and ``count``: a receipt. ``said``: what a sink stages. ``mode``: the query's own acknowledgement mode; empty: the
+    group's holds."""
 
     kind: str
     member: str
@@ -62,6 +68,7 @@ class Request(NamedTuple):
     count: int = 0
     said: Said = ()
     topic: int = 0
+    partitions: int = 1
     mode: str = ""
 
     def __str__(self) -> str:
@@ -69,6 +76,7 @@ class Request(NamedTuple):
         told += "".join(f" {offset}:{count} {outcome}" for offset, count, outcome in self.said)
         told += f" {self.offset} at count {self.count}" if self.count else ""
         told += f" of topic {TOPIC_IDS[self.topic]}" if self.topic else ""
+        told += f" with {self.partitions} partitions" if self.partitions > 1 else ""
         told += f" in {self.mode} mode" if self.mode else ""
         return f"{self.member} (epoch {self.epoch}) {self.kind}{told}" if self.member else f"{self.kind}{told}"
 
@@ -76,14 +84,16 @@ class Request(NamedTuple):
 def script_of(request: Request, setting: Setting) -> Transaction[Any]:
     """The transaction that the service runs for the request."""
     who = {"group_id": GROUP, "member_id": request.member, "member_epoch": request.epoch}
-    place, gone = PLACES[request.topic], frozenset(TOPIC_IDS[: request.topic])
-    starts = {place.topic_partition: request.log_start}
-    facts = Facts(partitions=[place], log_starts=starts, ends={place.topic_partition: setting.records})
+    gone = frozenset(TOPIC_IDS[: request.topic])
+    first, *added = (TopicIdPartition(TOPIC, TOPIC_IDS[request.topic], index) for index in range(request.partitions))
+    starts = {first.topic_partition: request.log_start, **{place.topic_partition: 0 for place in added}}
+    facts = Facts(partitions=[first, *added], log_starts=starts, ends=dict.fromkeys(starts, setting.records))
     if request.kind in ("join query", "join consumer"):
         query = request.kind == "join query"
         epoch = request.epoch or None
         join = JoinGroup(**{**who, "member_epoch": epoch}, process_id=request.text, query=query, topics=(TOPIC,))
-        return transactions.join(join, topic_ids=True, starts={})
+        begins = {place: Start(earliest=0, policy=setting.records) for place in added}
+        return transactions.join(join, topic_ids=True, starts=begins)
     if request.kind == "next":
         asked = NextPlan(**who, start=request.text, max_records=request.most, wait_ms=0)
         return transactions.next_plan(asked, facts)

@@ -95,6 +95,8 @@ class Budget(NamedTuple):
     """the topic is deleted and made anew, with as many records as before"""
     departures: int = 0
     """a query's process dies, and the query is never started again; the last query stays"""
+    partitions: int = 0
+    """the topic gets a partition, with as many records as the first one had"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """The budget after one step that is of all these kinds; None if the budget does not allow it."""

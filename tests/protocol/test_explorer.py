@@ -88,6 +88,14 @@ WALKS = {
         Setting(records=1, most=(1,), sink=("accept", "reject")),
         Budget(2, crashes=1, restarts=1, topics=1),
     ),
+    "the topic gets a partition": (
+        ONE_RECORD,
+        Budget(2, crashes=1, restarts=1, takeovers=1, expiries=1, pauses=1, lost=1, delays=1, partitions=1),
+    ),
+    "the topic gets partitions while its log moves": (
+        Setting(records=1, most=(2,)),
+        Budget(3, crashes=1, retention=1, partitions=2),
+    ),
     "a query never comes back": (
         TWO,
         Budget(2, crashes=1, restarts=1, expiries=1, departures=1),

@@ -25,8 +25,8 @@ FAILURES = 2
 class World(NamedTuple):
     """``live`` is the memory of the coordinator that owns the group, ``old`` (0: none) that of the one before. The rest
     says where the guarantee makes exceptions, and what broke it on the way; records are bits. ``topic``: how often the
-    topic was made anew; ``before``: records that were gone before the group knew; ``counted``: those that it counted as
-    lost before they were acquired."""
+    topic was made anew; ``partitions``: how many it has; ``before``: records that were gone before the group knew;
+    ``counted``: those that it counted as lost before they were acquired."""
 
     live: int
     log: int
@@ -41,6 +41,7 @@ class World(NamedTuple):
     archived: int = 0
     complaint: str = ""
     topic: int = 0
+    partitions: int = 1
     before: int = 0
     counted: int = 0
 
@@ -152,7 +153,7 @@ class Steps:
 
     def _asks(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
         query = world.queries[index]
-        request = query.wants(world.log_start, world.topic)
+        request = query.wants(world.log_start, world.topic, world.partitions)
         assert request is not None
         yield *self.call(world, index), budget
         yield from self._wakes(world, index, budget)
@@ -178,7 +179,7 @@ class Steps:
     def call(self, world: World, index: int, *, old: bool = False, fault: str = "") -> tuple[Label, World]:
         """The query asks for what it wants next, and hears the answer."""
         query = world.queries[index]
-        request = query.wants(world.log_start, world.topic)
+        request = query.wants(world.log_start, world.topic, world.partitions)
         assert request is not None
         after, served = self._at(world, request, old=old, fault=fault)
         asked = Asked(request, served, AT_OLD if old else f" ({fault})" * bool(fault))
@@ -277,15 +278,23 @@ class Steps:
             yield Asked(request, served), after, left
 
     def _topics(self, world: World, budget: Budget) -> Iterator[Step]:
-        """The topic is made anew (not where a ShareConsumer reads it), and the coordinator finds it out."""
+        """The topic is made anew (not where a ShareConsumer reads it), and the coordinator finds it out; or it gets a
+        partition (where members and sinks name records by their offset alone, it has one)."""
         is_last = world.topic + 1 == len(TOPIC_IDS)
-        if not self.setting.fetches and not is_last and (left := budget.spend("topics")):
+        if not self.setting.fetches and not is_last and world.partitions == 1 and (left := budget.spend("topics")):
             first = world.topic * self.setting.records
             is_known = world.topic in self.coordinators.partitions(world.log)
             lost = world.log_start if is_known else self.setting.records
             before = world.before | bits([(first, first + lost - 1)])
             anew = world._replace(topic=world.topic + 1, log_start=0, before=before)
             yield "the topic is deleted and made anew", anew, left
+        if (
+            not self.setting.fetches
+            and not self.setting.sink
+            and not world.topic
+            and (left := budget.spend("partitions"))
+        ):
+            yield "the topic gets a partition", world._replace(partitions=world.partitions + 1), left
         if (found := self.notices(world)) is not None:
             yield *found, budget
 
