@@ -60,7 +60,7 @@ setup(
         ]
     ),
     # Each package tells type checkers that its annotations are to be used (PEP 561).
-    package_data={"": ["py.typed"], "sharegroup.demo": ["first_program.txt"]},
+    package_data={"": ["py.typed"], "sharegroup.demo": ["first_program.txt"], "sharegroup.web": ["templates/*", "static/*"]},
     # The defaults of all keys: below the environment's own folder, as sys.prefix names it.
     data_files=[("share/sharegroup/conf", ["conf/coordinator.properties", "conf/group.properties"])],
     # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
@@ -89,6 +89,11 @@ setup(
         "metrics": [
             "prometheus-client>=0.20",  # the counters and the endpoint that Prometheus scrapes, of who watches coordinators
         ],
+        "web": [
+            "starlette>=0.40",  # routes, forms' middleware and event streams of sharegroup web, without a framework's magic
+            "uvicorn>=0.30",  # serves it, with TLS and limits
+            "jinja2>=3.1",  # its templates, which escape every value
+        ],
         "docs": [
             "mkdocs-material>=9.5",  # the docs as a site: make docs
         ],
@@ -111,6 +116,8 @@ setup(
             "pyyaml>=6",  # reads that manifest, and the bundle
             "jsonschema>=4.18",  # the fields of the Databricks bundle; nbformat brings it as well
             "pandas>=2.2,<3",  # Spark warns about pandas 3, and warnings are errors here
+            "httpx2>=2",  # starlette's own client, with which the tests of the page ask it
+            "playwright>=1.50",  # drives Debian's Chromium in the tests of the page
         ],
         "dev": [
             "ruff>=0.5",

@@ -20,6 +20,7 @@ from sharegroup.in_flight import in_flight
 from sharegroup.perf import perf
 from sharegroup.quickstart import quickstart
 from sharegroup.top import top
+from sharegroup.web.command import web
 
 ERROR, USAGE = 1, 2
 """Exit statuses: something went wrong; the command line is wrong."""
@@ -38,7 +39,8 @@ def cli() -> None:
     """
 
 
-for _command in (check, configs, consume, coordinator, demo, dlq, doctor, groups, in_flight, perf, quickstart, top):
+_COMMANDS = (check, configs, consume, coordinator, demo, dlq, doctor, groups, in_flight, perf, quickstart, top, web)
+for _command in _COMMANDS:
     cli.add_command(_command)
 
 

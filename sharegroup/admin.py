@@ -12,8 +12,13 @@ class Admin(ShareAdmin):
     """An admin client of share groups; ``conf`` and the others as of :class:`~coordinator.client.admin.ShareAdmin`."""
 
     def __init__(
-        self, conf: Mapping[str, object], *, read_store: ReadStore | None = None, timeout_ms: int | None = None
+        self,
+        conf: Mapping[str, object],
+        *,
+        read_store: ReadStore | None = None,
+        timeout_ms: int | None = None,
+        token: str | None = None,
     ) -> None:
         if read_store is None:
             from coordinator.service.read_only import read_store  # its imports take a second
-        super().__init__(conf, read_store=read_store, timeout_ms=timeout_ms)
+        super().__init__(conf, read_store=read_store, timeout_ms=timeout_ms, token=token)

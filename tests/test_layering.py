@@ -112,6 +112,19 @@ RULES = [
     Rule(folder="share_source", ours=(CLIENT, PROTOCOL, CONFIG)),
     Rule(folder="share_sink", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, CONFIG)),
     Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, "share_sink")),
+    Rule(
+        folder="sharegroup/web",
+        ours=(
+            "sharegroup",
+            CLIENT,
+            PROTOCOL,
+            CONFIG,
+            f"{PROCESS}.log_format",
+            "share_sink.redrive",
+            "share_sink.errors",
+        ),
+        others=frozenset({"anyio", "click", "jinja2", "msgspec", "starlette", "uvicorn"}),
+    ),
     Rule(folder="sharegroup", ours=(SERVICE, CLIENT, PROTOCOL, CONFIG, "share_source", "share_sink")),
     Rule(folder="pyspark_sharegroup", ours=("share_source", "share_sink"), others=frozenset({"pyspark"})),
 ]
@@ -171,6 +184,8 @@ def test_every_folder_imports_only_what_its_rule_allows():
         ("share_source/reader.py", "import share_sink", "share_sink"),
         ("share_sink/writer.py", "from share_source import reader", "share_source.reader"),
         ("sharegroup/demo/story.py", "from coordinator.service import server", "coordinator.service.server"),
+        ("sharegroup/web/app.py", "from coordinator.service import server", "coordinator.service.server"),
+        ("sharegroup/web/app.py", "import confluent_kafka", "confluent_kafka"),
         ("pyspark_sharegroup/__init__.py", "import coordinator.client", "coordinator.client"),
         ("pyspark_sharegroup/__init__.py", "import pyarrow", "pyarrow"),
         ("coordinator/stray.py", "", "no rule"),

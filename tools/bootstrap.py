@@ -26,7 +26,7 @@ VENV_PYTHON = os.path.join(VENV, "bin", "python")
 BUILD = os.path.join(ROOT, ".build")
 LOG = os.path.join(BUILD, "setup.log")
 
-EXTRAS = "spark,metrics,notebooks,docs,test,dev"
+EXTRAS = "spark,metrics,web,notebooks,docs,test,dev"
 MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"

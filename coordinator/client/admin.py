@@ -63,9 +63,9 @@ ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]
 class ShareAdmin:
     """An admin client. ``conf``: ``bootstrap.servers`` and librdkafka's other properties, and ``share.coordinator.*``
     and ``share.state.store`` as a query of the groups sets them. With ``share.coordinator.endpoint`` the brokers may be
-    left out. Of a file with several tokens the one for actions is used, else the one for looks. ``timeout_ms``:
-    how long the brokers, and then a coordinator, are waited for; None: 15 s. Thread-safe; :meth:`close`, or use as a
-    context manager.
+    left out. Of a file with several tokens the one for actions is used, else the one for looks; ``token`` takes the
+    place of the file's. ``timeout_ms``: how long the brokers, and then a coordinator, are waited for; None: 15 s.
+    Thread-safe; :meth:`close`, or use as a context manager.
 
     Raises:
         MissingOption: neither brokers nor an endpoint are named.
@@ -75,7 +75,12 @@ class ShareAdmin:
     """
 
     def __init__(
-        self, conf: Mapping[str, object], *, read_store: ReadStore | None = None, timeout_ms: int | None = None
+        self,
+        conf: Mapping[str, object],
+        *,
+        read_store: ReadStore | None = None,
+        timeout_ms: int | None = None,
+        token: str | None = None,
     ) -> None:
         texts = {key: as_text(value) for key, value in conf.items() if value is not None}
         own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
@@ -90,7 +95,7 @@ class ShareAdmin:
         self._on_demand: OnDemand | None = None
         directory: OnDemand | Endpoints
         if config.share_coordinator_endpoint:
-            directory = Endpoints.of(self._coordinator_configs, (Right.ADMIN, Right.READ))
+            directory = Endpoints.of(self._coordinator_configs, (Right.ADMIN, Right.READ), token)
         elif self._bootstrap_servers:
             directory = self._on_demand = self._find_on_demand()
             self._state_store = directory.state_store

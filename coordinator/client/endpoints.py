@@ -41,9 +41,11 @@ class Endpoints:
     by_group: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], rights: tuple[Right, ...] = (Right.MEMBER,)) -> Endpoints:
+    def of(
+        cls, texts: Mapping[str, str], rights: tuple[Right, ...] = (Right.MEMBER,), token: str | None = None
+    ) -> Endpoints:
         """The endpoints that the coordinator's configs name. ``rights``: which token of a file with several
-        is used: the first one with the first of these rights that a token has.
+        is used: the first one with the first of these rights that a token has. ``token``: this one, and no file's.
 
         Raises:
             TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
@@ -54,7 +56,7 @@ class Endpoints:
         ca = config.share_coordinator_ssl_ca_location
         return cls(
             addresses=addresses,
-            token=read_token(config.share_coordinator_token_file, rights=rights),
+            token=read_token(config.share_coordinator_token_file, rights=rights) if token is None else token,
             tls=Tls(roots=read_certificates(CA_KEY, ca)) if ca else None,
         )
 

@@ -125,27 +125,33 @@ class DeadLetter:
         return [(value or b"").decode("utf-8", "replace") for key, value in self.headers if key == name]
 
 
-def dead_letters(topic: str, kafka_config: Mapping[str, str]) -> Iterator[DeadLetter]:
-    """The dead letters of a topic that are there now; records that are none are left out. It raises as
-    :func:`read_topic`, and
+def dead_letters(topic: str, kafka_config: Mapping[str, str], *, newest: int | None = None) -> Iterator[DeadLetter]:
+    """The dead letters of a topic that are there now; records that are none are left out. ``newest``: at most the
+    newest so many records of each partition. It raises as :func:`read_topic`, and
 
     Raises:
         UnknownTopic: the cluster has no such topic.
     """
-    read = read_topic(topic, _partitions_of(topic, kafka_config), kafka_config)
+    read = read_topic(topic, _partitions_of(topic, kafka_config), kafka_config, newest=newest)
     yield from (found for message in read if (found := DeadLetter.of(message)) is not None)
 
 
 def dead_letter_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str, str]) -> DeadLetter | None:
     """The dead letter at this offset; None: there is none. It raises as :func:`dead_letters`."""
-    partitions = _partitions_of(topic, kafka_config)
-    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED})
+    message = record_at(topic, partition, offset, kafka_config)
+    return None if message is None else DeadLetter.of(message)
+
+
+def record_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str, str]) -> Message | None:
+    """The record at this offset of any topic; None: the log has none there. It raises as :func:`dead_letters`."""
+    if not 0 <= partition < _partitions_of(topic, kafka_config):
+        return None
+    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, "queued.min.messages": "1"})
     try:
-        low, high = _ends(consumer, topic, partitions).get(partition, (0, 0))
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), NO_PROGRESS_S)
         if not low <= offset < high:
             return None
-        message = next(_read(consumer, topic, {partition: (offset, offset + 1)}), None)
-        return None if message is None else DeadLetter.of(message)
+        return next(_read(consumer, topic, {partition: (offset, offset + 1)}, batch=1), None)
     except KafkaException as error:
         raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
     finally:
@@ -159,16 +165,21 @@ def _partitions_of(topic: str, kafka_config: Mapping[str, str]) -> int:
     return len(known.partitions)
 
 
-def read_topic(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> Iterator[Message]:
+def read_topic(
+    topic: str, partitions: int, kafka_config: Mapping[str, str], *, newest: int | None = None
+) -> Iterator[Message]:
     """The records of an existing topic, from its start to its end at the time of the call; those of a partition in
-    order. ``kafka_config``: librdkafka's, with bootstrap.servers.
+    order. ``kafka_config``: librdkafka's, with bootstrap.servers. ``newest``: only so many offsets before each end.
 
     Raises:
         DeadLettersNotRead: the brokers refuse, or no record came for NO_PROGRESS_S.
     """
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED})
     try:
-        yield from _read(consumer, topic, _ends(consumer, topic, partitions))
+        ends = _ends(consumer, topic, partitions)
+        if newest is not None:
+            ends = {number: (max(low, high - newest), high) for number, (low, high) in ends.items()}
+        yield from _read(consumer, topic, ends)
     except KafkaException as error:
         raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
     finally:
@@ -181,11 +192,11 @@ def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, in
     return {n: (low, high) for n, (low, high) in bounds.items() if low < high}
 
 
-def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]]) -> Iterator[Message]:
+def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]], *, batch: int = _BATCH) -> Iterator[Message]:
     consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in ends.items()])
     unread, silence, last_error = set(ends), Silence(), "no answer"
     while unread:
-        for message in consumer.consume(_BATCH, _POLL_S):
+        for message in consumer.consume(batch, _POLL_S):
             number, error = message.partition(), message.error()
             if error is None:
                 if number in unread and message.offset() < ends[number][1]:

@@ -35,9 +35,15 @@ class Examination:
     """The facts of one cluster: the admin client of its groups, and an admin client of the brokers."""
 
     def __init__(
-        self, admin: Admin, config: Mapping[str, str], held_long_ms: int, connect_options: tuple[str, ...] = ()
+        self,
+        admin: Admin,
+        config: Mapping[str, str],
+        held_long_ms: int,
+        connect_options: tuple[str, ...] = (),
+        most_runs: int = MOST_RUNS,
     ) -> None:
         self._admin = admin
+        self._most_runs = most_runs
         self._config = config
         self._held_long_ms = held_long_ms
         self._connect_options = connect_options
@@ -55,7 +61,7 @@ class Examination:
         now_ms = self._admin.in_flight(group_id, limit=1).now_ms
         return GroupFacts(
             description=description,
-            runs=tuple(itertools.islice(self._admin.all_in_flight(group_id), MOST_RUNS)),
+            runs=tuple(itertools.islice(self._admin.all_in_flight(group_id), self._most_runs)),
             plans=self._admin.plans(group_id),
             now_ms=now_ms,
             log_starts=self._log_starts(description),

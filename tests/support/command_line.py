@@ -32,6 +32,7 @@ LEAST: dict[tuple[str, ...], list[str]] = {
     ("in-flight",): ["--group", "none"],
     ("perf",): ["--topic", "orders", "--num-records", "1", "--timeout", "1000", "--hide-header"],
     ("top",): ["--once", "--group", "none"],
+    ("web",): ["--port", "0"],
 }
 """The arguments beside --bootstrap-server that a command on a cluster needs at least."""
 

@@ -21,6 +21,7 @@ WITHOUT_JSON = {
     ("coordinator",): "it serves; its log is JSON with --log-format json, and --print-config prints a file",
     ("demo",): "it tells a story to a person",
     ("quickstart",): "it serves, and prints a program",
+    ("web",): "it serves a page",
 }
 """The commands that print no results, and why."""
 WITHOUT_BROKER = {("check",), ("coordinator",), ("coordinator", "health"), ("demo",), ("quickstart",)}

@@ -1,0 +1,150 @@
+"""The page as a Starlette application: its addresses, signing in and out, static files, and the event stream that tells
+open pages to look again.
+
+Rule: each address says which right it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import anyio
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from coordinator.protocol.errors import ShareGroupError
+from sharegroup.web import group_pages, groups_page, record_page
+from sharegroup.web.errors import TooManyOpen
+from sharegroup.web.guard import EVENTS, Guard
+from sharegroup.web.sessions import LONGEST_S, Session
+from sharegroup.web.site import HERE, Handler, Site, Visit, answers
+
+READ, ADMIN, ANYBODY = "read", "admin", ""
+KEEP_ALIVE_S = 15.0
+"""Seconds after which an event stream says that it is there."""
+MOST_TOKEN = 4_096
+
+
+def create_app(site: Site) -> Starlette:
+    """The application of this page."""
+
+    def route(path: str, handler: Handler, right: str, method: str = "GET") -> Route:
+        return Route(path, answers(site, handler, right=right), methods=[method])
+
+    routes = [
+        route("/login", show_login, ANYBODY),
+        route("/login", sign_in, ANYBODY, "POST"),
+        route("/logout", sign_out, READ, "POST"),
+        route("/", groups_page.show, READ),
+        *(route(path, handler, READ) for path, handler in {**group_pages.LOOKS, **record_page.LOOKS}.items()),
+        Route(EVENTS, _events(site), methods=["GET"]),
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+        Route("/{path:path}", answers(site, _nothing_here, right=READ), methods=["GET"]),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(Guard, is_tls=site.is_tls)])
+
+
+def show_login(visit: Visit) -> Response:
+    """The form for a token."""
+    return RedirectResponse("/", 303) if visit.session is not None else visit.page("login.html", error="")
+
+
+def sign_in(visit: Visit) -> Response:
+    """Begin a session if the token is one."""
+    sessions = visit.site.sessions
+    address = visit.request.client.host if visit.request.client else ""
+    sessions.check_attempts(address)
+    token = visit.form.get("token", [""])[0].strip()
+    is_word = token.isascii() and token.isprintable() and " " not in token and len(token) <= MOST_TOKEN
+    try:
+        visitor = visit.site.logins.visitor(token) if token and is_word else None
+    except ShareGroupError as error:
+        return visit.page("login.html", 503, error=f"{type(error).__name__}: {error}")
+    if visitor is None:
+        sessions.failed(address)
+        return visit.page("login.html", 401, error="Nobody has this token, or it has no right to look.")
+    response = RedirectResponse("/", 303)
+    response.set_cookie(
+        visit.site.cookie,
+        sessions.begin(visitor),
+        max_age=int(LONGEST_S),
+        path="/",
+        secure=visit.site.is_tls,
+        httponly=True,
+        samesite="strict",
+    )
+    return response
+
+
+def sign_out(visit: Visit) -> Response:
+    """End the session of this browser."""
+    visit.site.sessions.end(visit.request.cookies.get(visit.site.cookie, ""))
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(visit.site.cookie, path="/", secure=visit.site.is_tls, httponly=True, samesite="strict")
+    return response
+
+
+def _nothing_here(visit: Visit) -> Response:
+    return visit.page("error.html", 404, name="Not found", text="There is no such page.")
+
+
+# --- the event stream
+
+
+class EventStream(StreamingResponse):
+    """An event ``look`` whenever all groups were looked at, until the session ends. It is counted while it is open."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, site: Site, session: Session, name: str) -> None:
+        self._site, self._session, self._name = site, session, name
+        super().__init__(self._looks())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until the stream ends."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._site.sessions.close_stream(self._session)
+
+    async def _looks(self) -> AsyncIterator[bytes]:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def told(number: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(news.set)
+
+        stop = self._site.watch.tell(told)
+        try:
+            yield b"retry: 5000\n\n"
+            while self._site.sessions.find(self._name) is not None:
+                with anyio.move_on_after(KEEP_ALIVE_S):
+                    await news.wait()
+                yield b"event: look\ndata: now\n\n" if news.is_set() else b": here\n\n"
+                news.clear()
+        finally:
+            stop()
+
+
+def _events(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of the event stream."""
+
+    async def endpoint(request: Request) -> Response:
+        name = request.cookies.get(site.cookie, "")
+        session = site.sessions.find(name)
+        if session is None:
+            return PlainTextResponse("Sign in first.", 401)
+        try:
+            site.sessions.open_stream(session)
+        except TooManyOpen as error:
+            return PlainTextResponse(str(error), 429, headers={"retry-after": "60"})
+        return EventStream(site, session, name)
+
+    return endpoint

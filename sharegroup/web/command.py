@@ -1,0 +1,159 @@
+"""The command ``sharegroup web``: shows the page until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from sharegroup.cluster_options import cluster_options, connect_options, kafka_config, settings
+
+if TYPE_CHECKING:
+    from coordinator.protocol.rights import Tokens
+    from sharegroup.doctor.findings import Finding
+    from sharegroup.web.site import Site
+
+DEFAULT_PORT = 9396
+ENDPOINT = "share.coordinator.endpoint"
+
+
+@click.command(short_help="A page in the browser to watch groups, and to act on them.")
+@cluster_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; but on loopback: TLS.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, show_default=True, help="0: any free.")
+@click.option("--tls-certificate", default="", metavar="FILE", help="The certificate, in PEM, with its chain.")
+@click.option("--tls-key", default="", metavar="FILE", help="The certificate's private key, in PEM.")
+@click.option(
+    "--token-file",
+    default="",
+    metavar="FILE",
+    help="The tokens to sign in with, a line RIGHTS NAME:TOKEN for each. Without it the command makes one and prints "
+    f"it. With {ENDPOINT} the coordinators know the tokens.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=1.0),
+    default=5.0,
+    show_default=True,
+    help="Seconds between two looks at all groups, at least.",
+)
+def web(
+    bootstrap_server: str,
+    config_path: str | None,
+    properties: Mapping[str, str],
+    host: str,
+    port: int,
+    tls_certificate: str,
+    tls_key: str,
+    token_file: str,
+    interval: float,
+) -> None:
+    """Show all groups in the browser: what is stuck, who holds it and since when, what died and why.
+
+    Sign in with a token: one with the right read looks, one with admin acts, too. Needs the extra sharegroup[web].
+
+    \b
+    Examples:
+      sharegroup web --bootstrap-server localhost:9092
+      sharegroup web --bootstrap-server localhost:9092 --token-file tokens \\
+          --host 0.0.0.0 --tls-certificate web.pem --tls-key web.key
+    """
+    try:
+        import jinja2  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise click.ClickException(f"{error.name} is missing; pip install 'sharegroup[web]' brings it") from None
+    from coordinator.service.process.log_format import TEXT, log_lines
+    from sharegroup.web.app import create_app
+    from sharegroup.web.server import Address, Server
+
+    address = Address(host=host, port=port, certificate=tls_certificate, key=tls_key)
+    address.check()
+    config = settings(bootstrap_server, config_path, properties)
+    tokens, told = _tokens(config, token_file)
+    repeated = connect_options(config_path, properties)
+    with (
+        log_lines(sys.stderr, TEXT),
+        site_of(config, tokens, interval, is_tls=bool(tls_certificate), repeated=repeated) as site,
+    ):
+        server = Server(create_app(site), address)
+        server.start()
+        click.echo(f"The page is at {server.url}")
+        click.echo(told)
+        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(server):
+            threading.Event().wait()
+
+
+def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
+    """The page's own tokens, None where coordinators know them; and what a person has to know of them."""
+    from coordinator.protocol.rights import Tokens
+    from coordinator.protocol.secret_files import read_secret
+
+    if path:
+        return Tokens.parse(read_secret("--token-file", path).decode("utf-8", "replace"), path), f"Its tokens: {path}"
+    if config.get(ENDPOINT):
+        return None, "Sign in with a token of the coordinators."
+    token = secrets.token_urlsafe(32)
+    return Tokens.parse(token, "the page"), f"Sign in with this token, which holds until the page ends: {token}"
+
+
+@contextlib.contextmanager
+def site_of(
+    config: Mapping[str, str],
+    tokens: Tokens | None,
+    interval_s: float,
+    *,
+    is_tls: bool,
+    repeated: tuple[str, ...] = (),
+) -> Iterator[Site]:
+    """The parts of the page on this cluster, for the length of a ``with`` block. ``tokens`` None: the coordinators of
+    share.coordinator.endpoint check them. ``repeated``: the words of other commands that name the cluster."""
+    from sharegroup.admin import Admin
+    from sharegroup.web.examinations import Examinations
+    from sharegroup.web.logins import CoordinatorTokens, OwnTokens
+    from sharegroup.web.records import KafkaReads
+    from sharegroup.web.sessions import Sessions
+    from sharegroup.web.site import Site
+    from sharegroup.web.watch import Watch
+
+    with contextlib.ExitStack() as stack:
+        admin = stack.enter_context(contextlib.closing(Admin(config)))
+        watch = stack.enter_context(contextlib.closing(Watch(admin, interval_s)))
+        sessions = stack.enter_context(contextlib.closing(Sessions()))
+        examinations = stack.enter_context(contextlib.closing(Examinations(_examined(admin, config, repeated))))
+        watch.start()
+        yield Site(
+            admin=admin,
+            logins=CoordinatorTokens(config) if tokens is None else OwnTokens(tokens, admin),
+            sessions=sessions,
+            watch=watch,
+            examinations=examinations,
+            kafka=KafkaReads(kafka_config(config)),
+            cluster=config["bootstrap.servers"],
+            is_tls=is_tls,
+        )
+
+
+def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...]) -> Callable[[str], list[Finding]]:
+    """The doctor's findings of a group, with facts of now."""
+    from sharegroup.admin import Admin
+    from sharegroup.doctor.facts import Examination
+    from sharegroup.doctor.findings import HELD_LONG_MS
+    from sharegroup.doctor.rules import examine
+
+    assert isinstance(admin, Admin)
+
+    def examined(group_id: str) -> list[Finding]:
+        return examine(Examination(admin, config, HELD_LONG_MS, repeated, most_runs=MOST_EXAMINED).group(group_id))
+
+    return examined
+
+
+MOST_EXAMINED = 5_000
+"""Runs of a group that the doctor looks at for the page: of more, the first, which hold back start offsets."""

@@ -1,0 +1,37 @@
+"""Named errors of the page."""
+
+from __future__ import annotations
+
+from coordinator.protocol.errors import ShareGroupError
+
+
+class WebTlsRequired(ShareGroupError):
+    """The page at {listener} could be reached from other hosts, and so needs TLS: name --tls-certificate and --tls-key,
+    or listen on loopback (127.0.0.1) only."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class WebNotAvailable(ShareGroupError):
+    """The page can't be shown at {listener}: {reason}"""
+
+
+class BadRequest(ShareGroupError):
+    """{what}"""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class NotSignedIn(ShareGroupError):
+    """The session is over, or there is none: sign in with a token."""
+
+
+class Forged(ShareGroupError):
+    """The request did not come from a form of this page ({reason}), and nothing was changed. Load the page anew, and
+    try again."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class TooManyOpen(ShareGroupError):
+    """{what}: {most} at most. Close some, or wait a while."""

@@ -1,0 +1,73 @@
+"""Asks the doctor about groups in a thread, and keeps what he says for a few seconds.
+
+Rule: a page waits for the doctor briefly; a group with many runs is examined while the page is shown without it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from sharegroup.doctor.findings import Finding
+
+KEPT_S = 10.0
+"""Seconds for which findings are shown before the group is examined anew."""
+PATIENCE_S = 0.15
+"""Seconds that a page waits for the first findings."""
+MOST_KEPT = 200
+"""Groups whose findings are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """The findings of a group; ``is_known`` false: they are being found. ``error``: why they can't be."""
+
+    found: tuple[Finding, ...] = ()
+    is_known: bool = False
+    error: str = ""
+
+
+class Examinations:
+    """The findings of groups. ``examine`` finds them, and raises ShareGroupErrors."""
+
+    def __init__(self, examine: Callable[[str], list[Finding]]) -> None:
+        self._examine = examine
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, tuple[float, Findings]] = OrderedDict()
+        self._asked: dict[str, Future[None]] = {}
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-doctor")
+
+    def of(self, group_id: str) -> Findings:
+        """The newest findings of the group."""
+        with self._lock:
+            at_s, known = self._known.get(group_id, (-KEPT_S, Findings()))
+            if time.monotonic() - at_s < KEPT_S:
+                return known
+            if group_id not in self._asked and len(self._asked) < MOST_KEPT:
+                self._asked[group_id] = self._pool.submit(self._find, group_id)
+            asked = self._asked.get(group_id)
+        if not known.is_known and asked is not None:
+            wait([asked], PATIENCE_S)
+            with self._lock:
+                return self._known.get(group_id, (at_s, known))[1]
+        return known
+
+    def close(self) -> None:
+        """Let no further group be examined."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _find(self, group_id: str) -> None:
+        try:
+            findings = Findings(found=tuple(self._examine(group_id)), is_known=True)
+        except Exception as error:  # noqa: BLE001 - whatever the brokers answer, the page is shown
+            findings = Findings(is_known=True, error=f"{type(error).__name__}: {error}")
+        with self._lock:
+            self._known[group_id] = (time.monotonic(), findings)
+            self._known.move_to_end(group_id)
+            while len(self._known) > MOST_KEPT:
+                self._known.popitem(last=False)
+            self._asked.pop(group_id, None)

@@ -1,0 +1,206 @@
+"""The pages of one group: the group with what the doctor says and a strip of each partition, and one partition as far
+as its single offsets.
+
+Rule: a page makes a bounded number of calls, however many partitions, members and runs the group has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from coordinator.client.admin import ShareAdmin
+from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
+from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
+from coordinator.protocol.messages import MemberDescription, PartitionDescription
+from sharegroup.top import HELD
+from sharegroup.web import strip
+from sharegroup.web.groups_page import sparklines
+from sharegroup.web.site import Handler, Visit
+
+ON_A_PAGE = 10
+"""Partitions on a page of a group: each costs up to seven calls."""
+RUNS_OF_A_STRIP = 150
+"""Runs of a partition that are drawn one by one on the page of its group."""
+MOST_MEMBERS = 50
+MOST_RUNS = 100
+"""Runs that the page of a partition lists."""
+MOST_OFFSETS = 200
+"""Offsets of a window that is shown as single offsets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A partition with the strip of its window; None: the window is empty."""
+
+    partition: PartitionDescription
+    strip: strip.Strip | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """A member, its newest plan (a query's), and what it holds: records, and since when."""
+
+    member: MemberDescription
+    plan: PlanInFlight | None
+    records: int
+    since_ms: int | None
+
+
+def show_group(visit: Visit) -> Response:
+    """The page of a group."""
+    group_id = visit.text("group")
+    admin = visit.admin
+    partitions = admin.list_offsets(group_id).partitions
+    ordered = sorted(partitions, key=lambda p: (-p.archiving, -(p.end_offset - p.start_offset), p.topic, p.partition))
+    pages = max(1, -(-len(ordered) // ON_A_PAGE))
+    number = min(visit.number("page", 1, least=1), pages)
+    on_page = ordered[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
+    held = admin.in_flight(group_id, only_state=HELD, limit=1_000)
+    description = visit.site.watch.description(group_id, admin)
+    return visit.page(
+        "group.html",
+        group_id=group_id,
+        description=description,
+        seen=visit.site.watch.snapshot.groups.get(group_id),
+        partitions=[Drawn(partition=p, strip=_strip_of(admin, group_id, p)) for p in on_page],
+        partitions_total=len(partitions),
+        number=number,
+        pages=pages,
+        lag=_sum(p.lag for p in partitions),
+        in_flight=sum(p.acquired for p in partitions),
+        archiving=sum(p.archiving for p in partitions),
+        archived=sum(p.archived_total for p in partitions),
+        holdings=_holdings(description.members, admin.plans(group_id), held.runs),
+        now_ms=held.now_ms,
+        findings=visit.site.examinations.of(group_id),
+        sparklines=sparklines(visit, group_id),
+        now_s=time.time(),
+        words=strip.WORDS,
+    )
+
+
+def _strip_of(admin: ShareAdmin, group_id: str, p: PartitionDescription) -> strip.Strip | None:
+    if p.end_offset <= p.start_offset:
+        return None
+    first, last = p.start_offset, p.end_offset - 1
+    return strip.draw(strip.look(admin, group_id, p, first, last, RUNS_OF_A_STRIP), first, last)
+
+
+def _holdings(
+    members: Iterable[MemberDescription], plans: Iterable[PlanInFlight], held: Iterable[RunInFlight]
+) -> list[Holding]:
+    """The members, those that hold most first."""
+    of_member = {plan.member_id: plan for plan in plans}
+    records: dict[str, int] = defaultdict(int)
+    since: dict[str, int] = {}
+    for run in held:
+        records[run.member_id] += run.last - run.first + 1
+        if run.since_ms is not None:
+            since[run.member_id] = min(run.since_ms, since.get(run.member_id, run.since_ms))
+    found = [
+        Holding(
+            member=member,
+            plan=of_member.get(member.member_id),
+            records=records[member.member_id],
+            since_ms=since.get(member.member_id),
+        )
+        for member in members
+    ]
+    found.sort(key=lambda each: (not each.member.active, -each.records, each.member.member_id))
+    return found[:MOST_MEMBERS]
+
+
+# --- one partition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One offset; ``colour`` as of a piece of a strip, ``state``: in words."""
+
+    offset: int
+    colour: str
+    state: str
+
+
+def partition_of(visit: Visit) -> PartitionDescription:
+    """The share partition that the address names.
+
+    Raises:
+        GroupIdNotFound, UnknownSharePartition: there is none.
+    """
+    group_id, topic, index = visit.text("group"), visit.text("topic"), visit.number("partition")
+    if not group_id:
+        raise GroupIdNotFound(group_id=group_id)
+    for found in visit.admin.list_offsets(group_id, [topic]).partitions:
+        if (found.topic, found.partition) == (topic, index):
+            return found
+    raise UnknownSharePartition(group_id=group_id, partition=f"{topic}-{index}")
+
+
+def show_partition(visit: Visit) -> Response:
+    """The page of a partition: the offsets from ``first`` to ``last``, the whole window if they are not named."""
+    partition = partition_of(visit)
+    group_id = visit.text("group")
+    start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
+    first = min(max(visit.number("first", start), start), end - 1)
+    last = min(max(visit.number("last", end - 1), first), end - 1)
+    looked = strip.look(visit.admin, group_id, partition, first, last)
+    drawn = strip.draw(looked, first, last)
+    size = last - first + 1
+    return visit.page(
+        "partition.html",
+        group_id=group_id,
+        partition=partition,
+        strip=drawn,
+        first=first,
+        last=last,
+        start=start,
+        end=end,
+        cells=_cells(drawn, looked, first, last) if size <= MOST_OFFSETS else [],
+        runs=looked.runs[:MOST_RUNS],
+        more=len(looked.runs) > MOST_RUNS or drawn.is_sampled,
+        now_ms=looked.now_ms,
+        state_of=strip.state_of,
+        colour_of=strip.colour_of,
+        words=strip.WORDS,
+        windows=_windows(first, last, start, end),
+    )
+
+
+def _windows(first: int, last: int, start: int, end: int) -> dict[str, tuple[int, int] | None]:
+    """The windows beside this one, by what leads there; None: there is none."""
+    size = last - first + 1
+    wider = size * 10
+    at = max(start, first - (wider - size) // 2)
+    return {
+        "Earlier": (max(start, first - size), first - 1) if first > start else None,
+        "Later": (last + 1, min(end - 1, last + size)) if last < end - 1 else None,
+        "Wider": (at, min(end - 1, at + wider - 1)) if size < end - start else None,
+        "Whole window": (start, end - 1) if size < end - start else None,
+    }
+
+
+def _cells(drawn: strip.Strip, looked: strip.Looked, first: int, last: int) -> list[Cell]:
+    """The single offsets of a small window."""
+    cells = []
+    pieces = iter(drawn.pieces)
+    piece = next(pieces)
+    for offset in range(first, last + 1):
+        while piece.last < offset:
+            piece = next(pieces)
+        cells.append(Cell(offset=offset, colour=piece.colour, state=strip.WORDS[piece.colour.split()[0]]))
+    return cells
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    found = list(numbers)
+    return None if None in found else sum(number or 0 for number in found)
+
+
+LOOKS: dict[str, Handler] = {"/group": show_group, "/partition": show_partition}
+"""The handlers by their addresses."""

@@ -1,0 +1,142 @@
+"""Checks every request before a page sees it: who may ask, how large and how long a request may be; and gives every
+answer its headers.
+
+Rule: a request that is refused here reaches no coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coordinator.protocol.addresses import is_loopback
+from sharegroup.web.errors import BadRequest, Forged
+
+_log = logging.getLogger(__name__)
+
+MOST_BODY = 65_536
+"""Bytes of a form."""
+BODY_S, REQUEST_S, STREAM_S = 10.0, 60.0, 600.0
+"""Seconds in which a form has to arrive, a request to be answered, and after which an event stream ends."""
+EVENTS = "/events"
+_STATIC = "/static/"
+
+CSP = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+_HEADERS = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # same-origin, as with no-referrer browsers send Origin: null with a form.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Guard:
+    """Middleware around the pages. ``is_tls``: the page is served with TLS; without, it answers only requests that name
+    this host, so that no other name resolves to it (DNS rebinding)."""
+
+    def __init__(self, app: ASGIApp, *, is_tls: bool) -> None:
+        self._app, self._is_tls = app, is_tls
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answered = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                message["headers"] = [*message["headers"], *self._headers(scope["path"], message["headers"])]
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            status, why = refusal
+            await PlainTextResponse(why, status)(scope, receive, send_with_headers)
+            return
+        with anyio.move_on_after(STREAM_S if scope["path"] == EVENTS else REQUEST_S) as limit:
+            await self._app(scope, receive, send_with_headers)
+        if limit.cancelled_caught and not answered:
+            await PlainTextResponse("The answer took too long.", 504)(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """The status and the reason with which the request is refused; None: it is not."""
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return 405, "GET and POST only."
+        if not self._is_tls and not is_loopback(host_of(header(scope, "host"))):
+            return 421, "This page is at 127.0.0.1 or localhost only."
+        length = header(scope, "content-length") or "0"
+        if not length.isdecimal() or int(length) > MOST_BODY:
+            return 413, f"A form has at most {MOST_BODY} bytes."
+        return None
+
+    def _headers(self, path: str, given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        found = {**_HEADERS}
+        if self._is_tls:
+            found["strict-transport-security"] = "max-age=31536000"
+        if not path.startswith(_STATIC):
+            found["cache-control"] = "no-store"
+        known = {name.lower() for name, _ in given}
+        return [(name.encode(), text.encode()) for name, text in found.items() if name.encode() not in known]
+
+
+def header(scope: Scope, name: str) -> str:
+    """The header of a request; empty if the request has it not, or more than once."""
+    found = [value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()]
+    return found[0] if len(found) == 1 else ""
+
+
+def host_of(address: str) -> str:
+    """The host of a header Host or Origin, without its port."""
+    try:
+        return urlsplit(f"//{address}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def check_origin(scope: Scope) -> None:
+    """Check that a form was sent by this page.
+
+    Raises:
+        Forged: another site sent it, or a program that does not name the page.
+    """
+    origin = urlsplit(header(scope, "origin"))
+    if not origin.netloc or origin.netloc.lower() != header(scope, "host").lower() or origin.scheme != scope["scheme"]:
+        raise Forged(reason="its Origin is not this page")
+    if header(scope, "sec-fetch-site") not in ("", "same-origin"):
+        raise Forged(reason="its Sec-Fetch-Site is not this page")
+
+
+async def body_of(receive: Receive) -> bytes:
+    """The body of a request.
+
+    Raises:
+        BadRequest: it is too large, or takes too long to arrive.
+    """
+    parts: list[bytes] = []
+    size = 0
+    with anyio.move_on_after(BODY_S) as limit:
+        more = True
+        while more:
+            message: dict[str, Any] = dict(await receive())
+            if message["type"] == "http.disconnect":
+                raise BadRequest(what="The form did not arrive whole.")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > MOST_BODY:
+                raise BadRequest(what=f"A form has at most {MOST_BODY} bytes.")
+            more = message.get("more_body", False)
+    if limit.cancelled_caught:
+        raise BadRequest(what=f"The form did not arrive within {BODY_S:.0f} s.")
+    return b"".join(parts)

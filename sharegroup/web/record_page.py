@@ -1,0 +1,87 @@
+"""The page of one record: its state, its counts and its holder; and, when they are asked for, its key, value and
+headers."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from coordinator.protocol.admin_messages import RunInFlight
+from coordinator.protocol.messages import PartitionDescription
+from sharegroup.web.errors import BadRequest
+from sharegroup.web.group_pages import partition_of
+from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
+from sharegroup.web.site import Handler, Visit
+
+STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED", "IN_PROGRESS")
+_WORDS = {
+    "AVAILABLE": "available: it is delivered again",
+    "ACQUIRED": "held by a member",
+    "IN_PROGRESS": "held by a member, which tells that its work goes on",
+    "ACKNOWLEDGED": "done",
+    "ARCHIVING": "given up; its dead letter is not written yet",
+    "ARCHIVED": "given up, or the log does not hold it",
+}
+
+
+def show_record(visit: Visit) -> Response:
+    """The page of a record."""
+    partition, offset = partition_of(visit), visit.number("offset")
+    run, now_ms = _run_at(visit, partition, offset)
+    return visit.page(
+        "record.html",
+        group_id=visit.text("group"),
+        partition=partition,
+        offset=offset,
+        run=run,
+        now_ms=now_ms,
+        state=_state(partition, offset, run),
+        is_held=run is not None and run.state in ("ACQUIRED", "IN_PROGRESS"),
+    )
+
+
+def show_content(visit: Visit) -> Response:
+    """The record's key, value and headers, in the form that the address names.
+
+    Raises:
+        BadRequest: there is no such form.
+    """
+    partition, offset, form = partition_of(visit), visit.number("offset"), visit.text("form")
+    if form not in ("", *FORMS):
+        raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
+    record = visit.site.kafka.record(partition.topic, partition.partition, offset)
+    return visit.page(
+        "content.html",
+        group_id=visit.text("group"),
+        partition=partition,
+        offset=offset,
+        record=record,
+        key=shown(record.key, form, MOST_KEY_BYTES) if record else None,
+        value=shown(record.value, form) if record else None,
+        headers=headers_shown(record.headers) if record else [],
+        more_headers=max(0, len(record.headers) - len(headers_shown(record.headers))) if record else 0,
+        forms=FORMS,
+    )
+
+
+def _run_at(visit: Visit, partition: PartitionDescription, offset: int) -> tuple[RunInFlight | None, int]:
+    """The run that holds the record, and the coordinator's time; None: the window does not have the record."""
+    cursor = (partition.topic_id, partition.partition, offset)
+    page = visit.admin.in_flight(visit.text("group"), only_state=STATES, cursor=cursor, limit=1)
+    for run in page.runs:
+        if (run.topic_id, run.partition) == cursor[:2] and run.first <= offset <= run.last:
+            return run, page.now_ms
+    return None, page.now_ms
+
+
+def _state(partition: PartitionDescription, offset: int, run: RunInFlight | None) -> str:
+    if run is not None:
+        return _WORDS[run.state]
+    if offset < partition.start_offset:
+        return "done: it lies before the start offset, and the group keeps nothing more of it"
+    if offset >= partition.end_offset:
+        return "not delivered yet"
+    return "done"
+
+
+LOOKS: dict[str, Handler] = {"/record": show_record, "/content": show_content}
+"""The handlers by their addresses."""

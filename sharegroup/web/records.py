@@ -1,0 +1,146 @@
+"""Reads records and dead letters for the page, and shows bytes as text, JSON or hexadecimal digits.
+
+Rule: only topics of the groups are read: those that a group subscribes to, and those of its dead letters. What is shown
+of one record has a bound, whatever its size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from share_sink.redrive.dlq_reader import DeadLetter, dead_letter_at, dead_letters, record_at
+from share_sink.redrive.redrive import redrive
+from share_sink.redrive.report import RedriveReport
+
+MOST_BYTES = 8_192
+"""Bytes of a value that are shown; of hexadecimal digits a quarter of that, as each byte takes four characters."""
+MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 256
+MOST_HEADERS = 30
+LISTED = 500
+"""Dead letters that are read for one list, the newest of each partition."""
+FORMS = ("text", "json", "hex")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """Bytes as the page shows them. ``form``: of FORMS, or null; ``size``: all bytes; ``is_cut``: there are more."""
+
+    text: str
+    form: str
+    size: int
+    is_cut: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaRecord:
+    """A record of a log."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int | None
+
+
+class Kafka(Protocol):
+    """Reads records for the page."""
+
+    def record(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
+        """The record at this offset; None: the log has none there."""
+
+    def dead_letters(self, topic: str) -> list[DeadLetter]:
+        """The newest dead letters of the topic, the newest first."""
+
+    def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
+        """The dead letter at this offset of its topic; None: there is none."""
+
+    def redrive(
+        self, topic: str, chosen: Callable[[DeadLetter], bool], *, execute: bool, watch: Callable[[int], None]
+    ) -> RedriveReport:
+        """Redrive the chosen dead letters, or say what that would do. ``watch`` hears how many were read."""
+
+
+class KafkaReads:
+    """Reads with librdkafka, as ``sharegroup dlq`` does. ``config``: its properties, with bootstrap.servers."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = dict(config)
+
+    def record(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
+        """The record at this offset; it raises as record_at."""
+        message: Any = record_at(topic, partition, offset, self._config)
+        if message is None:
+            return None
+        kind, time_ms = message.timestamp()
+        return KafkaRecord(
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(message.headers() or ()),
+            timestamp_ms=time_ms if kind else None,
+        )
+
+    def dead_letters(self, topic: str) -> list[DeadLetter]:
+        """The newest dead letters, the newest first; it raises as the reader's function of this name."""
+        found = list(islice(dead_letters(topic, self._config, newest=LISTED), 10 * LISTED))
+        return sorted(found, key=lambda each: (-(each.timestamp_ms or 0), each.partition, -each.offset))[:LISTED]
+
+    def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
+        """The dead letter at this offset; it raises as dead_letter_at."""
+        return dead_letter_at(topic, partition, offset, self._config)
+
+    def redrive(
+        self, topic: str, chosen: Callable[[DeadLetter], bool], *, execute: bool, watch: Callable[[int], None]
+    ) -> RedriveReport:
+        """Redrive the chosen dead letters; it raises as :func:`share_sink.redrive.redrive.redrive`."""
+        return redrive(
+            topic,
+            chosen,
+            options={f"kafka.{key}": value for key, value in self._config.items()},
+            dry_run=not execute,
+            watch=lambda report: watch(report.read),
+        )
+
+
+def shown(data: bytes | None, form: str = "", most: int = MOST_BYTES) -> Shown:
+    """The bytes in this form, else as text if they are text, JSON with its lines if they are that, else as hexadecimal
+    digits; at most ``most`` bytes of them."""
+    if data is None:
+        return Shown(text="null", form="null", size=0, is_cut=False)
+    cut = data[:most]
+    is_cut = len(data) > most
+    text = cut.decode("utf-8", "ignore" if is_cut else "replace")
+    is_text = "\ufffd" not in text and all(each.isprintable() or each in "\t\r\n" for each in text)
+    may_be_json = form == "json" or (not form and is_text and not is_cut and text[:1] in ("{", "["))
+    if may_be_json and (lines := _json_lines(cut, most)) is not None:
+        return Shown(text=lines, form="json", size=len(data), is_cut=is_cut)
+    if form == "text" or (is_text and form != "hex"):
+        clean = "".join(each if each.isprintable() or each in "\t\r\n" else "\ufffd" for each in text)
+        return Shown(text=clean, form="text", size=len(data), is_cut=is_cut)
+    few = data[: most // 4]
+    return Shown(text=_hex(few), form="hex", size=len(data), is_cut=len(data) > len(few))
+
+
+def _json_lines(data: bytes, most: int) -> str | None:
+    """The JSON with a line for each part, at most ``most`` characters; None: it is none."""
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)[:most]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _hex(data: bytes) -> str:
+    """The bytes as a dump: offset, hexadecimal digits, and what is readable of them."""
+    lines = []
+    for at in range(0, len(data), 16):
+        part = data[at : at + 16]
+        readable = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<47}  {readable}")
+    return "\n".join(lines)
+
+
+def headers_shown(headers: tuple[tuple[str, bytes | None], ...]) -> list[tuple[str, Shown]]:
+    """The first headers as the page shows them."""
+    return [(name[:200], shown(value, most=MOST_HEADER_BYTES)) for name, value in headers[:MOST_HEADERS]]

@@ -1,0 +1,194 @@
+"""Keeps who is signed in: sessions with their CSRF tokens, and the actions that wait for a confirmation.
+
+Rule: the browser holds a random name of a session and nothing else. Sessions, their pending actions and the attempts to
+sign in are bounded in number and in time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sharegroup.web.errors import BadRequest, TooManyOpen
+
+if TYPE_CHECKING:
+    from coordinator.client.admin import ShareAdmin
+
+LONGEST_S = 86_400.0
+"""Seconds that a session lasts: a day."""
+MOST_SESSIONS = 200
+"""Sessions at once; the oldest one ends for a new one."""
+MOST_PENDING = 20
+"""Actions of a session that wait for their confirmation; the oldest one is forgotten for a new one."""
+PENDING_S = 600.0
+"""Seconds for which the numbers of a dry run may be confirmed."""
+MOST_FAILURES, FAILURES_S = 20, 60.0
+"""Wrong tokens of one address that are answered within so many seconds; then it can't sign in for a while."""
+MOST_ADDRESSES = 1_000
+"""Addresses whose wrong tokens are counted."""
+MOST_STREAMS, MOST_STREAMS_OF_ONE = 64, 8
+"""Event streams that are open at once, of all sessions and of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visitor:
+    """A person with a token: a name (empty: the token has none), whether the token may act, and the admin client that
+    speaks for the person. ``owns_admin``: that client ends with the session."""
+
+    name: str
+    is_admin: bool
+    admin: ShareAdmin = field(repr=False)
+    owns_admin: bool = False
+
+    def close(self) -> None:
+        """Close the admin client if no other session uses it."""
+        if self.owns_admin:
+            self.admin.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """An action whose dry run was shown, and that waits for its confirmation. ``kind``: the name of the action;
+    ``values``: the fields of its form."""
+
+    kind: str
+    values: dict[str, Any]
+    until_s: float
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One person's session. ``streams``: the event streams that are open."""
+
+    visitor: Visitor
+    until_s: float
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    pending: OrderedDict[str, Pending] = field(default_factory=OrderedDict, repr=False)
+    streams: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def is_csrf(self, text: str) -> bool:
+        """Whether the text is the session's CSRF token."""
+        return hmac.compare_digest(self.csrf.encode(), text.encode())
+
+    def ask_confirmation(self, kind: str, values: dict[str, Any]) -> str:
+        """Keep an action until it is confirmed; the name to confirm it by."""
+        name = secrets.token_urlsafe(16)
+        with self.lock:
+            self.pending[name] = Pending(kind=kind, values=values, until_s=time.monotonic() + PENDING_S)
+            while len(self.pending) > MOST_PENDING:
+                self.pending.popitem(last=False)
+        return name
+
+    def confirmed(self, name: str) -> Pending:
+        """The action of this name, which can be confirmed once.
+
+        Raises:
+            BadRequest: it was confirmed before, or too much time has gone by.
+        """
+        with self.lock:
+            found = self.pending.pop(name, None)
+        if found is None or found.until_s < time.monotonic():
+            raise BadRequest(what="This action was carried out already, or its numbers are too old. Ask for it anew.")
+        return found
+
+
+class Sessions:
+    """All sessions of the page, by the hashes of their names."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, visitor: Visitor) -> str:
+        """Begin a session; its name, which the browser keeps."""
+        name = secrets.token_urlsafe(32)
+        ended = []
+        with self._lock:
+            self._sessions[_hash(name)] = Session(visitor=visitor, until_s=self._clock() + LONGEST_S)
+            while len(self._sessions) > MOST_SESSIONS:
+                ended.append(self._sessions.popitem(last=False)[1])
+        for session in ended:
+            session.visitor.close()
+        return name
+
+    def find(self, name: str) -> Session | None:
+        """The session of this name; None: it ended, or there was none."""
+        with self._lock:
+            found = self._sessions.get(_hash(name)) if name else None
+        if found is not None and found.until_s <= self._clock():
+            self.end(name)
+            return None
+        return found
+
+    def end(self, name: str) -> None:
+        """End the session of this name, if there is one."""
+        with self._lock:
+            found = self._sessions.pop(_hash(name), None)
+        if found is not None:
+            found.until_s = 0.0
+            found.visitor.close()
+
+    def close(self) -> None:
+        """End the sessions of all."""
+        with self._lock:
+            ended, self._sessions = list(self._sessions.values()), OrderedDict()
+        for session in ended:
+            session.visitor.close()
+
+    # --- limits
+
+    def check_attempts(self, address: str) -> None:
+        """Check that a token may be tried from this address now.
+
+        Raises:
+            TooManyOpen: too many wrong ones were tried a moment ago.
+        """
+        with self._lock:
+            failed = self._failures.get(address) or deque[float]()
+            is_full = len(failed) == MOST_FAILURES and self._clock() - failed[0] < FAILURES_S
+        if is_full:
+            raise TooManyOpen(what=f"Wrong tokens within {FAILURES_S:.0f} s", most=MOST_FAILURES)
+
+    def failed(self, address: str) -> None:
+        """Count a wrong token from this address."""
+        with self._lock:
+            failed = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES))
+            failed.append(self._clock())
+            self._failures.move_to_end(address)
+            while len(self._failures) > MOST_ADDRESSES:
+                self._failures.popitem(last=False)
+
+    def open_stream(self, session: Session) -> None:
+        """Count an event stream of the session.
+
+        Raises:
+            TooManyOpen: there are too many.
+        """
+        with self._lock:
+            if session.streams >= MOST_STREAMS_OF_ONE:
+                raise TooManyOpen(what="Event streams of a session", most=MOST_STREAMS_OF_ONE)
+            if sum(each.streams for each in self._sessions.values()) >= MOST_STREAMS:
+                raise TooManyOpen(what="Event streams", most=MOST_STREAMS)
+            session.streams += 1
+
+    def close_stream(self, session: Session) -> None:
+        """Count one event stream less."""
+        with self._lock:
+            session.streams -= 1
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()

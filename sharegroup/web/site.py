@@ -1,0 +1,241 @@
+"""The parts of the page that its requests share, and the one way in which a request becomes an answer.
+
+Rule: a handler is called with a session that may do what it does, and, for a POST, with a form of this page alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import anyio.to_thread
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from coordinator.client.admin import ShareAdmin
+from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    CoordinatorUnreachable,
+    GroupIdNotFound,
+    MemberNotFound,
+    NotAllowed,
+    NotAuthorized,
+    NotInFlight,
+    OutageTooLong,
+    ShareGroupError,
+    UnknownSharePartition,
+    UnknownTopic,
+)
+from sharegroup.durations import duration
+from sharegroup.top import short
+from sharegroup.web.errors import BadRequest, Forged, NotSignedIn, TooManyOpen
+from sharegroup.web.examinations import Examinations
+from sharegroup.web.guard import body_of, check_origin
+from sharegroup.web.logins import Logins
+from sharegroup.web.records import Kafka
+from sharegroup.web.sessions import Session, Sessions
+from sharegroup.web.watch import Watch
+
+_log = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+MOST_TEXT = 1_000
+"""Characters of one field of a form or of an address."""
+MOST_FIELDS = 400
+"""Fields of a form: a list of dead letters has one for each that is chosen."""
+
+_STATUS: dict[type[ShareGroupError], int] = {
+    NotSignedIn: 401,
+    NotAuthorized: 401,
+    NotAllowed: 403,
+    Forged: 403,
+    GroupIdNotFound: 404,
+    UnknownSharePartition: 404,
+    UnknownTopic: 404,
+    MemberNotFound: 404,
+    NotInFlight: 404,
+    TooManyOpen: 429,
+    CoordinatorUnreachable: 503,
+    BrokerNotReachable: 503,
+    OutageTooLong: 503,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The parts that all requests share. ``admin`` speaks for the page itself, which looks at all groups;
+    ``cluster``: the brokers' addresses, in the heading."""
+
+    admin: ShareAdmin = field(repr=False)
+    logins: Logins
+    sessions: Sessions
+    watch: Watch
+    examinations: Examinations
+    kafka: Kafka
+    cluster: str
+    is_tls: bool = False
+
+    @property
+    def cookie(self) -> str:
+        """The name of the session's cookie; with TLS, one that only this host can set."""
+        return "__Host-sharegroup" if self.is_tls else "sharegroup"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """One request of a person."""
+
+    site: Site
+    request: Request
+    session: Session | None
+    form: Mapping[str, list[str]]
+
+    @property
+    def admin(self) -> ShareAdmin:
+        """The admin client that speaks for this person."""
+        assert self.session is not None
+        return self.session.visitor.admin
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field of the form or of the address.
+
+        Raises:
+            BadRequest: it is too long.
+        """
+        values = self.form.get(name) if self.request.method == "POST" else self.request.query_params.getlist(name)
+        found = values[0] if values else default
+        if len(found) > MOST_TEXT:
+            raise BadRequest(what=f"{name} has more than {MOST_TEXT} characters.")
+        return found
+
+    def number(self, name: str, default: int | None = None, *, least: int = 0) -> int:
+        """A whole number of the form or of the address.
+
+        Raises:
+            BadRequest: it is missing, or none.
+        """
+        text = self.text(name).strip()
+        if not text and default is not None:
+            return default
+        digits = text.removeprefix("-") if least < 0 else text
+        if not (digits.isascii() and digits.isdecimal() and len(digits) < 20) or not least <= int(text) < 2**63:
+            raise BadRequest(what=f"{name} is no whole number: {text!r}")
+        return int(text)
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """The template as an answer."""
+        html = _environment().get_template(template).render(visit=self, site=self.site, session=self.session, **values)
+        return HTMLResponse(html, status)
+
+
+Handler = Callable[[Visit], Response]
+
+
+def answers(site: Site, handler: Handler, *, right: str) -> Callable[[Request], Awaitable[Response]]:
+    """The Starlette endpoint of a handler. ``right``: "" for a page that anybody may see, read or admin."""
+
+    async def endpoint(request: Request) -> Response:
+        session = site.sessions.find(request.cookies.get(site.cookie, ""))
+        visit = Visit(site=site, request=request, session=session, form={})
+        try:
+            if request.method == "POST":
+                check_origin(request.scope)
+                body = await body_of(request.receive)
+                visit = Visit(site=site, request=request, session=session, form=_fields(body))
+            _check(visit, right)
+            return await anyio.to_thread.run_sync(handler, visit, abandon_on_cancel=True)
+        except NotSignedIn as error:
+            return _sent_to_login(visit, error)
+        except ShareGroupError as error:
+            return await anyio.to_thread.run_sync(partial(refused, visit, error))
+        except Exception:  # noqa: BLE001 - our mistake in one page is told without its details
+            _log.exception("request failed: %s", request.url.path)
+            return visit.page("error.html", 500, name="InternalError", text="The page's log says why.")
+
+    return endpoint
+
+
+def refused(visit: Visit, error: ShareGroupError) -> Response:
+    """The page that says why a request was refused."""
+    status = next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 400)
+    return visit.page("error.html", status, name=type(error).__name__, text=str(error))
+
+
+def _check(visit: Visit, right: str) -> None:
+    """Check who asks, and that the form is one of this session.
+
+    Raises:
+        NotSignedIn, NotAllowed, Forged: as they say.
+    """
+    if not right:
+        return
+    if visit.session is None:
+        raise NotSignedIn()
+    if visit.request.method == "POST" and not visit.session.is_csrf(visit.text("csrf")):
+        raise Forged(reason="it lacks the session's secret")
+    if right == "admin" and not visit.session.visitor.is_admin:
+        raise NotAllowed(request=visit.request.url.path, needed="admin", given=f"read {visit.session.visitor.name}")
+
+
+def _sent_to_login(visit: Visit, error: NotSignedIn) -> Response:
+    if visit.request.method != "GET" or visit.request.url.path == "/events":
+        return visit.page("error.html", 401, name=type(error).__name__, text=str(error))
+    if visit.request.headers.get("hx-request"):
+        return Response(status_code=401, headers={"HX-Redirect": "/login"})
+    return RedirectResponse("/login", 303)
+
+
+def _fields(body: bytes) -> dict[str, list[str]]:
+    try:
+        return parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise BadRequest(what=f"The form can't be read; it has at most {MOST_FIELDS} fields.") from None
+
+
+# --- templates
+
+_made: list[Environment] = []
+
+
+def _environment() -> Environment:
+    """The templates: every value is escaped, and one that is missing is an error."""
+    if not _made:
+        made = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters.update(duration=duration, short=short, number=_number, time=_time, shortened=_shortened)
+        made.globals.update(query=_query)
+        _made.append(made)
+    return _made[0]
+
+
+def _query(path: str, **values: Any) -> str:
+    """The address of a page with these values; those that are None are left out."""
+    return f"{path}?{urlencode({name: value for name, value in values.items() if value is not None})}"
+
+
+def _number(number: float | None) -> str:
+    return "–" if number is None else f"{number:,.0f}"
+
+
+def _time(time_ms: int | None) -> str:
+    if time_ms is None:
+        return "–"
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _shortened(text: str, most: int = 120) -> str:
+    """The text without control characters, cut in the middle."""
+    clean = "".join(each if each.isprintable() else "\ufffd" for each in text)
+    return clean if len(clean) <= most else f"{clean[: most * 2 // 3]} … {clean[-most // 4 :]}"

@@ -1,0 +1,257 @@
+"""Looks at all groups again and again, in a thread, and keeps what was seen for the pages.
+
+Rule: a page of all groups asks no coordinator. The looks use a fixed part of the time at most, so that groups with many
+runs, and many groups, are looked at less often rather than slow their coordinators down.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from coordinator.client.admin import ShareAdmin
+from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
+from coordinator.protocol.messages import GroupDescription
+from sharegroup.durations import duration
+from sharegroup.top import HELD, GroupLine, line_of
+from sharegroup.web.history import History
+
+_log = logging.getLogger(__name__)
+
+REST = 4.0
+"""How much longer than a look took the next one waits: looks take a fifth of the time at most."""
+RUNS_LOOKED_AT = 200
+"""Runs that are looked at for the oldest one of a group: those that members hold, from the first on."""
+MOST_DESCRIBED = 2_000
+"""Runs of a group up to which each look describes them; a group with more is described every DESCRIBED_S seconds."""
+DESCRIBED_S = 60.0
+MOST_ERRORS = 3
+"""Groups in a row that can't be looked at, after which the look is given up."""
+HELD_LONG_MS = 300_000
+"""Milliseconds after which a member holds a record for long, as the doctor says."""
+STANDS_S = 600.0
+"""Seconds without an acknowledgement after which a group that has lag stands still, as the alert says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A group as it was seen last. ``failed``: records in flight that failed before, or were delivered more than once;
+    ``quarantined``: those of them in quarantine. ``attention``: why a person should look, worst first, with its weight;
+    ``dead_letter_topic``: where its dead letters go; empty: nowhere."""
+
+    line: GroupLine
+    failed: int = 0
+    quarantined: int = 0
+    attention: tuple[tuple[int, str], ...] = ()
+    dead_letter_topic: str = ""
+    topics: tuple[str, ...] = ()
+
+    @property
+    def weight(self) -> int:
+        """How much a person is needed: 0 not at all, 3 most."""
+        return max((weight for weight, _ in self.attention), default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All groups as they were seen last, by id. ``read_from``: as in GroupsListed; ``error``: why the last look failed;
+    ``round``: how many looks at all groups were made; ``at_s``: when the last one ended, by the wall clock."""
+
+    groups: dict[str, Seen] = field(default_factory=dict)
+    read_from: str = ""
+    error: str = ""
+    round: int = 0
+    at_s: float = 0.0
+
+
+class Watch:
+    """The looks at all groups of one cluster. ``interval_s``: seconds between looks, at least."""
+
+    def __init__(self, admin: ShareAdmin, interval_s: float = 5.0) -> None:
+        self._admin, self._interval_s = admin, interval_s
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._histories: dict[str, History] = {}
+        self._described: dict[str, tuple[float, GroupDescription]] = {}  # of groups with many runs
+        self._looked_s: dict[str, float] = {}
+        self._moved_s: dict[str, tuple[int, float]] = {}
+        self._told: set[Callable[[int], None]] = set()
+        self.snapshot = Snapshot()
+        self._thread = threading.Thread(target=self._run, name="web-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look at the groups."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking at the groups."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+
+    def history(self, group_id: str) -> History:
+        """The group's last hour."""
+        with self._lock:
+            return self._histories.get(group_id) or History()
+
+    def description(self, group_id: str, admin: ShareAdmin) -> GroupDescription:
+        """The group's description: a new one, asked with ``admin``, or of a group with many runs one of a while ago.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        known_s, known = self._described.get(group_id, (-DESCRIBED_S, None))
+        if known is not None and time.monotonic() - known_s < 2 * DESCRIBED_S:
+            return known
+        found = admin.describe_groups([group_id])[group_id]
+        if found.state == "DEAD":
+            raise GroupIdNotFound(group_id=group_id)
+        return found
+
+    def tell(self, told: Callable[[int], None]) -> Callable[[], None]:
+        """Call ``told`` with the number of each round when it ends. Returns what stops that."""
+        with self._lock:
+            self._told.add(told)
+
+        def stop() -> None:
+            with self._lock:
+                self._told.discard(told)
+
+        return stop
+
+    def look(self) -> None:
+        """Look at all groups once. An error is kept for the page, with the groups as they were seen before."""
+        before = self.snapshot
+        try:
+            listed = self._admin.list_groups()
+            seen = self._look_at_each([listing.group_id for listing in listed.groups], before)
+            after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1, at_s=time.time())
+        except ShareGroupError as error:
+            told = f"{type(error).__name__}: {error}"
+            after = Snapshot(groups=before.groups, error=told, round=before.round + 1, at_s=time.time())
+        self.snapshot = after
+        self._forget(after)
+        with self._lock:
+            told_of = tuple(self._told)
+        for tell in told_of:
+            tell(after.round)
+
+    # --- inside
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            began_s = time.monotonic()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - our mistake in one look does not end the looks
+                _log.exception("a look at the groups failed")
+            took_s = time.monotonic() - began_s
+            self._ended.wait(max(self._interval_s - took_s, 0.2))
+
+    def _forget(self, after: Snapshot) -> None:
+        """Forget what was kept of groups that are there no more."""
+        with self._lock:
+            for kept in (self._histories, self._described, self._looked_s, self._moved_s):
+                for group_id in kept.keys() - after.groups.keys():
+                    del kept[group_id]
+
+    def _look_at_each(self, group_ids: list[str], before: Snapshot) -> dict[str, Seen]:
+        """The groups as they are now; a group that can't be looked at says why.
+
+        Raises:
+            ShareGroupError: MOST_ERRORS groups in a row can't be looked at.
+        """
+        seen: dict[str, Seen] = {}
+        errors = 0
+        for group_id in group_ids:
+            began_s = time.monotonic()
+            try:
+                seen[group_id] = self._look_at(group_id, before.groups.get(group_id))
+                errors = 0
+            except GroupIdNotFound:  # it was deleted meanwhile
+                continue
+            except ShareGroupError as error:
+                errors += 1
+                if errors == MOST_ERRORS:
+                    raise
+                line = line_of(GroupDescription(group_id=group_id, state="UNKNOWN", incarnation=""), (), 0)
+                seen[group_id] = Seen(line=line, attention=((3, type(error).__name__),))
+            if self._ended.wait((time.monotonic() - began_s) * REST if len(group_ids) > 1 else 0):
+                break
+        return seen
+
+    def _look_at(self, group_id: str, before: Seen | None) -> Seen:
+        description = self._description(group_id)
+        page = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
+        now_s = time.monotonic()
+        elapsed_s = now_s - self._looked_s.get(group_id, now_s)
+        self._looked_s[group_id] = now_s
+        old = None if before is None else before.line
+        line = line_of(description, page.runs, page.now_ms, before=old, elapsed_s=elapsed_s)
+        failed, quarantined = _troubled(description)
+        numbers = (line.lag, line.in_flight, line.acquired_rate, line.done_rate, failed)
+        with self._lock:
+            self._histories.setdefault(group_id, History()).add(time.time(), numbers)
+        return Seen(
+            line=line,
+            failed=failed,
+            quarantined=quarantined,
+            attention=attention(line, quarantined, self._stands_s(line, now_s)),
+            dead_letter_topic=description.configs.get("errors.deadletterqueue.topic.name", ""),
+            topics=tuple(dict.fromkeys(p.topic for p in description.partitions)),
+        )
+
+    def _description(self, group_id: str) -> GroupDescription:
+        """The group's description; of a group with many runs one of a while ago, with the partitions of now."""
+        now_s = time.monotonic()
+        described_s, known = self._described.get(group_id, (-DESCRIBED_S, None))
+        if known is not None and now_s - described_s < DESCRIBED_S:
+            return msgspec.structs.replace(known, partitions=self._admin.list_offsets(group_id).partitions)
+        found = self._admin.describe_groups([group_id])[group_id]
+        self._described.pop(group_id, None)
+        if sum(p.runs_total for p in found.partitions) > MOST_DESCRIBED:
+            self._described[group_id] = (now_s, found)
+        return found
+
+    def _stands_s(self, line: GroupLine, now_s: float) -> float:
+        """Seconds since an acknowledgement of the group moved something."""
+        done, since_s = self._moved_s.get(line.group_id, (-1, now_s))
+        if done != line.done:
+            since_s = now_s
+        self._moved_s[line.group_id] = (line.done, since_s)
+        return now_s - since_s
+
+
+def attention(line: GroupLine, quarantined: int, stands_s: float) -> tuple[tuple[int, str], ...]:
+    """Why a person should look at the group, the worst first; the weight is from 1 to 3."""
+    found = []
+    if line.lag and line.state == "Empty":
+        found.append((3, "nobody consumes"))
+    if line.archiving:
+        found.append((3, f"{line.archiving:,} dead letters wait"))
+    if line.lag and line.members and stands_s > STANDS_S:
+        found.append((3, f"stands still for {duration(int(stands_s * 1000))}"))
+    if quarantined:
+        found.append((2, f"{quarantined:,} in quarantine"))
+    if (line.oldest_ms or 0) > HELD_LONG_MS:
+        found.append((1, f"held for {duration(line.oldest_ms or 0)}"))
+    return tuple(found)
+
+
+def _troubled(description: GroupDescription) -> tuple[int, int]:
+    """The records in flight that failed or were delivered before, and those of them in quarantine, as far as the
+    description shows runs."""
+    failed = quarantined = 0
+    for partition in description.partitions:
+        for run in partition.runs:
+            if run["state"] in ("ACKNOWLEDGED", "ARCHIVED"):
+                continue
+            size = int(run["last"] or 0) - int(run["first"] or 0) + 1
+            failed += size if run["failures"] or int(run["delivery_count"] or 0) > 1 else 0
+            quarantined += size if run["quarantined"] else 0
+    return failed, quarantined

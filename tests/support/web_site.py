@@ -1,0 +1,135 @@
+"""The page over a coordinator's service in this process, and a browser without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from coordinator.client.admin import ShareAdmin
+from coordinator.protocol.messages import DescribeGroup
+from coordinator.protocol.rights import Tokens
+from coordinator.service.admin import AdminService
+from sharegroup.doctor.findings import GroupFacts
+from sharegroup.doctor.rules import examine
+from sharegroup.web.app import create_app
+from sharegroup.web.examinations import Examinations
+from sharegroup.web.logins import OwnTokens
+from sharegroup.web.sessions import Sessions
+from sharegroup.web.site import Site
+from sharegroup.web.watch import Watch
+from tests.support.fake_cluster import FakeCluster
+from tests.support.running_service import Running
+
+HERE = "http://127.0.0.1:9396"
+LOOKER, ACTOR, MEMBER = "l" * 20, "a" * 20, "m" * 20
+TOKENS = Tokens.parse(f"read lo:{LOOKER}\nadmin ada:{ACTOR}\nmember:{MEMBER}", "the test")
+
+
+class Stored:
+    """No group beside those that are served."""
+
+    def stored_groups(self) -> list[Any]:
+        return []
+
+
+class InProcess(ShareAdmin):
+    """An admin client whose calls are answered in this process; ``asked`` has their names, ``broken`` their error."""
+
+    def __init__(self, running: Running, service: AdminService) -> None:
+        self._running, self._service = running, service
+        self.asked: list[str] = []
+        self.broken: Exception | None = None
+
+    def close(self) -> None:
+        """Does nothing: there is no connection."""
+
+    def coordinator_of(self, group_id: str) -> str:
+        return "in this process"
+
+    def _ask(self, request: Any, group_id: str = "") -> Any:
+        self.asked.append(type(request).__name__ + ("!" if getattr(request, "execute", False) else ""))
+        if self.broken is not None:
+            raise self.broken
+        if isinstance(request, DescribeGroup):
+            return self._running.service.handle(request)
+        return self._service.handle(request)
+
+    _look = _ask
+
+
+@dataclass
+class FakeKafka:
+    """Records by (topic, partition, offset)."""
+
+    records: dict[tuple[str, int, int], Any] = field(default_factory=dict)
+    letters: dict[str, list[Any]] = field(default_factory=dict)
+    redriven: list[tuple[int, int]] = field(default_factory=list)
+    read: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def record(self, topic: str, partition: int, offset: int) -> Any:
+        self.read.append((topic, partition, offset))
+        return self.records.get((topic, partition, offset))
+
+
+class Page:
+    """The page over one group, ``billing``, of a running service."""
+
+    def __init__(self, path: Any, cluster: FakeCluster | None = None) -> None:
+        self.cluster = cluster or FakeCluster()
+        if cluster is None:
+            self.cluster.add("orders", 2, end=100)
+        self.running = Running(path, self.cluster)
+        self.admin = InProcess(self.running, AdminService(self.running.event_loop, self.cluster, Stored()))
+        self.kafka = FakeKafka()
+        self.watch = Watch(self.admin)
+        self.site = Site(
+            admin=self.admin,
+            logins=OwnTokens(TOKENS, self.admin),
+            sessions=Sessions(),
+            watch=self.watch,
+            examinations=Examinations(self._examined),
+            kafka=self.kafka,  # type: ignore[arg-type]
+            cluster="fake:9092",
+        )
+        self.app = create_app(self.site)
+
+    def close(self) -> None:
+        self.site.examinations.close()
+        self.running.close()
+
+    def browser(self, token: str = "", **options: Any) -> Browser:
+        """A browser; with a token, one that is signed in."""
+        browser = Browser(TestClient(self.app, base_url=HERE, follow_redirects=False, **options))
+        if token:
+            assert browser.post("/login", {"token": token}).status_code == 303
+        return browser
+
+    def _examined(self, group_id: str) -> list[Any]:
+        description = self.admin.describe_groups([group_id])[group_id]
+        runs = tuple(self.admin.all_in_flight(group_id))
+        now_ms = self.running.event_loop.clock.now_ms()
+        return examine(GroupFacts(description=description, runs=runs, plans=self.admin.plans(group_id), now_ms=now_ms))
+
+
+class Browser:
+    """Gets pages and posts forms as a browser does: with its cookies, the page's Origin, and the form's secret."""
+
+    def __init__(self, client: TestClient) -> None:
+        self.client = client
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self.client.get(path, params=params or None)
+
+    def post(self, path: str, data: Mapping[str, Any], *, origin: str | None = HERE, csrf: str | None = None) -> Any:
+        headers = {} if origin is None else {"origin": origin}
+        secret = self.secret() if csrf is None else csrf
+        return self.client.post(path, data={**data, **({"csrf": secret} if secret else {})}, headers=headers)
+
+    def secret(self) -> str:
+        """The CSRF token of the session; empty if nobody is signed in."""
+        found = re.search(r'name="csrf" value="([^"]+)"', self.client.get("/").text)
+        return found.group(1) if found else ""

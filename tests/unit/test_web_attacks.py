@@ -1,0 +1,278 @@
+"""Attacks on the page: without a token, with a wrong one, from another site, with too much, too slowly, too often."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from types import SimpleNamespace
+
+import pytest
+from starlette.routing import Route
+
+from sharegroup.web import server, sessions
+from sharegroup.web.errors import BadRequest, TooManyOpen, WebNotAvailable, WebTlsRequired
+from sharegroup.web.guard import MOST_BODY
+from sharegroup.web.server import Address, Server
+from sharegroup.web.sessions import LONGEST_S, MOST_FAILURES, MOST_SESSIONS, MOST_STREAMS_OF_ONE, Sessions, Visitor
+from sharegroup.web.site import HERE as PACKAGE
+from tests.support.waiting import wait_until
+from tests.support.web_site import ACTOR, HERE, LOOKER, MEMBER, Page
+
+ELSEWHERE = "http://evil.example"
+
+
+@pytest.fixture
+def page(tmp_path):
+    page = Page(tmp_path / "state.db")
+    page.running.join(starting_offsets="earliest")
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def served(page):
+    """The page on a port of its own, with a browser's connection to it."""
+    address = Address(host="127.0.0.1", port=0)
+    with contextlib.closing(Server(page.app, address)) as running:
+        running.start()
+        yield SimpleNamespace(page=page, port=running.port, url=running.url)
+
+
+def visitor():
+    return Visitor(name="lo", is_admin=False, admin=SimpleNamespace(close=lambda: None))
+
+
+def paths(app):
+    """The addresses with their methods, the static files aside."""
+    return [
+        (each.path.replace("{path:path}", "x"), method)
+        for each in app.routes
+        if isinstance(each, Route)
+        for method in each.methods
+    ]
+
+
+# --- who asks
+
+
+def test_without_a_session_nothing_is_shown_or_asked(page):
+    browser = page.browser()
+    for path, method in paths(page.app):
+        if path == "/login":
+            continue
+        answer = browser.client.request(method, path, headers={"origin": HERE}, params={"group": "billing"})
+        assert (answer.status_code, answer.headers.get("location")) in ((303, "/login"), (401, None)), path
+    assert page.admin.asked == []
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x" * 20, MEMBER, LOOKER[:-1], LOOKER + " ", "ü" * 20, "x\r\ny: z", "x" * 60_000]
+)
+def test_a_token_that_nobody_has_opens_no_session(page, token):
+    answer = page.browser().post("/login", {"token": token})
+    expected = 303 if token.strip() == LOOKER else 401
+    assert answer.status_code == expected
+    assert len(page.site.sessions) == (expected == 303)
+
+
+def test_wrong_tokens_are_answered_a_few_times_a_minute(page):
+    browser = page.browser()
+    statuses = {browser.post("/login", {"token": f"{n:020}"}).status_code for n in range(MOST_FAILURES)}
+    assert statuses == {401}
+    assert browser.post("/login", {"token": ACTOR}).status_code == 429
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(page):
+    cookie = page.browser().post("/login", {"token": LOOKER}).headers["set-cookie"]
+    assert {"HttpOnly", "Path=/", "SameSite=strict", "Max-Age=86400"} <= set(cookie.split("; "))
+    assert LOOKER not in cookie
+
+
+def test_a_session_ends_after_a_day():
+    now_s = [0.0]
+    opened = Sessions(lambda: now_s[0])
+    name = opened.begin(visitor())
+    now_s[0] = LONGEST_S - 1
+    assert opened.find(name) is not None
+    now_s[0] = LONGEST_S
+    assert opened.find(name) is None
+    assert len(opened) == 0
+
+
+def test_sessions_are_bounded_and_the_oldest_one_ends():
+    opened = Sessions()
+    named = [opened.begin(visitor()) for _ in range(MOST_SESSIONS + 1)]
+    assert len(opened) == MOST_SESSIONS
+    assert opened.find(named[0]) is None
+    assert opened.find(named[1]) is not None
+
+
+def test_a_session_that_signed_out_is_over(page):
+    browser = page.browser(LOOKER)
+    cookies = dict(browser.client.cookies)
+    assert browser.post("/logout", {}).status_code == 303
+    browser.client.cookies.update(cookies)
+    assert browser.get("/").status_code == 303
+
+
+# --- from elsewhere
+
+
+@pytest.mark.parametrize(
+    ("origin", "csrf"),
+    [(ELSEWHERE, None), (None, None), ("null", None), (HERE + ".evil.example", None), (HERE, ""), (HERE, "x" * 43)],
+)
+def test_a_forged_form_changes_nothing(page, origin, csrf):
+    browser = page.browser(LOOKER)
+    answer = browser.post("/logout", {}, origin=origin, csrf=csrf)
+    assert (answer.status_code, "Forged" in answer.text) == (403, True)
+    assert browser.get("/").status_code == 200
+
+
+def test_a_form_that_another_site_sent_does_not_sign_in(page):
+    assert page.browser().post("/login", {"token": LOOKER}, origin=ELSEWHERE).status_code == 403
+    assert len(page.site.sessions) == 0
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:9396", "127.0.0.1.evil.example", "", "[", "@"])
+def test_a_name_that_resolves_to_this_host_is_refused(page, host):
+    assert page.browser(LOOKER).client.get("/", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/nowhere", "/static/page.css", "/group?group=none"])
+def test_every_answer_has_the_headers_of_defence(page, path):
+    headers = page.browser(LOOKER).client.get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'self'; base-uri 'none'; form-action 'self'")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+    assert ("no-store" in headers.get("cache-control", "")) == (not path.startswith("/static/"))
+
+
+def test_no_page_has_a_script_or_a_style_of_its_own():
+    """The policy would refuse them, and a browser would show half a page."""
+    for path in (PACKAGE / "templates").iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert (
+            re.findall(r"<script(?! src=\"/static/)|<style|\sstyle=|\son\w+=|javascript:|https?://|\|\s*safe", text)
+            == []
+        )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static//etc/passwd",
+        "/static/%00",
+        "/../setup.py",
+    ],
+)
+def test_a_path_leads_out_of_no_folder(page, path):
+    answer = page.browser(LOOKER).client.get(path)
+    assert answer.status_code == 404
+    assert "import" not in answer.text
+
+
+# --- too much, too slowly, too often
+
+
+def test_a_form_that_is_too_large_is_refused(page):
+    browser = page.browser(LOOKER)
+    assert browser.post("/logout", {"x": "y" * MOST_BODY}).status_code == 413
+    pieces = (b"x" * 1_000 for _ in range(100))  # without a length
+    answer = browser.client.post("/logout", content=pieces, headers={"origin": HERE})
+    assert (answer.status_code, BadRequest.__name__ in answer.text) == (400, True)
+    many = "&".join("a=b" for _ in range(5_000)).encode()
+    assert browser.client.post("/logout", content=many, headers={"origin": HERE}).status_code == 400
+    assert browser.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_other_methods_are_refused(page, method):
+    assert page.browser(LOOKER).client.request(method, "/").status_code == 405
+
+
+def test_500_event_streams_are_bounded_and_pages_are_shown_beside(served):
+    served.page.watch.look()
+    browser = served.page.browser(LOOKER)
+    cookie = "; ".join(f"{name}={value}" for name, value in browser.client.cookies.items())
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(ask(served.port, "/events", cookie)) for _ in range(500)]
+        statuses = [status_of(stream) for stream in streams]
+        assert statuses.count(200) == MOST_STREAMS_OF_ONE
+        assert set(statuses) <= {200, 429, 503, 0}
+        with ask(served.port, "/", cookie) as other:
+            assert status_of(other) in (200, 503)
+    wait_until(lambda: open_streams(served.page) == 0, what="the streams have ended")
+    with ask(served.port, "/events", cookie) as again:
+        assert status_of(again) == 200
+        served.page.watch.look()
+        assert b"event: look" in read_until(again, b"event: look")
+
+
+def test_a_client_that_sends_no_headers_is_left(served, monkeypatch):
+    monkeypatch.setattr(server, "HEADERS_S", 0.2)
+    for said in (b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET / HTTP"):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as slow:
+            slow.sendall(said)
+            while slow.recv(65_536):
+                pass
+
+
+def test_streams_of_all_sessions_are_bounded():
+    opened = Sessions()
+    for _ in range(sessions.MOST_STREAMS // MOST_STREAMS_OF_ONE):
+        found = opened.find(opened.begin(visitor()))
+        for _ in range(MOST_STREAMS_OF_ONE):
+            opened.open_stream(found)
+    with pytest.raises(TooManyOpen, match="Event streams: 64 at most"):
+        opened.open_stream(opened.find(opened.begin(visitor())))
+
+
+# --- where it listens
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org"])
+def test_other_hosts_reach_the_page_with_tls_alone(page, host):
+    with pytest.raises(WebTlsRequired, match="so needs TLS"):
+        Server(page.app, Address(host=host, port=0))
+
+
+def test_a_port_that_is_taken_and_a_wrong_certificate_are_told(page, served, tmp_path):
+    with pytest.raises(WebNotAvailable, match="in use"):
+        Server(page.app, Address(host="127.0.0.1", port=served.port))
+    with pytest.raises(WebNotAvailable, match="needs --tls-certificate and --tls-key"):
+        Server(page.app, Address(host="127.0.0.1", port=0, key="k.pem"))
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    with pytest.raises(WebNotAvailable, match="can't be used"):
+        Server(page.app, Address(host="0.0.0.0", port=0, certificate=str(wrong), key=str(wrong)))
+
+
+def ask(port, path, cookie):
+    """A connection on which this page was asked for."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: {cookie}\r\n\r\n".encode())
+    return connection
+
+
+def status_of(connection):
+    """The status of the answer; 0: the connection was closed without one."""
+    with contextlib.suppress(ConnectionError):
+        head = read_until(connection, b"\r\n")
+        return int(head.split()[1]) if head else 0
+    return 0
+
+
+def read_until(connection, mark):
+    found = b""
+    while mark not in found and (more := connection.recv(4_096)):
+        found += more
+    return found
+
+
+def open_streams(page):
+    return sum(each.streams for each in page.site.sessions._sessions.values())

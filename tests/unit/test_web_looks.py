@@ -1,0 +1,317 @@
+"""The page's looks: all groups, a group, a partition, a record; whatever they are called, and whatever they hold."""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+
+import pytest
+
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
+from coordinator.protocol.admin_messages import RunInFlight
+from coordinator.protocol.errors import CoordinatorUnreachable
+from coordinator.protocol.messages import JoinGroup, LeaveGroup
+from sharegroup.top import GroupLine
+from sharegroup.web import history, strip
+from sharegroup.web.records import KafkaRecord, shown
+from sharegroup.web.watch import Seen, Snapshot, attention
+from tests.support.waiting import wait_until
+from tests.support.web_site import LOOKER, Page
+
+MOST_PAGE = 100_000
+SCRIPT = "<script>alert(1)</script>"
+WHERE = {"group": "billing", "topic": "orders", "partition": 0}
+
+
+@pytest.fixture
+def page(tmp_path):
+    page = Page(tmp_path / "state.db")
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def held(page):
+    """A query holds 0 to 9 of orders-0."""
+    page.running.join(starting_offsets="earliest", client_id="etl", client_host="host-1")
+    page.running.use(page.running.next(max_records=20).plan_id)
+    page.watch.look()
+    return page
+
+
+def line(group_id, **fields):
+    base = {"state": "Stable", "members": 1, "lag": 5, "in_flight": 2, "archiving": 0, "archived": 0, "done": 9}
+    return GroupLine(group_id=group_id, **{**base, "acquired_offsets": 11, **fields})
+
+
+def names(text):
+    """The groups on the page, in order."""
+    return re.findall(r'<td class="name"><a href="/group\?group=[^"]*">([^<]*)</a>', text)
+
+
+def examined(browser):
+    """The group's page, when the doctor has spoken."""
+
+    def text():
+        found = browser.get("/group", group="billing").text
+        return "" if "is being examined" in found else html.unescape(found)
+
+    return wait_until(text, what="the group was examined")
+
+
+# --- all groups
+
+
+def test_groups_that_need_a_person_come_first_of_2000(page):
+    groups = {f"g{n:04}": Seen(line=line(f"g{n:04}", lag=n)) for n in range(2_000)}
+    groups["g0007"] = Seen(line=line("g0007"), attention=((3, "nobody consumes"),))
+    groups["g0003"] = Seen(line=line("g0003"), attention=((2, "1 in quarantine"),))
+    page.watch.snapshot = Snapshot(groups=groups, round=1)
+    answer = page.browser(LOOKER).get("/")
+    assert names(answer.text)[:3] == ["g0007", "g0003", "g1999"]
+    assert "2,000 of 2,000 groups; 2 need a person" in answer.text
+    assert len(answer.content) < MOST_PAGE
+
+
+def test_a_page_of_all_groups_asks_no_coordinator(held):
+    browser = held.browser(LOOKER)
+    held.admin.asked.clear()
+    assert names(browser.get("/").text) == ["billing"]
+    assert held.admin.asked == []
+
+
+def test_a_search_finds_groups_by_parts_of_their_ids(page):
+    page.watch.snapshot = Snapshot(groups={name: Seen(line=line(name)) for name in ("Billing-eu", "audit")}, round=1)
+    browser = page.browser(LOOKER)
+    assert names(browser.get("/", search="eu bill").text) == ["Billing-eu"]
+    assert "No group matches" in browser.get("/", search="none").text
+
+
+def test_groups_come_in_pages(page):
+    page.watch.snapshot = Snapshot(groups={f"g{n:02}": Seen(line=line(f"g{n:02}")) for n in range(30)}, round=1)
+    browser = page.browser(LOOKER)
+    first, second = browser.get("/").text, browser.get("/", page=2).text
+    assert sorted(names(first) + names(second)) == [f"g{n:02}" for n in range(30)]
+    assert 'rel="next"' in first
+    assert 'rel="prev"' in second
+
+
+@pytest.mark.parametrize(
+    ("fields", "quarantined", "stands_s", "says"),
+    [
+        ({"state": "Empty", "members": 0}, 0, 0, "nobody consumes"),
+        ({"archiving": 3}, 0, 0, "3 dead letters wait"),
+        ({}, 0, 700, "stands still for 11 min 40 s"),
+        ({}, 2, 0, "2 in quarantine"),
+        ({"oldest_ms": 400_000}, 0, 0, "held for 6 min 40 s"),
+    ],
+)
+def test_a_group_says_why_a_person_should_look(fields, quarantined, stands_s, says):
+    assert [why for _, why in attention(line("g", **fields), quarantined, stands_s)] == [says]
+    assert attention(line("g", lag=0), 0, 10_000) == ()
+
+
+def test_a_look_that_fails_is_told_with_the_groups_of_before(held):
+    held.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
+    held.watch.look()
+    text = held.browser(LOOKER).get("/").text
+    assert names(text) == ["billing"]
+    assert "CoordinatorUnreachable" in text
+
+
+def test_a_group_that_was_deleted_is_forgotten(held):
+    held.watch.snapshot = Snapshot(groups={"gone": Seen(line=line("gone"))}, round=1)
+    held.watch.look()
+    assert list(held.watch.snapshot.groups) == ["billing"]
+
+
+def test_rates_come_from_two_looks(held):
+    held.watch.look()
+    seen = held.watch.snapshot.groups["billing"]
+    assert (seen.line.done_rate, seen.line.in_flight) == (0.0, 20)
+    assert len(held.watch.history("billing")) == 1
+
+
+# --- a group, a partition, a record
+
+
+def test_a_group_shows_the_doctor_the_strip_and_who_holds_what(held):
+    text = examined(held.browser(LOOKER))
+    assert "Nothing is wrong." in text
+    assert 'aria-label="offsets 0 to 9: 10 held by a member"' in text
+    assert "etl host-1" in text
+    assert "<code>m1</code>" in text
+
+
+def test_the_doctor_s_finding_stands_on_top_with_its_command(page):
+    page.running.join(starting_offsets="earliest")
+    page.running.ask(LeaveGroup)
+    text = examined(page.browser(LOOKER))
+    assert "The group has no member with a session" in text
+    assert "sharegroup groups --describe --bootstrap-server" in text
+    assert text.index("What the doctor says") < text.index("Partitions</h2>")
+
+
+def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
+    browser = held.browser(LOOKER)
+    text = browser.get("/partition", **WHERE, first=2, last=4).text
+    assert re.findall(r"</svg>(\d+)</a>", text) == ["2", "3", "4"]
+    record = browser.get("/record", **WHERE, offset=3).text
+    assert "held by a member" in record
+    assert "m1" in record
+    assert "keeps these counts and the newest delivery alone" in record
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "status"),
+    [
+        ("/group", {"group": "none"}, 404),
+        ("/group", {}, 400),
+        ("/partition", {**WHERE, "partition": 9}, 404),
+        ("/partition", {**WHERE, "topic": "none"}, 404),
+        ("/partition", {**WHERE, "partition": "x"}, 400),
+        ("/partition", {**WHERE, "first": "-1"}, 400),
+        ("/record", WHERE, 400),
+        ("/record", {**WHERE, "offset": 2**63}, 400),
+        ("/content", {**WHERE, "offset": 0, "form": "exe"}, 400),
+        ("/content", {**WHERE, "topic": "secrets", "offset": 0}, 404),
+        ("/nowhere", {}, 404),
+        ("/", {"page": "0"}, 400),
+        ("/", {"search": "x" * 2_000}, 400),
+    ],
+)
+def test_an_address_that_names_nothing_says_so(held, path, params, status):
+    answer = held.browser(LOOKER).get(path, **params)
+    assert answer.status_code == status
+    assert 'role="alert"' in answer.text
+    assert held.kafka.read == []
+
+
+def test_windows_beyond_the_partition_are_brought_inside(held):
+    browser = held.browser(LOOKER)
+    assert "Offsets 9 to 9" in browser.get("/partition", **WHERE, first=5_000, last=9_000).text
+    assert browser.get("/partition", group="billing", topic="orders", partition=1).status_code == 200
+
+
+# --- whatever they hold
+
+
+def test_script_in_a_record_is_text(held):
+    value = f'{{"a": "{SCRIPT}"}}'.encode()
+    headers = ((SCRIPT, SCRIPT.encode()),)
+    held.kafka.records["orders", 0, 3] = KafkaRecord(key=SCRIPT.encode(), value=value, headers=headers, timestamp_ms=0)
+    for form in ("", "text", "json", "hex"):
+        text = held.browser(LOOKER).get("/content", **WHERE, offset=3, form=form).text
+        assert SCRIPT not in text
+        assert form == "hex" or html.escape(SCRIPT) in text
+
+
+@pytest.mark.parametrize("group_id", [SCRIPT, "a/b/../c", "grün 🚀/x?y=1&z#w", '"><img src=x onerror=alert(1)>'])
+def test_a_group_of_any_name_is_found_by_its_link(page, group_id):
+    page.running.service.handle(
+        JoinGroup(group_id=group_id, member_id=SCRIPT, process_id="p", topics=("orders",), starting_offsets="earliest")
+    )
+    page.watch.look()
+    browser = page.browser(LOOKER)
+    text = browser.get("/").text
+    assert names(text) == [html.escape(group_id).replace("&quot;", "&#34;")]
+    (link,) = re.findall(r'href="(/group[^"]*)"', text)
+    answer = browser.client.get(html.unescape(link))
+    assert answer.status_code == 200
+    assert "<script>alert" not in answer.text
+    assert "<img" not in answer.text
+
+
+def test_a_value_of_8_mb_is_cut(held):
+    held.kafka.records["orders", 0, 3] = KafkaRecord(
+        key=None, value=b'"' * 8_000_000, headers=tuple(("h" * 9, b'"' * 10_000) for _ in range(900)), timestamp_ms=None
+    )
+    for form in ("", "text", "json", "hex"):
+        answer = held.browser(LOOKER).get("/content", **WHERE, offset=3, form=form)
+        assert "8,000,000 bytes" in answer.text
+        assert len(answer.content) < MOST_PAGE
+
+
+def test_random_bytes_are_shown_as_hexadecimal_digits():
+    data = random.Random(7).randbytes(100)
+    found = shown(data)
+    assert (found.form, found.size, found.is_cut) == ("hex", 100, False)
+    assert found.text.splitlines()[0].startswith(f"00000000  {data[:16].hex(' ')}")
+    assert shown(b"\x1b[2Jx", "text").text == "\ufffd[2Jx"
+    assert shown(b"[" * 9_000).form == "text"
+
+
+# --- many runs
+
+
+def test_a_partition_of_many_runs_costs_few_calls_and_a_small_page(held):
+    pieces = tuple((n, n, Run(RecordState(0 if n % 2 else 2), 1)) for n in range(10, 40_010))
+    key = next(p for p in held.admin.list_offsets("billing").partitions if p.partition == 0)
+    held.cluster.move("orders", 40_010)
+
+    def transaction(group):
+        group.replay(RunsChanged(topic_id=key.topic_id, partition=0, runs=pieces))
+        yield from ()
+
+    held.running.event_loop.call("billing", transaction)
+    browser = held.browser(LOOKER)
+    examined(browser)
+    held.admin.asked.clear()
+    for path in ("/group", "/partition"):
+        answer = browser.get(path, **WHERE)
+        assert answer.status_code == 200
+        assert len(answer.content) < MOST_PAGE
+        assert "a sample" in answer.text
+    assert len(held.admin.asked) < 40
+
+
+def run(first, last, state="ACQUIRED", **fields):
+    where = {"topic": "orders", "topic_id": "T", "partition": 0}
+    return RunInFlight(**where, first=first, last=last, state=state, **fields)
+
+
+def test_a_strip_is_to_scale_and_shows_each_state():
+    looked = strip.Looked(
+        runs=(run(10, 19, member_id="m"), run(30, 39, "AVAILABLE", stage="trial"), run(50, 50, "ARCHIVING")),
+        parts=((0, 99),),
+    )
+    drawn = strip.draw(looked, 0, 99)
+    assert [(p.first, p.last, p.x, p.width) for p in drawn.pieces[:2]] == [(0, 9, 0, 100), (10, 19, 100, 100)]
+    assert {k: n for k, n in drawn.counts.items() if n} == {"done": 79, "acquired": 10, "isolated": 10, "archiving": 1}
+    assert "10 held by a member" in drawn.label
+
+
+def test_a_strip_says_what_was_not_looked_at():
+    drawn = strip.draw(strip.Looked(runs=(run(0, 4),), parts=((0, 9), (50, 59))), 0, 99)
+    assert drawn.is_sampled
+    assert drawn.counts["unseen"] == 80
+    assert sum(drawn.counts.values()) == 100
+
+
+def test_a_strip_of_many_runs_shows_shares():
+    looked = strip.Looked(runs=tuple(run(n, n, "AVAILABLE") for n in range(0, 12_000, 4)), parts=((0, 11_999),))
+    drawn = strip.draw(looked, 0, 11_999)
+    assert len(drawn.pieces) == 2 * strip.PIECES
+    shares = {p.colour: p.height / strip.HEIGHT for p in drawn.pieces}
+    assert shares == pytest.approx({"done": 0.75, "available": 0.25})
+
+
+def test_an_hour_of_history_has_a_fixed_size():
+    kept = history.History()
+    for second in range(0, 3 * 3_600, 5):
+        kept.add(float(second), (second, 1, None, 2.0, 0))
+    assert len(kept) <= history.POINTS
+    series = kept.series("lag")
+    assert series[-1] == (10_795.0, 10_795.0)
+    assert series[-1][0] - series[0][0] <= history.LONGEST_S
+    assert kept.series("acquired_rate") == []
+    drawn = history.sparkline("Lag", series, 10_795.0)
+    assert drawn.label == "Lag over 60 min: 7,210 at first, 10,795 at most, 10,795 now"
+
+
+def test_a_page_s_refresh_has_the_same_address(held):
+    text = held.browser(LOOKER).get("/partition", **WHERE, first=2, last=4).text
+    assert 'hx-get="/partition?group=billing&amp;topic=orders&amp;partition=0&amp;first=2&amp;last=4"' in text
