@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from coordinator.protocol.errors import ShareGroupError
-from sharegroup.web import group_pages, groups_page, record_page
+from sharegroup.web import actions, dead_letter_pages, group_pages, groups_page, record_page
 from sharegroup.web.errors import TooManyOpen
 from sharegroup.web.guard import EVENTS, Guard
 from sharegroup.web.sessions import LONGEST_S, Session
@@ -30,6 +30,8 @@ READ, ADMIN, ANYBODY = "read", "admin", ""
 KEEP_ALIVE_S = 15.0
 """Seconds after which an event stream says that it is there."""
 MOST_TOKEN = 4_096
+_LOOKS = (group_pages.LOOKS, record_page.LOOKS, dead_letter_pages.LOOKS)
+_ACTIONS = (actions.ACTIONS, dead_letter_pages.ACTIONS)
 
 
 def create_app(site: Site) -> Starlette:
@@ -43,7 +45,8 @@ def create_app(site: Site) -> Starlette:
         route("/login", sign_in, ANYBODY, "POST"),
         route("/logout", sign_out, READ, "POST"),
         route("/", groups_page.show, READ),
-        *(route(path, handler, READ) for path, handler in {**group_pages.LOOKS, **record_page.LOOKS}.items()),
+        *(route(path, handler, READ) for looks in _LOOKS for path, handler in looks.items()),
+        *(route(path, handler, ADMIN, "POST") for acts in _ACTIONS for path, handler in acts.items()),
         Route(EVENTS, _events(site), methods=["GET"]),
         Mount("/static", StaticFiles(directory=HERE / "static")),
         Route("/{path:path}", answers(site, _nothing_here, right=READ), methods=["GET"]),

@@ -116,6 +116,7 @@ def site_of(
     share.coordinator.endpoint check them. ``repeated``: the words of other commands that name the cluster."""
     from sharegroup.admin import Admin
     from sharegroup.web.examinations import Examinations
+    from sharegroup.web.jobs import Jobs
     from sharegroup.web.logins import CoordinatorTokens, OwnTokens
     from sharegroup.web.records import KafkaReads
     from sharegroup.web.sessions import Sessions
@@ -127,6 +128,7 @@ def site_of(
         watch = stack.enter_context(contextlib.closing(Watch(admin, interval_s)))
         sessions = stack.enter_context(contextlib.closing(Sessions()))
         examinations = stack.enter_context(contextlib.closing(Examinations(_examined(admin, config, repeated))))
+        jobs = stack.enter_context(contextlib.closing(Jobs()))
         watch.start()
         yield Site(
             admin=admin,
@@ -135,6 +137,7 @@ def site_of(
             watch=watch,
             examinations=examinations,
             kafka=KafkaReads(kafka_config(config)),
+            jobs=jobs,
             cluster=config["bootstrap.servers"],
             is_tls=is_tls,
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from coordinator.client.admin import ShareAdmin
+from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
 from coordinator.protocol.messages import MemberDescription, PartitionDescription
@@ -81,6 +82,9 @@ def show_group(visit: Visit) -> Response:
         sparklines=sparklines(visit, group_id),
         now_s=time.time(),
         words=strip.WORDS,
+        topics=sorted({p.topic for p in partitions}),
+        keys=sorted(GROUP_KEYS),
+        has_dead_letters=bool(description.configs.get("errors.deadletterqueue.topic.name")),
     )
 
 

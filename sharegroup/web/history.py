@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONGEST_S = 3_600.0
+LEAST_S = 300.0
+"""Seconds that a sparkline shows at least."""
 POINTS = 240
 """Points of a group's hour: one for each 15 s. A later look in the same 15 s takes the place of an earlier one."""
 NAMES = ("lag", "in_flight", "acquired_rate", "done_rate", "failed")
@@ -60,13 +62,14 @@ class Sparkline:
 
 
 def sparkline(what: str, series: Sequence[tuple[float, float]], now_s: float) -> Sparkline:
-    """The sparkline of a series, an hour wide, from 0 to its largest number high."""
+    """The sparkline of a series, from 0 to its largest number high; as wide as it is long, but LEAST_S at least."""
     if not series:
         return Sparkline(points="", label=f"{what}: nothing is known yet")
     largest = max(number for _, number in series)
     scale = (HEIGHT - 4) / largest if largest > 0 else 0.0
+    span_s = max(LEAST_S, now_s - series[0][0])
     places = [
-        (max(0.0, WIDTH - (now_s - time_s) / LONGEST_S * WIDTH), HEIGHT - 2 - max(0.0, number) * scale)
+        (max(0.0, WIDTH - (now_s - time_s) / span_s * WIDTH), HEIGHT - 2 - max(0.0, number) * scale)
         for time_s, number in series
     ]
     if len(places) == 1:

@@ -38,6 +38,7 @@ from sharegroup.top import short
 from sharegroup.web.errors import BadRequest, Forged, NotSignedIn, TooManyOpen
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.guard import body_of, check_origin
+from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import Logins
 from sharegroup.web.records import Kafka
 from sharegroup.web.sessions import Session, Sessions
@@ -79,6 +80,7 @@ class Site:
     watch: Watch
     examinations: Examinations
     kafka: Kafka
+    jobs: Jobs
     cluster: str
     is_tls: bool = False
 

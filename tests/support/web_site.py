@@ -13,10 +13,13 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.rights import Tokens
 from coordinator.service.admin import AdminService
+from share_sink.redrive.dlq_reader import DeadLetter
+from share_sink.redrive.report import RedriveReport
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
 from sharegroup.web.app import create_app
 from sharegroup.web.examinations import Examinations
+from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import OwnTokens
 from sharegroup.web.sessions import Sessions
 from sharegroup.web.site import Site
@@ -66,13 +69,32 @@ class FakeKafka:
     """Records by (topic, partition, offset)."""
 
     records: dict[tuple[str, int, int], Any] = field(default_factory=dict)
-    letters: dict[str, list[Any]] = field(default_factory=dict)
-    redriven: list[tuple[int, int]] = field(default_factory=list)
+    found: list[DeadLetter] = field(default_factory=list)
+    sent: list[tuple[int, int]] = field(default_factory=list)
     read: list[tuple[str, int, int]] = field(default_factory=list)
+    error: Exception | None = None
 
     def record(self, topic: str, partition: int, offset: int) -> Any:
         self.read.append((topic, partition, offset))
         return self.records.get((topic, partition, offset))
+
+    def dead_letters(self, topic: str) -> list[DeadLetter]:
+        return list(self.found)
+
+    def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
+        return next((each for each in self.found if (each.partition, each.offset) == (partition, offset)), None)
+
+    def redrive(self, topic: str, chosen: Any, *, execute: bool, watch: Any) -> RedriveReport:
+        report = RedriveReport(dlq_topic=topic, dry_run=not execute)
+        for each in self.found:
+            report.read += 1
+            watch(report.read)
+            if self.error is not None:
+                raise self.error
+            if chosen(each):
+                report.add(each, each.origin_topic)
+                self.sent += [(each.partition, each.offset)] if execute else []
+        return report
 
 
 class Page:
@@ -93,11 +115,13 @@ class Page:
             watch=self.watch,
             examinations=Examinations(self._examined),
             kafka=self.kafka,  # type: ignore[arg-type]
+            jobs=Jobs(),
             cluster="fake:9092",
         )
         self.app = create_app(self.site)
 
     def close(self) -> None:
+        self.site.jobs.close()
         self.site.examinations.close()
         self.running.close()
 

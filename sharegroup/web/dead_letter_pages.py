@@ -1,0 +1,174 @@
+"""The pages of a group's dead letters: the newest with their reasons, one of them, and their redrive.
+
+Rule: only dead letters of the group that is named are shown and redriven, and a redrive is confirmed after its dry run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from functools import partial
+
+from starlette.responses import RedirectResponse, Response
+
+from share_sink.redrive.dlq_reader import DeadLetter
+from share_sink.redrive.report import RedriveReport
+from sharegroup.web.errors import BadRequest
+from sharegroup.web.jobs import Job
+from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
+from sharegroup.web.site import Handler, Visit
+
+_log = logging.getLogger(__name__)
+
+ON_A_PAGE = 50
+MOST_REASONS = 20
+DLQ_TOPIC = "errors.deadletterqueue.topic.name"
+_SKIPPED = {
+    "doubles": "are further dead letters of a record that is sent",
+    "redriven_too_often": "were redriven three times already",
+    "without_record": "have headers only, without a record",
+}
+_ALL = "all"
+
+
+def show_list(visit: Visit) -> Response:
+    """The newest dead letters of a group, or those of them with one reason."""
+    group_id, reason = visit.text("group"), visit.text("reason")
+    topic = _topic_of(visit, group_id)
+    found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
+    reasons = Counter((each.disposition, each.message) for each in found)
+    chosen = [each for each in found if not reason or each.message == reason]
+    pages = max(1, -(-len(chosen) // ON_A_PAGE))
+    number = min(visit.number("page", 1, least=1), pages)
+    return visit.page(
+        "dead_letters.html",
+        group_id=group_id,
+        topic=topic,
+        reasons=reasons.most_common(MOST_REASONS),
+        more_reasons=max(0, len(reasons) - MOST_REASONS),
+        reason=reason,
+        found=len(chosen),
+        rows=chosen[(number - 1) * ON_A_PAGE : number * ON_A_PAGE],
+        number=number,
+        pages=pages,
+    )
+
+
+def show_one(visit: Visit) -> Response:
+    """One dead letter: what it says of its record, and the record's key, value and headers."""
+    group_id, index, offset = visit.text("group"), visit.number("partition"), visit.number("offset")
+    form = visit.text("form")
+    if form not in ("", *FORMS):
+        raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
+    topic = _topic_of(visit, group_id)
+    found = visit.site.kafka.dead_letter(topic, index, offset) if topic else None
+    if found is None or found.group_id != group_id:
+        raise BadRequest(what=f"Group {group_id} has no dead letter at {topic or 'no topic'}-{index}@{offset}.")
+    return visit.page(
+        "dead_letter.html",
+        group_id=group_id,
+        topic=topic,
+        each=found,
+        key=shown(found.key, form, MOST_KEY_BYTES),
+        value=shown(found.value, form),
+        headers=headers_shown(found.headers),
+        more_headers=max(0, len(found.headers) - len(headers_shown(found.headers))),
+        forms=FORMS,
+    )
+
+
+def ask_redrive(visit: Visit) -> Response:
+    """Begin the dry run of a redrive: of the dead letters that are chosen, or of all with one reason."""
+    group_id = visit.text("group")
+    topic = _topic_of(visit, group_id)
+    if not topic:
+        raise BadRequest(what=f"Group {group_id} has no dead letter topic.")
+    chosen = tuple(visit.form.get("chosen", ()))
+    if visit.text("scope") == _ALL:
+        chosen = ()
+    elif not chosen:
+        raise BadRequest(what="Choose at least one dead letter.")
+    reason = visit.text("reason") if visit.text("scope") == _ALL else ""
+    places = frozenset(map(_place, chosen))
+    values = {"group": group_id, "topic": topic, "places": places, "reason": reason}
+    assert visit.session is not None
+    return _begun(visit, Job(owner=visit.session, values=values, execute=False))
+
+
+def confirm_redrive(visit: Visit) -> Response:
+    """Begin a redrive whose dry run was shown."""
+    assert visit.session is not None
+    pending = visit.session.confirmed(visit.text("pending"))
+    if pending.kind != "redrive":
+        raise BadRequest(what="This is no redrive.")
+    name = visit.session.visitor.name or "somebody without a name"
+    _log.info("redrive begun on the page: by=%r group=%r", name, pending.values["group"])
+    return _begun(visit, Job(owner=visit.session, values=pending.values, execute=True))
+
+
+def show_job(visit: Visit) -> Response:
+    """How far a redrive is, and what it did."""
+    assert visit.session is not None
+    job = visit.site.jobs.find(visit.text("job"), visit.session)
+    if job is None:
+        raise BadRequest(what="There is no such redrive.")
+    may_send = job.is_done and not job.execute and not job.error and job.report is not None and job.report.sent > 0
+    if may_send and not job.pending:
+        job.pending = visit.session.ask_confirmation("redrive", job.values)
+    skipped = [] if job.report is None else [(getattr(job.report, each), says) for each, says in _SKIPPED.items()]
+    return visit.page(
+        "job.html",
+        job=job,
+        group_id=job.values["group"],
+        may_send=may_send,
+        skipped=[(count, says) for count, says in skipped if count],
+        by_reason=[] if job.report is None else job.report.by_reason.most_common(MOST_REASONS),
+    )
+
+
+def _begun(visit: Visit, job: Job) -> Response:
+    name = visit.site.jobs.begin(job, partial(_redriven, visit))
+    return RedirectResponse(f"/redrive?job={name}", 303)
+
+
+def _redriven(visit: Visit, job: Job) -> RedriveReport:
+    values = job.values
+
+    def chosen(dead_letter: DeadLetter) -> bool:
+        if dead_letter.group_id != values["group"]:
+            return False
+        if values["places"]:
+            return (dead_letter.partition, dead_letter.offset) in values["places"]
+        return not values["reason"] or dead_letter.message == values["reason"]
+
+    def watch(read: int) -> None:
+        job.read = read
+
+    return visit.site.kafka.redrive(values["topic"], chosen, execute=job.execute, watch=watch)
+
+
+def _place(text: str) -> tuple[int, int]:
+    """The partition and the offset of a text such as 0@12.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    partition, at, offset = text.partition("@")
+    numbers = (partition, offset)
+    if not at or not all(each.isascii() and each.isdecimal() and len(each) < 20 for each in numbers):
+        raise BadRequest(what=f"{text!r} is no dead letter.")
+    return int(partition), int(offset)
+
+
+def _topic_of(visit: Visit, group_id: str) -> str:
+    """The topic of the group's dead letters; empty: it has none.
+
+    Raises:
+        GroupIdNotFound: there is no such group.
+    """
+    return visit.site.watch.description(group_id, visit.admin).configs.get(DLQ_TOPIC, "")
+
+
+LOOKS: dict[str, Handler] = {"/deadletters": show_list, "/deadletter": show_one, "/redrive": show_job}
+ACTIONS: dict[str, Handler] = {"/redrive": ask_redrive, "/redrive/confirm": confirm_redrive}
+"""The handlers by their addresses; those of ACTIONS are for the right admin."""

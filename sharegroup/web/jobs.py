@@ -1,0 +1,86 @@
+"""Runs redrives in a thread, one after another, since a dead letter topic may be long; pages ask how far they are.
+
+Rule: a redrive that began goes on when the page is closed, and what it did is kept.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.protocol.errors import ShareGroupError
+from share_sink.redrive.report import RedriveReport
+from sharegroup.web.errors import TooManyOpen
+from sharegroup.web.sessions import Session
+
+MOST_WAITING, MOST_KEPT = 10, 100
+"""Jobs that wait or run at once, and those that are kept."""
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A redrive, or its dry run. ``owner``: the session that began it; ``values``: what was chosen; ``read``: how many
+    dead letters were read so far; ``report``: what it did, or would do; ``error``: why it ended early; ``pending``: the
+    name by which a dry run is confirmed."""
+
+    owner: Session = field(repr=False)
+    values: dict[str, Any]
+    execute: bool
+    read: int = 0
+    is_done: bool = False
+    report: RedriveReport | None = None
+    error: str = ""
+    pending: str = field(default="", repr=False)
+
+
+class Jobs:
+    """The redrives of the page, by random names."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-redrive")
+
+    def begin(self, job: Job, run: Callable[[Job], RedriveReport]) -> str:
+        """Begin the job; its name.
+
+        Raises:
+            TooManyOpen: too many jobs wait.
+        """
+        name = secrets.token_urlsafe(16)
+        with self._lock:
+            if sum(not each.is_done for each in self._jobs.values()) >= MOST_WAITING:
+                raise TooManyOpen(what="Redrives at once", most=MOST_WAITING)
+            self._jobs[name] = job
+            done = [each for each, kept in self._jobs.items() if kept.is_done]
+            for old in done[: max(0, len(self._jobs) - MOST_KEPT)]:
+                del self._jobs[old]
+        self._pool.submit(_run, job, run)
+        return name
+
+    def find(self, name: str, owner: Session) -> Job | None:
+        """The job of this name that this session began; None: there is none."""
+        with self._lock:
+            found = self._jobs.get(name)
+        return found if found is not None and found.owner is owner else None
+
+    def close(self) -> None:
+        """Wait for the redrive that runs, and begin no other."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run(job: Job, run: Callable[[Job], RedriveReport]) -> None:
+    try:
+        job.report = run(job)
+    except ShareGroupError as error:
+        job.report = getattr(error, "report", None)
+        job.error = f"{type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - whatever ends a redrive is told on its page
+        job.error = f"{type(error).__name__}: {error}"
+    finally:
+        job.is_done = True

@@ -1,0 +1,345 @@
+"""The page's actions: what they would do in numbers, what a confirmation does, and who may not; dead letters and their
+redrive."""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+import time
+
+import pytest
+
+from coordinator.protocol.admin_messages import AlterGroupConfigs
+from coordinator.protocol.messages import LeaveGroup
+from coordinator.protocol.rights import RIGHT_OF
+from share_sink.errors import DeadLettersNotRead
+from share_sink.redrive.dlq_reader import DeadLetter
+from sharegroup.web.actions import KINDS
+from sharegroup.web.errors import BadRequest
+from sharegroup.web.sessions import MOST_PENDING, PENDING_S, Session
+from sharegroup.web.site import HERE as PACKAGE
+from tests.support.waiting import wait_until
+from tests.support.web_site import ACTOR, LOOKER, Page
+
+GROUP = {"group": "billing"}
+RECORD = {**GROUP, "topic": "orders", "partition": 0}
+SCRIPT = "<script>alert(1)</script>"
+DLQ = "errors.deadletterqueue.topic.name"
+
+
+@pytest.fixture
+def page(tmp_path):
+    page = Page(tmp_path / "state.db")
+    page.running.join(starting_offsets="earliest", client_id="etl")
+    page.running.use(page.running.next(max_records=20).plan_id)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def actor(page):
+    return page.browser(ACTOR)
+
+
+@pytest.fixture
+def filed(page):
+    """The group has dead letters of two reasons, beside one of another group."""
+    page.cluster.add("dlq")
+    page.admin._ask(AlterGroupConfigs(group_id="billing", set={DLQ: "dlq"}, execute=True))
+    page.kafka.found = [
+        letter(offset=n, message=f"bad {SCRIPT}" if n % 2 else "timeout", origin_offset=10 + n) for n in range(6)
+    ] + [letter(offset=6, group_id="audit")]
+    return page
+
+
+def letter(offset, group_id="billing", **fields):
+    base = {
+        "partition": 0,
+        "timestamp_ms": 1_000,
+        "origin_topic": "orders",
+        "origin_partition": 0,
+        "message": "timeout",
+    }
+    counts = {"delivery_count": 5, "disposition": "rejected", "key": b"k", "value": SCRIPT.encode()}
+    more = {"message": "timeout", "origin_offset": 10, "headers": ((SCRIPT, b"h"),)}
+    return DeadLetter(offset=offset, group_id=group_id, **{**base, **counts, **more, **fields})
+
+
+def starts(page):
+    return [p.start_offset for p in page.admin.list_offsets("billing").partitions]
+
+
+def pending_of(answer):
+    assert answer.status_code == 200, answer.text
+    (found,) = re.findall(r'name="pending" value="([^"]+)"', answer.text)
+    return found
+
+
+def executed(page):
+    """The actions that were carried out."""
+    return [name for name in page.admin.asked if name.endswith("!")]
+
+
+def shown(browser, kind, **fields):
+    """The page that an action's form leads to."""
+    return browser.post("/act", {**GROUP, "kind": kind, **fields})
+
+
+def confirmed(browser, answer):
+    return browser.post("/act/confirm", {"pending": pending_of(answer)})
+
+
+# --- actions
+
+
+@pytest.mark.parametrize(
+    ("fields", "says", "after"),
+    [
+        ({"to": "latest"}, "200 offsets are skipped", [100, 100]),
+        ({"to": "offset", "at": "7"}, "14 offsets are skipped", [7, 7]),
+        ({"to": "shift", "at": "3", "topic": "orders"}, "6 offsets are skipped", [3, 3]),
+        ({"to": "earliest"}, "0 of 2 start offsets are moved", [0, 0]),
+        ({"to": "time", "at": "2026-11-01T08:00"}, "200 offsets are skipped", [100, 100]),
+    ],
+)
+def test_a_reset_is_shown_in_numbers_and_done_when_confirmed(page, actor, fields, says, after):
+    page.running.ask(LeaveGroup)
+    page.cluster.timestamps = {("orders", 0): {}, ("orders", 1): {}}
+    answer = shown(actor, "reset", **fields)
+    assert says in answer.text
+    assert (starts(page), executed(page)) == ([0, 0], [])
+    assert "Reset start offsets: done" in confirmed(actor, answer).text
+    assert starts(page) == after
+
+
+def test_a_reset_of_a_group_with_members_is_refused_by_name(page, actor):
+    answer = shown(actor, "reset", to="latest")
+    assert (answer.status_code, "GroupNotEmpty" in answer.text) == (400, True)
+
+
+def test_numbers_that_changed_meanwhile_are_shown_anew(page, actor):
+    page.running.ask(LeaveGroup)
+    answer = shown(actor, "reset", to="latest")
+    page.cluster.move("orders", 150)
+    again = confirmed(actor, answer)
+    assert "has changed meanwhile" in again.text
+    assert "250 offsets are skipped" in again.text
+    assert (starts(page), executed(page)) == ([0, 0], [])
+    confirmed(actor, again)
+    assert starts(page) == [150, 100]
+
+
+def test_an_action_is_confirmed_once(page, actor):
+    page.running.ask(LeaveGroup)
+    pending = pending_of(shown(actor, "reset", to="latest"))
+    assert actor.post("/act/confirm", {"pending": pending}).status_code == 200
+    assert actor.post("/act/confirm", {"pending": pending}).status_code == 400
+    assert len(executed(page)) == 1
+
+
+def test_another_session_can_not_confirm(page, actor):
+    page.running.ask(LeaveGroup)
+    pending = pending_of(shown(actor, "reset", to="latest"))
+    assert page.browser(ACTOR).post("/act/confirm", {"pending": pending}).status_code == 400
+    assert executed(page) == []
+
+
+def test_what_waits_for_a_confirmation_is_bounded(monkeypatch):
+    session = Session(visitor=None, until_s=1.0)
+    names = [session.ask_confirmation("delete", {}) for _ in range(MOST_PENDING + 1)]
+    for name, then_s in ((names[0], 0.0), (names[1], PENDING_S + 1)):
+        with monkeypatch.context() as patch:
+            now_s = time.monotonic() + then_s
+            patch.setattr("sharegroup.web.sessions.time.monotonic", lambda now_s=now_s: now_s)
+            with pytest.raises(BadRequest, match="carried out already"):
+                session.confirmed(name)
+    assert session.confirmed(names[2]).kind == "delete"
+
+
+def test_a_member_s_records_are_released(page, actor):
+    text = actor.get("/group", **GROUP).text
+    assert 'name="member" value="m1"' in text
+    answer = shown(actor, "release_member", member="m1")
+    assert re.search(r"\b20\b", answer.text)
+    assert executed(page) == []
+    assert "done" in confirmed(actor, answer).text
+    assert [run.state for run in page.admin.all_in_flight("billing")] == ["AVAILABLE", "AVAILABLE"]
+
+
+def test_one_record_is_released_and_archived_with_a_reason(page, actor):
+    text = actor.get("/record", **RECORD, offset=3).text
+    assert text.count('name="first" value="3"') == 2
+    confirmed(actor, shown(actor, "release", **RECORD, first=3, last=3))
+    assert "available" in actor.get("/record", **RECORD, offset=3).text
+    assert shown(actor, "archive", **RECORD, first=3, last=3, reason=" ").status_code == 400
+    confirmed(actor, shown(actor, "archive", **RECORD, first=3, last=3, reason=SCRIPT))
+    page_of_record = actor.get("/record", **RECORD, offset=3).text
+    assert "given up" in page_of_record
+    assert SCRIPT not in page_of_record
+
+
+def test_configs_are_set_and_unset_after_a_check(page, actor):
+    answer = shown(actor, "configs", key="share.session.timeout.ms", value="60000")
+    assert "60000" in answer.text
+    confirmed(actor, answer)
+    assert page.admin.describe_groups(["billing"])["billing"].configs["share.session.timeout.ms"] == "60000"
+    confirmed(actor, shown(actor, "configs", key="share.session.timeout.ms", value=""))
+    assert "share.session.timeout.ms" not in page.admin.describe_groups(["billing"])["billing"].configs
+    assert shown(actor, "configs", key="share.session.timeout.ms", value="0").status_code == 400
+    assert shown(actor, "configs", key="no.such", value="1").status_code == 400
+
+
+def test_an_empty_group_is_deleted(page, actor):
+    assert "GroupNotEmpty" in shown(actor, "delete").text
+    page.running.ask(LeaveGroup)
+    assert "Delete the group: done" in confirmed(actor, shown(actor, "delete")).text
+    assert actor.get("/group", **GROUP).status_code == 404
+
+
+def test_the_audit_log_says_who_and_why(page, actor, caplog):
+    asked = []
+    page.admin._ask = lambda request, group_id="", ask=page.admin._ask: asked.append(request) or ask(request)
+    with caplog.at_level(logging.INFO):
+        confirmed(actor, shown(actor, "release_member", member="m1", reason="it hangs"))
+    assert asked[-1].reason == "it hangs (on the page, by ada)"
+    assert "by='ada' action=release_member group='billing'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("explode", {}),
+        ("reset", {"to": "moon"}),
+        ("reset", {"to": "time", "at": "soon"}),
+        ("reset", {"to": "offset", "at": "-1"}),
+        ("release", {**RECORD, "first": "5", "last": "4"}),
+        ("release", {**RECORD, "first": "0", "last": "99999999"}),
+        ("archive", {**RECORD, "first": "x", "last": "4"}),
+        ("release_member", {"member": "nobody"}),
+        ("configs", {"key": ""}),
+    ],
+)
+def test_a_form_that_can_not_be_is_refused(page, actor, kind, fields):
+    answer = shown(actor, kind, **fields)
+    assert answer.status_code in (400, 404)
+    assert executed(page) == []
+
+
+# --- who may not
+
+
+def test_a_token_that_looks_can_not_act(page, filed):
+    looker = page.browser(LOOKER)
+    page.admin.asked.clear()
+    for path in ("/act", "/act/confirm", "/redrive", "/redrive/confirm"):
+        for kind in KINDS:
+            fields = {"kind": kind, "to": "latest", "member": "m1", "first": 1, "chosen": "0@1"}
+            answer = looker.post(path, {**RECORD, **fields})
+
+            assert (answer.status_code, "NotAllowed" in answer.text) == (403, True)
+    assert page.admin.asked == []
+    assert page.kafka.sent == []
+    for path in ("/group", "/record", "/deadletters"):
+        assert "/act" not in looker.get(path, **RECORD, offset=3).text
+        assert "<button class=" not in looker.get(path, **RECORD, offset=3).text
+
+
+@pytest.mark.parametrize("path", ["/act", "/act/confirm", "/redrive", "/redrive/confirm"])
+@pytest.mark.parametrize(("origin", "csrf"), [("http://evil.example", None), (None, None), ("null", None), ("", "")])
+def test_a_forged_action_changes_nothing(page, actor, path, origin, csrf):
+    page.running.ask(LeaveGroup)
+    pending = pending_of(shown(actor, "reset", to="latest"))
+    form = {**GROUP, "kind": "reset", "to": "latest", "pending": pending, "scope": "all"}
+    sent = {} if origin == "" else {"origin": origin}
+    assert actor.post(path, form, csrf=csrf, **sent).status_code == 403
+    assert (starts(page), executed(page), page.kafka.sent) == ([0, 0], [], [])
+
+
+def test_an_action_by_its_address_alone_is_none(page, actor):
+    for path in ("/act", "/act/confirm", "/redrive/confirm"):
+        assert actor.get(path, **GROUP, kind="delete").status_code in (404, 405)
+    assert executed(page) == []
+
+
+def test_each_action_is_a_call_that_needs_the_admin_token():
+    text = (PACKAGE / "actions.py").read_text(encoding="utf-8")
+    calls = set(re.findall(r"call=ShareAdmin\.(\w+)", text))
+    assert len(calls) == len(KINDS)
+    assert {"DecideRecords", "DeleteGroup", "AlterOffsets", "AlterGroupConfigs", "ReleaseMember"} <= {
+        name for name, right in RIGHT_OF.items() if right.value == "admin"
+    }
+
+
+# --- dead letters
+
+
+def test_dead_letters_are_listed_by_reason_and_time(filed, actor):
+    text = actor.get("/deadletters", **GROUP).text
+    assert re.findall(r'name="chosen" value="([^"]+)"', text) == [f"0@{n}" for n in range(6)]
+    assert SCRIPT not in text
+    assert html.escape(SCRIPT) in text
+    only = actor.get("/deadletters", **GROUP, reason="timeout").text
+    assert re.findall(r'name="chosen" value="([^"]+)"', only) == ["0@0", "0@2", "0@4"]
+
+
+def test_a_dead_letter_shows_its_record_and_reason(filed, actor):
+    text = actor.get("/deadletter", **GROUP, partition=0, offset=1).text
+    assert "orders-0@11" in text
+    assert SCRIPT not in text
+    assert actor.get("/deadletter", **GROUP, partition=0, offset=6).status_code == 400, "it is another group's"
+    assert actor.get("/deadletter", **GROUP, partition=0, offset=99).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("form", "sent"),
+    [
+        ({"chosen": ["0@1", "0@4"]}, [(0, 1), (0, 4)]),
+        ({"scope": "all", "reason": "timeout"}, [(0, 0), (0, 2), (0, 4)]),
+        ({"scope": "all"}, [(0, n) for n in range(6)]),
+        ({"chosen": ["0@1", "0@6"]}, [(0, 1)]),
+    ],
+)
+def test_a_redrive_sends_what_was_chosen_after_its_dry_run(filed, actor, form, sent):
+    dry = finished(actor, actor.post("/redrive", {**GROUP, **form}))
+    assert f"{len(sent)} record{'s' if len(sent) > 1 else ''} would be sent" in dry.text
+    assert filed.kafka.sent == []
+    done = finished(actor, actor.post("/redrive/confirm", {"pending": pending_of(dry)}))
+    assert f"{len(sent)} record{'s were' if len(sent) > 1 else ' was'} sent" in done.text
+    assert filed.kafka.sent == sent
+    assert actor.post("/redrive/confirm", {"pending": pending_of(dry)}).status_code == 400
+
+
+def test_a_redrive_that_fails_says_why_and_can_not_be_confirmed(filed, actor):
+    filed.kafka.error = DeadLettersNotRead(topic="dlq", reason="no leader")
+    answer = finished(actor, actor.post("/redrive", {**GROUP, "scope": "all"}))
+    assert "no leader" in answer.text
+    assert 'name="pending"' not in answer.text
+
+
+@pytest.mark.parametrize("chosen", [[], ["x"], ["0@"], ["0@1@2"], ["-1@0"], ["0@" + "9" * 30]])
+def test_a_choice_that_can_not_be_is_refused(filed, actor, chosen):
+    assert actor.post("/redrive", {**GROUP, "chosen": chosen}).status_code == 400
+    assert filed.kafka.sent == []
+
+
+def test_a_redrive_is_seen_by_its_session_alone(filed, actor):
+    answer = actor.post("/redrive", {**GROUP, "scope": "all"})
+    finished(actor, answer)
+    assert filed.browser(ACTOR).client.get(answer.headers["location"]).status_code == 400
+
+
+def test_a_group_without_a_dead_letter_topic_says_so(page, actor):
+    assert "has no dead letter topic" in actor.get("/deadletters", **GROUP).text
+    assert actor.post("/redrive", {**GROUP, "scope": "all"}).status_code == 400
+
+
+def finished(browser, answer):
+    """The page of a redrive when it has ended."""
+    assert answer.status_code == 303, answer.text
+
+    def page():
+        found = browser.client.get(answer.headers["location"])
+        return None if "looks again by itself" in found.text else found
+
+    return wait_until(page, what="the redrive has ended")
