@@ -1,5 +1,5 @@
-"""The data topic on bad days: an unclean election, a consume quota, a full disk under its broker. Records that Kafka
-still has are delivered once each; records that Kafka has lost are named, with their count."""
+"""The data topic on bad days: lost replicas, an unclean election, a consume quota, a full disk under its broker.
+Records that Kafka still has are delivered once each; records that Kafka has lost are named, with their count."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ from share_source.errors import RecordsGone
 from share_source.options import SourceOptions
 from share_source.range_reader import read_task
 from share_source.reader import ShareGroupStreamReader
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -145,6 +145,44 @@ def end_of(broker, topic):
     with contextlib.suppress(ShareGroupError, KeyError):
         return KafkaCluster(broker.bootstrap, {}, 5_000).offsets([(topic, 0)], LATEST)[topic, 0]
     return -1
+
+
+@pytest.mark.soak
+def test_lost_replicas_stop_writers_and_cost_readers_nothing(first_broker, start):
+    """Three replicas, min.insync.replicas=2: one and then two are lost in mid-plan. Readers need one replica."""
+    with contextlib.ExitStack() as stack:
+        two, three = (stack.enter_context(KafkaBroker(heap="320m", joins=first_broker, node=n)) for n in (2, 3))
+        orders = first_broker.create_topic(None, replicas=[2, 3, 1], min_insync_replicas=2)
+        first_broker.produce(orders, [f"all {n}" for n in range(100)], acks="all")
+        query = start(first_broker, orders)
+        query.run(most=40)
+        tasks = query.wait_batch(most=40)
+        two.kill()  # the leader
+        query.commit([row for task in tasks for row in read(task)])
+        first_broker.produce(orders, [f"one is lost {n}" for n in range(40)], acks="all")
+        query.run(most=40)
+        tasks = query.wait_batch(most=10)
+        three.kill()
+        wait_until(lambda: in_sync(first_broker, orders) == [1], what="the others are not in sync")
+        with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
+            first_broker.produce(orders, ["refused"], acks="all", retries=0)
+        query.commit([row for task in tasks for row in read(task)])
+        while sum(query.delivered.values()) < 140:
+            query.run(most=100)
+        first_broker.produce(orders, [f"alone {n}" for n in range(10)], acks="1")
+        assert query.next_batch() == [], "Kafka shows no record that too few replicas have"
+        two.start()
+        while sum(query.delivered.values()) < 150:
+            query.run()
+        assert query.delivered == Counter((0, n) for n in range(150))
+        three.start()
+        first_broker.produce(orders, ["newest"], acks="all")
+        assert numbered(query.run()) == [(150, "newest")]
+
+
+def in_sync(broker, topic):
+    """The nodes whose replicas of partition 0 are in sync."""
+    return sorted(broker.admin.list_topics(topic, 15).topics[topic].partitions[0].isrs)
 
 
 RATE = 250_000
