@@ -9,7 +9,7 @@ import msgspec
 from coordinator.core import share_group
 from coordinator.core.commands import administer, reclaim_plan
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import OffsetsAltered
+from coordinator.core.records import GroupDeleted, OffsetsAltered
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -83,7 +83,11 @@ def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_reset_of_a_group_with_members_is_refused_unless_forced",)},
+    {
+        rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_reset_of_a_group_with_members_is_refused_unless_forced",),
+        rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_group_with_members_is_not_deleted",),
+    },
+    model=True,
 )
 def reset_a_group_with_members(patch: Patch) -> None:
     patch.setattr(administer, "_check_empty", lambda *_, **__: None)
@@ -113,6 +117,7 @@ def forget_that_a_plans_offsets_were_deleted(patch: Patch) -> None:
 @mistake(
     {rules.HELD_RECORDS_ARE_THEIR_HOLDERS: (TESTS + "a_record_that_a_member_holds_is_not_archived_by_hand",)},
     simulator=(Seeds("administration"),),
+    model=True,
 )
 def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
     right = administer._by_hand
@@ -128,6 +133,7 @@ def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
     {
         rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_trial_that_comes_back_judges_no_record_released_by_hand",),
     },
+    model=True,
 )
 def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
     right = administer._by_hand
@@ -137,6 +143,57 @@ def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
         return None if after is None else after._replace(plan_id=segment.run.plan_id)
 
     patch.setattr(administer, "_by_hand", by_hand)
+
+
+@mistake(
+    {rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_record_released_by_hand_begins_its_tries_anew",)},
+    model=True,
+)
+def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
+    right = administer._by_hand
+
+    def by_hand(group: ShareGroup, command: Any, segment: Any) -> Run | None:
+        after = right(group, command, segment)
+        if after is None or command.decision == administer.ARCHIVE:
+            return after
+        return after._replace(failures=segment.run.failures, releases=segment.run.releases)
+
+    patch.setattr(administer, "_by_hand", by_hand)
+
+
+@mistake(
+    {rules.RESET_KEEPS_COUNTS: (TESTS + "deleted_offsets_begin_anew_with_counts_that_never_fall",)},
+    model=True,
+)
+def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
+    def alter(self: ShareGroup, record: OffsetsAltered) -> None:
+        right(self, record)
+        self.deleted_partitions.clear()
+
+    right = share_group._REPLAY[OffsetsAltered]
+    patch.setitem(share_group._REPLAY, OffsetsAltered, alter)
+
+
+@mistake(
+    {rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_deleted_group_is_another_when_it_is_created_again",)},
+    model=True,
+)
+def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
+    def delete(self: ShareGroup, record: GroupDeleted) -> None:
+        members = dict(self.members)
+        right(self, record)
+        self.members = members
+
+    right = share_group._REPLAY[GroupDeleted]
+    patch.setitem(share_group._REPLAY, GroupDeleted, delete)
+
+
+@mistake(
+    {rules.DEAD_LETTER_FIRST: (TESTS + "offsets_with_unwritten_dead_letters_are_deleted_by_force_only",)},
+    model=True,
+)
+def delete_offsets_whose_dead_letters_wait(patch: Patch) -> None:
+    patch.setattr(administer, "_check_dead_letters", lambda *_: None)
 
 
 @mistake({rules.RESET_IS_ONE: ()}, simulator=(Seeds("administration"),))

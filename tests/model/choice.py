@@ -14,8 +14,6 @@ from tests.model.state import ACQUIRED, AVAILABLE, HELD, Key, Member, Partition,
 class ChoiceModel(SinksModel):
     """SinksModel, with acquisitions and assignments that the core chose."""
 
-    assignment_epoch = 0
-
     def room(self, partition: Partition) -> int:
         return self.locks - sum(r.state in HELD for r in partition.records.values())
 

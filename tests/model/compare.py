@@ -39,6 +39,11 @@ class Comparison:
         self.spso = dict.fromkeys(model.partitions, 0)
         self.receipts: dict[tuple[Key, int], tuple[str, int, str]] = {}
 
+    def forget_group(self) -> None:
+        """The group was deleted: receipts of before are of another group."""
+        self.spso.clear()
+        self.receipts.clear()
+
     def handed_out(self, chosen: dict[Key, int], holder: tuple[str, int, str]) -> None:
         """A receipt (an offset and its delivery count) goes to one process, in one plan."""
         for receipt in chosen.items():

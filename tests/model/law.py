@@ -23,6 +23,7 @@ from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import LogStartMoved, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import DecideRecords
 from coordinator.protocol.messages import Acknowledge, LeaveGroup, MarkInProgress
 from coordinator.protocol.values import SharePartitionKey
 
@@ -68,6 +69,9 @@ def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> N
 def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, gone: bool) -> None:
     """One run that was acquired before. ``gone``: the log does not hold it any more."""
     was, where = segment.run, f"{command}: {segment} -> {now}"
+    if isinstance(command, DecideRecords):
+        check_by_hand(group, command, was, now, gone)
+        return
     assert was.state not in TERMINAL, f"what is done is done: {where}"
     plan = group.plans.get(was.plan_id or 0)
     query = plan is not None and plan.query
@@ -106,6 +110,21 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
     elif now.quarantined:
         assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
         assert now.plan_id is None, f"out of its batch: {where}"
+
+
+def check_by_hand(group: ShareGroup, command: DecideRecords, was: Run, now: Run, gone: bool) -> None:
+    """An administrator's decision: what is free may be given up, what is in flight may begin anew; no count falls."""
+    where = f"{command}: {was} -> {now}"
+    assert was.state not in TERMINAL and was.state != RecordState.ARCHIVING, f"what is done is done: {where}"
+    if command.decision == "archive":
+        assert was.state == RecordState.AVAILABLE, f"a record that a member holds is not given up by hand: {where}"
+        state = RecordState.ARCHIVING if group.config.errors_deadletterqueue_topic_name else RecordState.ARCHIVED
+        assert (now.state, now.delivery_count, now.plan_id) == (state, was.delivery_count, None), where
+    elif gone and was.state in HELD:
+        assert now == Run(RecordState.ARCHIVED, was.delivery_count), f"nobody gets it again: {where}"
+    else:
+        plan_id = None if was.quarantined else was.plan_id
+        assert now == Run(RecordState.AVAILABLE, was.delivery_count, plan_id=plan_id), where
 
 
 def check_tries(command: Any, was: Run, now: Run, plan: AcquiredPlan | None) -> None:

@@ -56,6 +56,9 @@ class Naive:
     plans: dict[int, Plan] = field(default_factory=dict)
     last_plan_id: int = 0
     forgotten_epoch: int = 0
+    assignment_epoch: int = 0
+    ends_before: dict[int, int] = field(default_factory=dict)
+    """Index to the end of what was handed out, of partitions whose offsets were deleted."""
     retention_ms: int = 604_800_000
     topic: int = 0
     """Which one of the topics of this name exists, or did last; ``deleted``: those whose deletion is known."""
@@ -71,7 +74,8 @@ class Naive:
     def held(self, plan: Plan) -> Iterator[tuple[Key, Record]]:
         """The records that still carry the plan's number."""
         for key in plan.offsets:
-            record = self.partitions[key[0]].records.get(key[1])
+            partition = self.partitions.get(key[0])
+            record = None if partition is None else partition.records.get(key[1])
             if record is not None and record.plan_id == plan.plan_id and record.state in (AVAILABLE, *HELD):
                 yield key, record
 

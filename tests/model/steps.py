@@ -47,8 +47,8 @@ from coordinator.protocol.messages import (
     ProgressReply,
 )
 from coordinator.protocol.values import OffsetRange
+from tests.model.administered import AdministeredModel
 from tests.model.arguments import RETENTION_MS, SOLO_TIMEOUT_MS, LockConfigs, SinkConfigs, configs_of, outcome_runs
-from tests.model.choice import ChoiceModel
 from tests.model.compare import (
     PARTITIONS,
     Comparison,
@@ -72,7 +72,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.core = GroupModelDriver(records=20, partitions=PARTITIONS)
-        self.model = ChoiceModel({index: Partition() for index in range(PARTITIONS)})
+        self.model = AdministeredModel({index: Partition() for index in range(PARTITIONS)})
         self.comparison = Comparison(self.core, self.model)
         self.mode = "batch_optimized"
         self.sinks = SinkConfigs()
@@ -85,10 +85,11 @@ class Steps:
         """What the last start of a plan left out that only reported losses, by (member, epoch, plan id)."""
 
     def both(self, what: str, command: Any, predict: Callable[[], Any]) -> Any:
-        """The core's reply; it refuses what the model refuses, and nothing else."""
+        """The core's reply; it refuses what the model refuses, and nothing else. ``command``: or a function that
+        runs several."""
         self.trace.append(what)
         try:
-            reply = self.core.run(command)
+            reply = command() if callable(command) else self.core.run(command)
         except ShareGroupError as error:
             self.seen[f"{what.split()[0]} refused"] += 1
             try:
@@ -167,6 +168,13 @@ class Steps:
         self.trace.append("crash")
         self.core.crash()
         self.model.reloaded(self.core.now_ms)
+
+    def forget_group(self) -> None:
+        """The group was deleted: neither side knows anything of it."""
+        self.model.forget_group()
+        self.comparison.forget_group()
+        self.epochs.clear()
+        self.left_out_by_reports.clear()
 
     # --- the log and the configs
 
@@ -401,7 +409,7 @@ class Steps:
         )
         command = StageRuns(
             group_id="billing",
-            incarnation="before" if outdated == "incarnation" else "i",
+            incarnation="before" if outdated == "incarnation" else self.core.group.incarnation,
             topic_ids={"orders": "before" if outdated == "topic" else topic_id_of(topic)},
             query_id=query_id,
             acknowledgement_mode=own_mode,

@@ -58,6 +58,18 @@ def test_a_walk_meets_what_sinks_can_do() -> None:
     assert all(seen[f"given up {disposition}"] for disposition in (1, 2, 3, 4)), seen
 
 
+def test_walks_meet_what_an_administrator_can_do() -> None:
+    """Decisions by hand and deletions are carried out, and refused."""
+    seen = Counter[str]()
+    for seed in range(6):
+        walk = Walk(seed)
+        walk.run(700)
+        seen += walk.seen
+    actions = ("alter", "archive", "release", "delete_offsets", "delete_group")
+    assert all(seen[action] and seen[f"{action} refused"] for action in actions), seen
+    assert all(seen[what] for what in ("offsets deleted", "group deleted", "released by hand, and held")), seen
+
+
 @pytest.mark.parametrize("mistake", FOUND_HERE, ids=lambda mistake: mistake.__name__)
 def test_the_model_finds_the_mistake(
     mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

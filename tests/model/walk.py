@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from coordinator.core import share_group
-from tests.model.administration import alter_start
+from tests.model.administration import alter_start, decide_by_hand, delete_group, delete_offsets
 from tests.model.arguments import BACKOFFS, LockConfigs, SinkConfigs, pieces
 from tests.model.compare import PARTITIONS
 from tests.model.driver import RECOVER_EVERY
@@ -130,6 +130,43 @@ class Walk:
         start = self.chance.randint(0, self.steps.core.ends[index])
         alter_start(self.steps, index, start, force=self.chance.random() < 0.7)
         self._crash_now_and_then()
+
+    def by_hand(self) -> None:
+        """Mostly records that are in flight."""
+        index = self.chance.choice(self.steps.core.logs())
+        known = self.steps.model.partitions[index].records
+        first = self.chance.choice(list(known)) if known else self.chance.randint(0, 20)
+        last = first + self.chance.choice((0, 0, 2, 8))
+        decide_by_hand(self.steps, index, first, last, self.chance.choice(("archive", "release")))
+        self._crash_now_and_then()
+
+    def delete_offsets(self) -> None:
+        if not self.steps.core.exists or self.steps.model.topic in self.steps.model.deleted:
+            return
+        if self.chance.random() < 0.8:
+            self._all_leave(CONSUMERS)
+        log_starts, ends = self.steps.core.log_starts, self.steps.core.ends
+        delete_offsets(
+            self.steps,
+            lambda index: self.chance.randint(log_starts[index], ends[index]),
+            force=self.chance.random() < 0.5,
+            crash=self._crash_now_and_then,
+        )
+
+    def delete_group(self) -> None:
+        if not self.steps.core.exists:
+            return
+        if self.chance.random() < 0.8:
+            self._all_leave((*QUERIES, *CONSUMERS))
+        if delete_group(self.steps, force=self.chance.random() < 0.5, crash=self._crash_now_and_then):
+            self.config()
+
+    def _all_leave(self, names: tuple[str, ...]) -> None:
+        """These members leave; who was there before the last crash is given up."""
+        for name in names:
+            if name in self.steps.model.members:
+                self.steps.leave(name, self.steps.epochs[name])
+        self.steps.pass_time(46_000)
 
     def gap(self) -> None:
         index = self._index()
@@ -349,4 +386,7 @@ ACTIONS = {
     "signal": 8,
     "acknowledge": 14,
     "alter_start": 1,
+    "by_hand": 3,
+    "delete_offsets": 0.7,
+    "delete_group": 0.3,
 }

@@ -367,7 +367,7 @@ def test_a_deleted_group_is_another_when_it_is_created_again():
     group.run(DeleteGroup(group_id="billing", execute=True))
     assert not group.group.exists
     group.crash()
-    assert not group.group.exists
+    assert not group.group.exists and not group.group.members
     group.run(CreateGroup(incarnation="j", topic_ids=True))
     group.epochs.clear()
     group.join()
@@ -426,7 +426,7 @@ def test_a_record_released_by_hand_begins_its_tries_anew():
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
     by_hand(group, "release", 10, 19)
-    assert group.dump()[1] == "[10..19] AVAILABLE 1 0 1"
+    assert "[10..19] AVAILABLE 1 0 1" in group.dump()
 
 
 def test_a_held_record_released_by_hand_loses_its_lock():
