@@ -118,6 +118,7 @@ setup(
             "pandas>=2.2,<3",  # Spark warns about pandas 3, and warnings are errors here
             "httpx2>=2",  # starlette's own client, with which the tests of the page ask it
             "playwright>=1.50",  # drives Debian's Chromium in the tests of the page
+            "axe-playwright-python>=0.1.4",  # has axe-core, which finds in a page what keeps people out
         ],
         "dev": [
             "ruff>=0.5",

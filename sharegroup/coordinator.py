@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +14,9 @@ from coordinator.protocol.secret_files import TOKEN_KEY, make_token
 from coordinator.service.process.log_format import JSON, TEXT, log_lines
 from sharegroup.admin_access import print_json
 from sharegroup.cluster_options import JSON_OPTION
+
+if TYPE_CHECKING:
+    from coordinator.service.standalone_config import Standalone
 
 _log = logging.getLogger(__name__)
 
@@ -76,13 +81,22 @@ def coordinator(
     from coordinator.service.standalone_config import read_config
 
     try:
-        serve(read_config(config_path), log_format)
+        serve(read_config(config_path), log_format, _page)
     except ShareGroupError as error:
         if log_format != JSON:
             raise
         with log_lines(sys.stderr, JSON):
             _log.error("failed: %s: %s", type(error).__name__, error)
         context.exit(1)
+
+
+def _page(standalone: Standalone, address: str) -> contextlib.AbstractContextManager[object]:
+    """The page beside the coordinator, if share.coordinator.web.port asks for it."""
+    if not standalone.server.share_coordinator_web_port:
+        return contextlib.nullcontext()
+    from sharegroup.web.beside import page_beside  # as above
+
+    return page_beside(standalone, address)
 
 
 @coordinator.command()

@@ -120,6 +120,7 @@ RULES = [
             PROTOCOL,
             CONFIG,
             f"{PROCESS}.log_format",
+            f"{SERVICE}.standalone_config",
             "share_sink.redrive",
             "share_sink.errors",
         ),

@@ -154,6 +154,7 @@ class ServerConfig:
     share_coordinator_advertised_listener: str
     share_coordinator_ssl_certificate_location: str
     share_coordinator_ssl_key_location: str
+    share_coordinator_web_port: int
     group_share_max_size: int
     group_share_max_groups: int
     group_share_min_session_timeout_ms: int

@@ -47,6 +47,17 @@ _SERVER_ROWS = (
         why="Kafka has ssl.keystore.* for its own listeners; the name is librdkafka's.",
     ),
     ConfigKey(
+        name="share.coordinator.web.port",
+        default=0,
+        low=0,
+        high=65_535,
+        ours=True,
+        doc="The port on which the coordinator shows the page of sharegroup web: on the listener's host with the "
+        "coordinator's certificate if it has one, else on 127.0.0.1 alone. 0: it shows none. Needs the extra "
+        "sharegroup[web].",
+        why="Kafka's brokers have no page.",
+    ),
+    ConfigKey(
         name="group.share.max.size",
         default=1_000,
         low=1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 
 from coordinator.protocol.package_version import package_version
 from coordinator.service import on_demand
@@ -17,8 +18,17 @@ from coordinator.service.standalone_config import Standalone
 _log = logging.getLogger(__name__)
 
 
-def serve(standalone: Standalone, log_format: str) -> None:
-    """Serve until SIGTERM or SIGINT.
+Beside = Callable[[Standalone, str], contextlib.AbstractContextManager[object]]
+"""What a process runs beside its coordinator, which serves at this address."""
+
+
+def nothing(standalone: Standalone, address: str) -> contextlib.AbstractContextManager[object]:
+    """Run nothing beside the coordinator."""
+    return contextlib.nullcontext()
+
+
+def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> None:
+    """Serve until SIGTERM or SIGINT. ``beside``: runs while the coordinator serves.
 
     Raises:
         ShareGroupError: the token, the listener, the store or Kafka does not let it start.
@@ -57,7 +67,8 @@ def serve(standalone: Standalone, log_format: str) -> None:
                 coordinator.audit_file or "this log",
                 package_version(),
             )
-            told.wait()
+            with beside(standalone, coordinator.server.address):
+                told.wait()
             _log.info("leaving: told to")
             connections.close()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import secrets
 import sys
 import threading
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sharegroup.web.site import Site
 
 DEFAULT_PORT = 9396
+INTERVAL_S = 5.0
 ENDPOINT = "share.coordinator.endpoint"
 
 
@@ -38,7 +40,7 @@ ENDPOINT = "share.coordinator.endpoint"
 @click.option(
     "--interval",
     type=click.FloatRange(min=1.0),
-    default=5.0,
+    default=INTERVAL_S,
     show_default=True,
     help="Seconds between two looks at all groups, at least.",
 )
@@ -63,12 +65,7 @@ def web(
       sharegroup web --bootstrap-server localhost:9092 --token-file tokens \\
           --host 0.0.0.0 --tls-certificate web.pem --tls-key web.key
     """
-    try:
-        import jinja2  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise click.ClickException(f"{error.name} is missing; pip install 'sharegroup[web]' brings it") from None
+    check_installed()
     from coordinator.service.process.log_format import TEXT, log_lines
     from sharegroup.web.app import create_app
     from sharegroup.web.server import Address, Server
@@ -88,6 +85,19 @@ def web(
         click.echo(told)
         with contextlib.suppress(KeyboardInterrupt), contextlib.closing(server):
             threading.Event().wait()
+
+
+def check_installed() -> None:
+    """Check that the packages of the page are there.
+
+    Raises:
+        WebNotInstalled: one is missing.
+    """
+    from sharegroup.web.errors import WebNotInstalled
+
+    for name in ("jinja2", "starlette", "uvicorn"):
+        if importlib.util.find_spec(name) is None:
+            raise WebNotInstalled(package=name)
 
 
 def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:

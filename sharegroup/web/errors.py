@@ -16,6 +16,10 @@ class WebNotAvailable(ShareGroupError):
     """The page can't be shown at {listener}: {reason}"""
 
 
+class WebNotInstalled(ShareGroupError):
+    """The page needs {package}, which is missing: pip install 'sharegroup[web]' brings it."""
+
+
 class BadRequest(ShareGroupError):
     """{what}"""
 

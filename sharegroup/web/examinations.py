@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sharegroup.doctor.findings import Finding
 
-KEPT_S = 10.0
+KEPT_S = 5.0
 """Seconds for which findings are shown before the group is examined anew."""
 PATIENCE_S = 0.15
 """Seconds that a page waits for the first findings."""

@@ -30,6 +30,8 @@ TOOL = load_tool()
 PICTURES = TOOL.render()
 # Drawn from a real run, by tools/draw_screens.py.
 SCREENS = [f"docs/pictures/screen-{name}.svg" for name in ("describe", "doctor", "in-flight", "top")]
+# Made by tests/browser/test_web.py, with WEB_PICTURES=docs/pictures.
+PAGES = sorted(path.relative_to(ROOT) for path in (ROOT / "docs" / "pictures").glob("web-*.png"))
 TEXT = "{http://www.w3.org/2000/svg}text"
 
 
@@ -45,7 +47,13 @@ def test_the_committed_picture_is_not_stale(name):
 
 def test_every_committed_picture_is_drawn_by_the_tool():
     committed = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "pictures").iterdir()}
-    assert committed == {*PICTURES, *SCREENS}
+    assert committed == {*PICTURES, *SCREENS, *map(str, PAGES)}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_picture_of_the_page_is_small_and_shown(name):
+    assert (ROOT / name).stat().st_size < 150_000
+    assert f"](pictures/{name.name})" in (ROOT / "docs" / "web.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", SCREENS)

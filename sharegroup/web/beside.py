@@ -1,0 +1,47 @@
+"""The page beside a standalone coordinator, in its process (share.coordinator.web.port).
+
+Rule: the page speaks to the coordinator as any client, by its address and with tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from coordinator.protocol.addresses import parse_endpoint
+from coordinator.service.standalone_config import STORE, Standalone
+from sharegroup.web.command import ENDPOINT, INTERVAL_S, check_installed, site_of
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def page_beside(standalone: Standalone, address: str) -> Iterator[None]:
+    """The page of the coordinator that serves at ``address``, for the length of a ``with`` block.
+
+    Raises:
+        ShareGroupError: the page can't be shown; the coordinator does not start without it.
+    """
+    check_installed()
+    from sharegroup.web.app import create_app
+    from sharegroup.web.server import Address, Server
+
+    server, settings = standalone.server, standalone.settings
+    listener = parse_endpoint(server.share_coordinator_listener)
+    certificate = server.share_coordinator_ssl_certificate_location
+    where = Address(
+        host=listener[0] if certificate and listener else "127.0.0.1",
+        port=server.share_coordinator_web_port,
+        certificate=certificate,
+        key=server.share_coordinator_ssl_key_location,
+    )
+    config = {key: text for key, text in settings.configs.items() if key != STORE}
+    config |= {**settings.kafka_config, "bootstrap.servers": settings.bootstrap_servers, ENDPOINT: address}
+    with (
+        site_of(config, None, INTERVAL_S, is_tls=bool(certificate)) as site,
+        contextlib.closing(Server(create_app(site), where)) as page,
+    ):
+        page.start()
+        _log.info("page: %s", page.url)
+        yield
