@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.simulation import poison, service
+from tests.simulation import poison, service, service_play
 from tests.simulation.service_scenario import KINDS
 
 
@@ -24,10 +24,10 @@ def play_service(seed: int, trace: bool, faults: str = "") -> int:
     """Events of a run."""
     run = service.ServiceRun(KINDS[faults](seed))
     try:
-        service.finish(run)
+        service_play.finish(run)
     finally:
         if trace:
-            print(service.trace(run))
+            print(service_play.trace(run))
     return run.world.events
 
 

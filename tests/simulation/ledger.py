@@ -36,8 +36,9 @@ from coordinator.core.staging import Verdict
 from coordinator.service.stores.store import StoredRecord
 from tests.simulation.administration import Actions
 from tests.simulation.broker import Broker, Record, log_of
+from tests.simulation.changes_judge import ACCEPT, RELEASE, wrong_change
 from tests.simulation.evidence import Evidence, KnownPlan
-from tests.simulation.signals_judge import SKEW_MS, lock_is_over, wrong_end_of_work, wrong_signal
+from tests.simulation.signals_judge import SKEW_MS
 from tests.simulation.world import World
 from tests.support.group_driver import durable_state
 
@@ -265,7 +266,7 @@ class Ledger:
         if verdict.divided or (verdict.disagrees and not self.plans[number].replaces):
             self.passed_over.add(key)
 
-    def _outcome(self, key: Record, run: Run) -> int:
+    def outcome(self, key: Record, run: Run) -> int:
         """The outcome of a record when its plan completes: the one on which all attempts agree, where a last attempt
         that names none counts too; a release if they disagree. Where the target replaces, the last attempt's outcome
         counts alone."""
@@ -287,7 +288,7 @@ class Ledger:
             for offset in range(first, last + 1):
                 key = (log, offset)
                 before = self.runs.get(key, NEVER_ACQUIRED)
-                wrong = self._wrong(key, before, run)
+                wrong = wrong_change(self, key, before, run)
                 if wrong:
                     self.world.fail(f"{key} {wrong}: {in_words(before)} -> {in_words(run)}")
                 self.runs[key] = run
@@ -297,168 +298,10 @@ class Ledger:
                 else:
                     self.in_progress.pop(key, None)
 
-    # --- what may become of an offset
-
-    def _wrong(self, key: Record, before: Run, after: Run) -> str:
-        if before.state in TERMINAL:
-            return "changes though it is done"
-        if before.state == ARCHIVING:
-            if after.state != ARCHIVED or after.delivery_count != before.delivery_count:
-                return "was to be a dead letter"
-            return "" if self.broker.letters[key] else "is archived, and its dead letter is not written"
-        if (wrong := self.actions.wrong_by_hand(key, before, after)) is not None:
-            return wrong
-        if after.state == IN_PROGRESS:
-            return wrong_signal(self, key, before, after)
-        if after.progress is not None:
-            return "has signals, and is not in progress"
-        if after.state == Q:
-            return self._wrong_acquisition(key, before, after)
-        if after.delivery_count != before.delivery_count:
-            return "has another delivery count, and was not acquired"
-        if after.state == A:
-            return self._wrong_return(key, before, after)
-        if after.state == ACK:
-            return self._wrong_accept(key, before)
-        wrong = self._wrong_archive(key, before, after)
-        if not wrong and after.state == ARCHIVING and not self.dead_letters:
-            return "waits for a dead letter, and none is wanted"
-        return wrong
-
-    def _wrong_acquisition(self, key: Record, before: Run, after: Run) -> str:
-        number = after.plan_id
-        if number is None or number not in self.plans:
-            return "is acquired under no known number"
-        if after.delivery_count != before.delivery_count + 1:
-            return "is acquired, and its count does not rise by one"
-        if not before.quarantined and (before.not_before_ms or 0) > self.world.now_ms + SKEW_MS:
-            return f"is delivered {(before.not_before_ms or 0) - self.world.now_ms} ms too early"
-        receipt = (*key, after.delivery_count)
-        if receipt in self.delivered:
-            return "is delivered under a count that was handed out before"
-        if number not in (before.plan_id, self.last_plan_id):
-            return f"carries {before.plan_id or 'no number'}, and plan {number} came back to it"
-        if before.state == IN_PROGRESS or (before.state == Q and number != before.plan_id):
-            return "has a holder, and is acquired by another one"
-        if after.failures > before.failures + 1 or after.failures >= after.delivery_count:
-            return "has more failures than deliveries"
-        self.delivered[receipt] = number
-        return ""
-
-    def _wrong_return(self, key: Record, before: Run, after: Run) -> str:
-        if after.failures > before.failures + 1 or after.failures > after.delivery_count:
-            return "has more failures than deliveries"
-        if before.state not in HELD:
-            return "" if after.plan_id is None else "goes to a number, and nobody acquired it"
-        plan = self.plans[before.plan_id or 0]
-        kept, released = after.plan_id is not None, after.releases > before.releases
-        if kept and after.plan_id != before.plan_id:
-            return "returns under another number"
-        if before.state == IN_PROGRESS:
-            return wrong_end_of_work(self, key, before, after)
-        if released and not plan.query and not self._was_released(plan, key, before.delivery_count):
-            return "is released, and nobody released it"
-        if released and plan.query:
-            return self._wrong_release(plan, key, before, after)
-        if kept:
-            if not self.evidence.may_lose(plan.member_id, key, before.delivery_count):
-                return "loses its lock too early"
-            self.note_lost(key, before)
-        elif plan.query and after.quarantined:
-            self.note_lost(key, before)
-        return ""
-
-    def _wrong_release(self, plan: KnownPlan, key: Record, before: Run, after: Run) -> str:
-        if not self.evidence.committed(plan.member_id, plan.plan_id):
-            return f"is released, and plan {plan.plan_id}, whose batch it is in, was not committed"
-        if not self._may_be_released(plan, key, before):
-            return f"is released, and its sinks said {self._said(key, before)}"
-        said = self.said.get((plan.plan_id, key), [])
-        counts = said and not (plan.replaces and said[-1].delivery_count != before.delivery_count)
-        own = counts and said[-1].outcome == RELEASE and said[-1].not_before_ms is not None
-        if own and after.not_before_ms != said[-1].not_before_ms:
-            return f"is released until {after.not_before_ms}, and its sink said {said[-1].not_before_ms}"
-        return ""
-
-    def _may_be_released(self, plan: KnownPlan, key: Record, run: Run) -> bool:
-        """Whether the record may be released. An explicit attempt that named no outcome has released it, also in a
-        later implicit attempt."""
-        mixed = plan.was_explicit and not plan.explicit
-        return mixed or self._outcome(key, run) == RELEASE
-
-    def _said(self, key: Record, run: Run) -> list[tuple[int, int]]:
-        return [(v.delivery_count, v.outcome) for v in self.said.get((run.plan_id or 0, key), [])]
-
     def note_lost(self, key: Record, before: Run) -> None:
         """The delivery has lost its lock."""
         self.lost.add((*key, before.delivery_count))
         self.lost_numbers.add(before.plan_id or 0)
-
-    def _was_released(self, plan: KnownPlan, key: Record, count: int) -> bool:
-        return self.evidence.has_left(plan.member_id) or self.evidence.asked_for(key, count, RELEASE)
-
-    def _wrong_accept(self, key: Record, before: Run) -> str:
-        number = before.plan_id
-        plan = self.plans.get(number or 0)
-        if plan is None or number is None:
-            return "is accepted, and nobody had it"
-        if plan.query and not self.evidence.committed(plan.member_id, number):
-            return f"is accepted, and plan {number}, whose batch it is in, was not committed"
-        if plan.query and self._outcome(key, before) != ACCEPT:
-            return f"is accepted, and its sinks said {self._said(key, before)}"
-        if not plan.query and (
-            before.state not in HELD or not self.evidence.asked_for(key, before.delivery_count, ACCEPT)
-        ):
-            return "is accepted, and its holder did not accept this delivery"
-        self.done_by[key] = number
-        return ""
-
-    def _wrong_archive(self, key: Record, before: Run, after: Run) -> str:
-        plan = self.plans.get(before.plan_id or 0)
-        at_once = self.dead_letters and after.state == ARCHIVED
-        if after.state == ARCHIVED and (key[0] in self.broker.gone or key[1] < self.broker.starts[key[0]]):
-            self.archived[key] = "the log's loss"
-        elif plan is None:
-            return "is archived, and nobody had it"
-        elif plan.query and (given_up := self._given_up_by_sink(plan, key, before)):
-            self.archived[key] = given_up
-            if at_once and not (given_up == REJECTED_BY_SINK and self._sink_wrote_letter(plan, key)):
-                return "is archived, and its dead letter is not written"
-        elif at_once and (plan.query or not self.evidence.asked_for(key, before.delivery_count, GAP)):
-            return "is archived, and its dead letter is not written"
-        elif plan.query:
-            if not (plan.trial and plan.started and before.quarantined):
-                return "is archived, and was not on trial"
-            # A second trial that is lost is judged as it ends, whatever became of its batch (docs/guarantees.md).
-            broke_off = before.trials_lost > 0 or self.evidence.trial_broke_off(plan.plan_id)
-            if key not in self.broker.poison and not broke_off:
-                return "is archived, is no poison, and its trial was not broken off"
-            self.archived[key] = "a failed trial"
-        elif self.evidence.asked_for(key, before.delivery_count, REJECT, GAP):
-            self.archived[key] = "rejected"
-        elif before.state == IN_PROGRESS and not (
-            lock_is_over(self, before) or self.evidence.asked_for(key, before.delivery_count, RELEASE)
-        ):
-            return "is in progress, and is given up before its lock is over"
-        elif before.tries + 1 >= self.limit:
-            self.archived[key] = "its tries are used up"
-        else:
-            return "is archived without a reason"
-        return ""
-
-    def _given_up_by_sink(self, plan: KnownPlan, key: Record, before: Run) -> str:
-        """Why, if it was so at its completion."""
-        if not self.evidence.committed(plan.member_id, plan.plan_id):
-            return ""
-        outcome = self._outcome(key, before)
-        if outcome == REJECT:
-            return REJECTED_BY_SINK
-        may_be = self._may_be_released(plan, key, before)
-        used_up = may_be and before.state == Q and before.releases + 1 >= self.limit
-        return "its tries are used up" if used_up else ""
-
-    def _sink_wrote_letter(self, plan: KnownPlan, key: Record) -> bool:
-        return self.broker.letters[key] > 0 and any(verdict.dead_letter for verdict in self.said[plan.plan_id, key])
 
     # --- looked at
 
@@ -476,9 +319,6 @@ def in_words(run: Run) -> str:
     number = "" if run.plan_id is None else f" number {run.plan_id}"
     return f"{run.state.name} count {run.delivery_count} failures {run.failures}{number}"
 
-
-GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
-REJECTED_BY_SINK = "rejected by a sink"
 
 _READ: dict[type[Any], Any] = {
     ConfigsAltered: Ledger._altered,

@@ -7,8 +7,6 @@ holds it, the log's state the same as the memory's.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -16,15 +14,16 @@ from coordinator.client.connection import CALL_TIMEOUT_S, HEALTH_TIMEOUT_S
 from coordinator.core.commands.forget import SWEEP_MS
 from tests.simulation.administration import begin_administration
 from tests.simulation.broker import TOPIC, Broker, Record
+from tests.simulation.changes_judge import REJECT
 from tests.simulation.coordinator_process import CoordinatorProcess
-from tests.simulation.faults import LOGS_AT_MOST, RETENTION_MS, SHORTEST_SESSION_MS, configs_of_now, few_members_kept
+from tests.simulation.faults import LOGS_AT_MOST, RETENTION_MS, SHORTEST_SESSION_MS, configs_of_now
 from tests.simulation.faulty_store import StateLog
-from tests.simulation.ledger import REJECT, Ledger
+from tests.simulation.ledger import Ledger
 from tests.simulation.memory import check_group, check_rebuilt
 from tests.simulation.network import Network
 from tests.simulation.opened_sinks import OpenedSinks
 from tests.simulation.outputs import check_outputs
-from tests.simulation.service_process import ServiceProcess, simulated_time
+from tests.simulation.service_process import ServiceProcess
 from tests.simulation.service_query import Checkpoint, QueryOptions, QueryProcess
 from tests.simulation.service_scenario import ServiceScenario
 from tests.simulation.service_sink import Judge, row, staging
@@ -32,7 +31,7 @@ from tests.simulation.session import ANSWER_TIMEOUT_MS, GROUP
 from tests.simulation.share_consumer import ConsumerProcess
 from tests.simulation.signals import SignallingProcess
 from tests.simulation.witness import Witness
-from tests.simulation.world import BrokenPromise, Process, World
+from tests.simulation.world import Process, World
 
 HEALTH_TIMEOUT_MS = int(HEALTH_TIMEOUT_S * 1000)
 PEACE_MS = 1_800_000
@@ -459,42 +458,3 @@ class ServiceRun:
         if group is not None and owner.serves and self.scenario.fence == "owner":
             check_group(self.ledger, group)
             check_rebuilt(self.ledger, group, self.log.logs[GROUP])
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """The coordinator's log says what is wrong; here that is most of the time."""
-    logger = logging.getLogger("coordinator")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def play(scenario: ServiceScenario) -> ServiceRun:
-    """The whole run, from a scenario."""
-    run = ServiceRun(scenario)
-    finish(run)
-    return run
-
-
-def finish(run: ServiceRun) -> None:
-    """Play it. BrokenPromise, with the scenario and the end of the trace, when something is not as promised."""
-    with contextlib.ExitStack() as patched:
-        patched.enter_context(quiet())
-        if run.scenario.faults.real_service:
-            patched.enter_context(simulated_time(run.world))
-        if run.scenario.faults.rests:
-            patched.enter_context(few_members_kept())
-        try:
-            run.play()
-        except BrokenPromise as broken:
-            raise BrokenPromise(f"{broken}\n{run.scenario}\n{trace(run, 40)}") from broken
-
-
-def trace(run: ServiceRun, most: int | None = None) -> str:
-    """The trace of the run, oldest line first."""
-    lines = run.world.trace if most is None else run.world.trace[-most:]
-    return "\n".join(f"{at_ms / 1000:10.3f}  {who:<16} {what}" for at_ms, who, what in lines)

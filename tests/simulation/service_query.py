@@ -31,8 +31,8 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import OutcomeRun
 from tests.simulation.broker import TOPIC, Broker, Record
+from tests.simulation.changes_judge import REJECT, RELEASE
 from tests.simulation.faults import MODE, NO_FAULTS, Faults
-from tests.simulation.ledger import REJECT, RELEASE
 from tests.simulation.network import Network
 from tests.simulation.service_sink import Judge, row, staging
 from tests.simulation.session import GROUP, PATTERN, Find, Session

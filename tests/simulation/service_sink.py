@@ -15,7 +15,7 @@ from coordinator.core.commands import StageRuns
 from coordinator.protocol.messages import PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.simulation.broker import Record, topic_partition_of
-from tests.simulation.ledger import ACCEPT, REJECT, RELEASE
+from tests.simulation.changes_judge import ACCEPT, REJECT, RELEASE
 from tests.simulation.session import GROUP
 from tests.simulation.witness import Receipt
 

@@ -16,7 +16,7 @@ from coordinator.protocol.messages import (
     PartitionAcks,
 )
 from tests.simulation.broker import Broker, topic_partition_of
-from tests.simulation.ledger import ACCEPT, GAP, REJECT, RELEASE
+from tests.simulation.changes_judge import ACCEPT, GAP, REJECT, RELEASE
 from tests.simulation.network import Network
 from tests.simulation.session import Answer, Find, Session
 from tests.simulation.witness import RENEW, Witness, receipts

@@ -16,7 +16,7 @@ from coordinator.protocol.messages import (
     ProgressReply,
 )
 from tests.simulation.broker import topic_partition_of
-from tests.simulation.ledger import RELEASE
+from tests.simulation.changes_judge import RELEASE
 from tests.simulation.session import Answer
 from tests.simulation.share_consumer import ConsumerProcess
 from tests.simulation.witness import RENEW, receipts

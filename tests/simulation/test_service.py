@@ -15,7 +15,8 @@ from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.durability import start_without_appending
 from tests.mistakes.mistake import WITH_SINKS, Make, Patch, Seeds
 from tests.simulation.administration import BY_HAND
-from tests.simulation.service import ServiceRun, finish, play, trace
+from tests.simulation.service import ServiceRun
+from tests.simulation.service_play import finish, play, trace
 from tests.simulation.service_query import QueryProcess
 from tests.simulation.service_scenario import KINDS, ServiceScenario
 from tests.simulation.world import BrokenPromise
@@ -140,7 +141,7 @@ def test_the_mistake_is_found(mistake: Make, seeds: Seeds, monkeypatch: Patch) -
 
 TRACE_OF_A_SEED = """
 import hashlib, sys
-from tests.simulation.service import play, trace
+from tests.simulation.service_play import play, trace
 from tests.simulation.service_scenario import ServiceScenario
 print(hashlib.sha256(trace(play(ServiceScenario.of(int(sys.argv[1])))).encode()).hexdigest())
 """
