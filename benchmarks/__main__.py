@@ -1,7 +1,7 @@
 """``python -m benchmarks`` (or ``make bench``): sharegroup against its peers on a broker of its own, in one run.
 
 --quick            a few minutes: fewer rounds, smaller topics
---only PART …      throughput, zstd, small, idle, sink, dead-letters, rpc, state, in-flight, core
+--only PART …      throughput, zstd, small, idle, sink, dead-letters, share-consumer, rpc, state, in-flight, core
 --sources NAME …   beside kafka and sharegroup: ranges (the read path without a coordinator), nothing
 """
 

@@ -13,6 +13,7 @@ from benchmarks.dead_letters import dead_letter_rows
 from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
 from benchmarks.report import Row
+from benchmarks.share_consumers import share_consumer_rows, slow_work_rows
 from benchmarks.sink_cost import sink_rows
 from benchmarks.small_acks import small_ack_rows
 from benchmarks.spark_process import SparkProcess
@@ -30,7 +31,19 @@ from benchmarks.workloads import (
 from coordinator.service.on_demand import spare_the_collector
 from tests.support.kafka_broker import KafkaBroker
 
-PARTS = ("throughput", "zstd", "small", "idle", "sink", "dead-letters", "rpc", "state", "in-flight", "core")
+PARTS = (
+    "throughput",
+    "zstd",
+    "small",
+    "idle",
+    "sink",
+    "dead-letters",
+    "share-consumer",
+    "rpc",
+    "state",
+    "in-flight",
+    "core",
+)
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 20
 
@@ -58,6 +71,8 @@ class Suite:
             if "dead-letters" in parts:
                 self._say("the coordinator's dead letters")
                 self.rows += dead_letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
+            if "share-consumer" in parts:
+                self._share_consumer(broker)
             if "rpc" in parts:
                 self._say("acquire + complete by RPC")
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)
@@ -70,6 +85,14 @@ class Suite:
             spare_the_collector()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
             self.rows += growth_rows(100_000 if self._quick else 1_000_000)
+
+    def _share_consumer(self, broker: KafkaBroker) -> None:
+        records = 100_000 if self._quick else LARGE
+        topic = self._fill(broker, "shared", 2 * records, 200)
+        self._say("ShareConsumer: ours and confluent's")
+        self.rows += share_consumer_rows(broker, topic, records=records, rounds=self._rounds)
+        self._say("ShareConsumer: slow work, native and ours")
+        self.rows += slow_work_rows(broker, seconds=10 if self._quick else 30)
 
     def _state(self, broker: KafkaBroker) -> None:
         self._say("small acknowledgements, state in Kafka")
