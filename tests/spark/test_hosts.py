@@ -105,6 +105,15 @@ def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp
         queue.output().assert_exactly_once(numbers(10))
 
 
+def test_progress_under_a_coordinator_on_demand_is_logged(kafka, topic, job, start, shared_program):
+    orders = topic("orders")
+    kafka.produce(orders, numbers(10))
+    queue = job(orders)
+    start(queue.query("a", hint="page 1 of 9")).wait_written()
+    queue.output().assert_exactly_once(numbers(10))
+    shared_program.get().wait_said("share_sink.progress() has no effect: no task on this host has read the batch")
+
+
 def test_a_missing_or_wrong_token_fails_the_querys_start(kafka, topic, job, start, tmp_path):
     configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
     with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
