@@ -5,6 +5,7 @@ Rule: only dead letters of the group that is named are shown and redriven, and a
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter
 from functools import partial
@@ -37,7 +38,7 @@ def show_list(visit: Visit) -> Response:
     topic = _topic_of(visit, group_id)
     found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
     reasons = Counter((each.disposition, each.message) for each in found)
-    chosen = [each for each in found if not reason or each.message == reason]
+    chosen = [each for each in found if reason in ("", digest(each.message))]
     pages = max(1, -(-len(chosen) // ON_A_PAGE))
     number = min(visit.number("page", 1, least=1), pages)
     return visit.page(
@@ -47,6 +48,7 @@ def show_list(visit: Visit) -> Response:
         reasons=reasons.most_common(MOST_REASONS),
         more_reasons=max(0, len(reasons) - MOST_REASONS),
         reason=reason,
+        digest=digest,
         found=len(chosen),
         rows=chosen[(number - 1) * ON_A_PAGE : number * ON_A_PAGE],
         number=number,
@@ -56,7 +58,7 @@ def show_list(visit: Visit) -> Response:
 
 def show_one(visit: Visit) -> Response:
     """One dead letter: what it says of its record, and the record's key, value and headers."""
-    group_id, index, offset = visit.text("group"), visit.number("partition"), visit.number("offset")
+    group_id, (index, offset) = visit.text("group"), _place(visit.text("at"))
     form = visit.text("form")
     if form not in ("", *FORMS):
         raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
@@ -139,12 +141,17 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
             return False
         if values["places"]:
             return (dead_letter.partition, dead_letter.offset) in values["places"]
-        return not values["reason"] or dead_letter.message == values["reason"]
+        return values["reason"] in ("", digest(dead_letter.message))
 
     def watch(read: int) -> None:
         job.read = read
 
     return visit.site.kafka.redrive(values["topic"], chosen, execute=job.execute, watch=watch)
+
+
+def digest(reason: str) -> str:
+    """The name of a reason in addresses and forms, since a reason may be long."""
+    return hashlib.sha256(reason.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 def _place(text: str) -> tuple[int, int]:

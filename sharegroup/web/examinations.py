@@ -10,13 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharegroup.doctor.findings import Finding
 
 KEPT_S = 5.0
 """Seconds for which findings are shown before the group is examined anew."""
-PATIENCE_S = 0.15
+PATIENCE_S = 0.1
 """Seconds that a page waits for the first findings."""
 MOST_KEPT = 200
 """Groups whose findings are kept."""
@@ -24,11 +24,18 @@ MOST_KEPT = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """The findings of a group; ``is_known`` false: they are being found. ``error``: why they can't be."""
+    """The findings of a group; ``is_known`` false: they are being found. ``error``: why they can't be; ``at_s``:
+    when they were found."""
 
     found: tuple[Finding, ...] = ()
     is_known: bool = False
     error: str = ""
+    at_s: float = 0.0
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since they were found."""
+        return time.monotonic() - self.at_s
 
 
 class Examinations:
@@ -65,8 +72,9 @@ class Examinations:
             findings = Findings(found=tuple(self._examine(group_id)), is_known=True)
         except Exception as error:  # noqa: BLE001 - whatever the brokers answer, the page is shown
             findings = Findings(is_known=True, error=f"{type(error).__name__}: {error}")
+        findings = replace(findings, at_s=time.monotonic())
         with self._lock:
-            self._known[group_id] = (time.monotonic(), findings)
+            self._known[group_id] = (findings.at_s, findings)
             self._known.move_to_end(group_id)
             while len(self._known) > MOST_KEPT:
                 self._known.popitem(last=False)

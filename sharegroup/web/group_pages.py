@@ -28,7 +28,7 @@ ON_A_PAGE = 10
 RUNS_OF_A_STRIP = 150
 """Runs of a partition that are drawn one by one on the page of its group."""
 MOST_MEMBERS = 50
-MOST_RUNS = 100
+MOST_RUNS = 60
 """Runs that the page of a partition lists."""
 MOST_OFFSETS = 200
 """Offsets of a window that is shown as single offsets."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -18,6 +19,7 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
 from sharegroup.web.app import create_app
+from sharegroup.web.command import MOST_EXAMINED
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import OwnTokens
@@ -134,7 +136,7 @@ class Page:
 
     def _examined(self, group_id: str) -> list[Any]:
         description = self.admin.describe_groups([group_id])[group_id]
-        runs = tuple(self.admin.all_in_flight(group_id))
+        runs = tuple(islice(self.admin.all_in_flight(group_id), MOST_EXAMINED))
         now_ms = self.running.event_loop.clock.now_ms()
         return examine(GroupFacts(description=description, runs=runs, plans=self.admin.plans(group_id), now_ms=now_ms))
 

@@ -16,6 +16,7 @@ from coordinator.protocol.rights import RIGHT_OF
 from share_sink.errors import DeadLettersNotRead
 from share_sink.redrive.dlq_reader import DeadLetter
 from sharegroup.web.actions import KINDS
+from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.sessions import MOST_PENDING, PENDING_S, Session
 from sharegroup.web.site import HERE as PACKAGE
@@ -279,23 +280,23 @@ def test_dead_letters_are_listed_by_reason_and_time(filed, actor):
     assert re.findall(r'name="chosen" value="([^"]+)"', text) == [f"0@{n}" for n in range(6)]
     assert SCRIPT not in text
     assert html.escape(SCRIPT) in text
-    only = actor.get("/deadletters", **GROUP, reason="timeout").text
+    only = actor.get("/deadletters", **GROUP, reason=digest("timeout")).text
     assert re.findall(r'name="chosen" value="([^"]+)"', only) == ["0@0", "0@2", "0@4"]
 
 
 def test_a_dead_letter_shows_its_record_and_reason(filed, actor):
-    text = actor.get("/deadletter", **GROUP, partition=0, offset=1).text
+    text = actor.get("/deadletter", **GROUP, at="0@1").text
     assert "orders-0@11" in text
     assert SCRIPT not in text
-    assert actor.get("/deadletter", **GROUP, partition=0, offset=6).status_code == 400, "it is another group's"
-    assert actor.get("/deadletter", **GROUP, partition=0, offset=99).status_code == 400
+    assert actor.get("/deadletter", **GROUP, at="0@6").status_code == 400, "it is another group's"
+    assert actor.get("/deadletter", **GROUP, at="0@99").status_code == 400
 
 
 @pytest.mark.parametrize(
     ("form", "sent"),
     [
         ({"chosen": ["0@1", "0@4"]}, [(0, 1), (0, 4)]),
-        ({"scope": "all", "reason": "timeout"}, [(0, 0), (0, 2), (0, 4)]),
+        ({"scope": "all", "reason": digest("timeout")}, [(0, 0), (0, 2), (0, 4)]),
         ({"scope": "all"}, [(0, n) for n in range(6)]),
         ({"chosen": ["0@1", "0@6"]}, [(0, 1)]),
     ],

@@ -13,13 +13,13 @@ from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.errors import CoordinatorUnreachable
-from coordinator.protocol.messages import JoinGroup, LeaveGroup
+from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan
 from sharegroup.top import GroupLine
 from sharegroup.web import history, strip
 from sharegroup.web.records import KafkaRecord, shown
 from sharegroup.web.watch import Seen, Snapshot, attention
 from tests.support.waiting import wait_until
-from tests.support.web_site import LOOKER, Page
+from tests.support.web_site import ACTOR, LOOKER, Page
 
 MOST_PAGE = 100_000
 SCRIPT = "<script>alert(1)</script>"
@@ -158,7 +158,7 @@ def test_the_doctor_s_finding_stands_on_top_with_its_command(page):
 def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     browser = held.browser(LOOKER)
     text = browser.get("/partition", **WHERE, first=2, last=4).text
-    assert re.findall(r"</svg>(\d+)</a>", text) == ["2", "3", "4"]
+    assert re.findall(r"</svg>(\d+)</button>", text) == ["2", "3", "4"]
     record = browser.get("/record", **WHERE, offset=3).text
     assert "held by a member" in record
     assert "m1" in record
@@ -223,6 +223,23 @@ def test_a_group_of_any_name_is_found_by_its_link(page, group_id):
     assert answer.status_code == 200
     assert "<script>alert" not in answer.text
     assert "<img" not in answer.text
+
+
+def test_a_long_group_id_makes_no_large_page(page):
+    where = {"group": "🚀" * 249, "topic": "orders", "partition": 0}
+    page.running.service.handle(
+        JoinGroup(
+            group_id=where["group"], member_id="m1", process_id="p", topics=("orders",), starting_offsets="earliest"
+        )
+    )
+    page.running.service.handle(
+        NextPlan(group_id=where["group"], member_id="m1", member_epoch=1, start="", wait_ms=0, max_records=400)
+    )
+    page.watch.look()
+    browser = page.browser(ACTOR)
+    for path in ("/", "/group", "/partition", "/record"):
+        answer = browser.get(path, **where, offset=0)
+        assert (answer.status_code, len(answer.content) < MOST_PAGE) == (200, True)
 
 
 def test_a_value_of_8_mb_is_cut(held):
