@@ -143,7 +143,7 @@ def forget_the_receipt(patch: Patch) -> None:
         rules.STALL_IS_NOBODYS_SILENCE: ("core/test_membership::test_a_stall_ends_no_session_and_no_lock",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
-    simulator=(Seeds("stalls", 128),),
+    simulator=(Seeds("stalls", 282),),
 )
 def count_a_stall_as_silence(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, ExtendDeadlines, lambda group, command, now_ms: Decision((), Done()))

@@ -10,7 +10,7 @@ from coordinator.client import session
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.session import MemberSession
 from coordinator.core.commands import acquire_plan
-from coordinator.protocol.errors import FencedMemberEpoch
+from coordinator.protocol.errors import BrokerNotReachable, FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup
 from coordinator.service.runtime import transactions
 from share_source import reader
@@ -82,6 +82,11 @@ def wait_for_a_heartbeat_as_long_as_for_any_answer(patch: Patch) -> None:
     """In the product's session and in the simulator's."""
     for each in (session, simulated_session):
         patch.setattr(each, "heartbeat_timeout_s", lambda joined: CALL_TIMEOUT_S)
+
+
+@mistake({rules.OUTAGE_IS_RIDDEN_OUT: ()}, simulator=(Seeds("stalls"),))
+def fail_while_brokers_do_not_answer(patch: Patch) -> None:
+    patch.setattr(BrokerNotReachable, "retriable", False)
 
 
 @mistake(

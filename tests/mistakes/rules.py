@@ -67,6 +67,7 @@ APPEND_BEFORE_ANSWER = "2 nothing is answered before it is durable; what is unce
 APPEND_IS_ONE = "2 an append is in the log as a whole or not at all"
 FENCED_OWNER = "1 ◆ an owner that was replaced appends nothing and answers nothing"
 FENCED_HOST_STAYS_FENCED = "1 ◆ a fenced host never takes the group back by itself (hole 10)"
+OUTAGE_IS_RIDDEN_OUT = "1 brokers that are away for less than share.broker.outage.timeout.ms end no query (H3)"
 PLACEMENT_HOLDS = "2 groups are placed among the partitions that the state topic had at first, for good (hole 16)"
 LATER_TOPIC_BEGINS_AT_EARLIEST = "2 a topic that a running query's pattern meets later begins at its earliest (hole 3)"
 LATER_PARTITION_BEGINS_AT_EARLIEST = "2 a partition that a topic gets later begins at its earliest record"

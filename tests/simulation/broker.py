@@ -59,6 +59,8 @@ class Broker:
         self.poison: set[Record] = set()
         self.letters: Counter[Record] = Counter()
         """What the dead letter topic holds, by origin."""
+        self.stopped_until_ms = 0
+        """When all of them answer again; they stand still until then."""
         self.create(TOPIC, partitions, records)
 
     # --- topics

@@ -1,8 +1,9 @@
 """Kinds of faults that a run may have beside those of every run: each is off unless a scenario says so.
 
     stalls      a coordinator stands still, also for several sessions: another one takes its place once somebody finds
-                it silent, or none does, and it goes on; appends may take as long. Nothing else goes wrong, so that no
-                query that lives may lose its session
+                it silent, or none does, and it goes on; appends may take as long. All brokers stand still for up to
+                three sessions, between any two steps of any process and of an append. Nothing else goes wrong, so
+                that no query that lives may lose its session
     configs     whoever starts has other group configs than the one before
     opened-sinks    sinks are opened, with other group configs, between any two steps of any process; some queries set
                 no acknowledgement mode of their own
@@ -38,6 +39,8 @@ class Faults:
     stalls_ms: int = 0
     slow_appends_ms: int = 10_000
     """How long an append may take that is answered late."""
+    brokers_stop: float = 0.0
+    """How often all brokers stand still, before a step of any process or of an append."""
     configs: bool = False
     sinks_at_steps: float = 0.0
     """How often somebody opens a sink, with other group configs, before a step of any process."""

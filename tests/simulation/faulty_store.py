@@ -5,7 +5,7 @@ Rule: whatever goes wrong, a load finds all of an append or nothing of it, and w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,10 @@ from coordinator.state_log.partition_log import KeyValue
 from tests.simulation.world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]
+WRITE_TIMEOUT_MS = 5_000
+"""share.coordinator.write.timeout.ms, after which an append is in doubt."""
+BROKER_TIMEOUT_MS = 15_000
+"""share.coordinator.broker.timeout.ms, after which a load or a question is refused."""
 FAULTS = ("refuse", "doubt", "doubt, written", "doubt, late", "die before", "die in the midst", "die after", "slow")
 
 
@@ -59,6 +63,10 @@ class StateLog:
     """When the owner loaded last, or a coordinator went on after it had heard nobody: holders then have a session."""
     unheard: list[tuple[int, int]] = field(default_factory=list)
     """Until when, and for how many ms, a coordinator heard nobody."""
+    stopped_until_ms: int = 0
+    """When its brokers answer again; they stand still until then."""
+    before_a_step: Callable[[], None] = lambda: None
+    """What else may happen before an append arrives, and before its answer comes."""
     taken: int = 0
     """How often the group went to another host."""
     _next: dict[str, int] = field(default_factory=dict)
@@ -94,9 +102,10 @@ class StateLog:
         self.reader.replaced(group_id, old, data)
 
     def leave_in_doubt(self, appends: Appends) -> None:
-        """It arrives later, unless a load settles it before."""
+        """It arrives later, when the brokers answer, unless a load settles it before."""
         self.in_doubt = appends
-        self.world.after(self.world.between(1, 3_000), lambda: self._arrive(appends))
+        at_ms = max(self.world.now_ms, self.stopped_until_ms) + self.world.between(1, 3_000)
+        self.world.at(at_ms, lambda: self._arrive(appends))
 
     def settle(self) -> None:
         """Decides whether the append in doubt was written."""
@@ -133,6 +142,7 @@ class OwnedStore(SoleOwner):
 
     def load(self, group_id: str) -> list[StoredRecord]:
         self._be_slow()
+        self._reach(BROKER_TIMEOUT_MS)
         if self.world.happens(self.log.fault_rate / 2):
             raise StoreRefused("the load was refused")
         self.log.settle()
@@ -143,31 +153,34 @@ class OwnedStore(SoleOwner):
 
     def append(self, appends: Appends, shown: Shown = NOTHING) -> None:
         if not any(appends.values()):
+            self._reach(BROKER_TIMEOUT_MS)
             for group_id in appends:
                 self._check_owner(group_id)
             return
         fault = self._fault(*FAULTS)
         self._begin(fault)
+        is_late = not self._reaches_the_brokers(WRITE_TIMEOUT_MS)
         for group_id in appends:
             self._check_owner(group_id)
-        if fault == "doubt, late":
+        if fault == "doubt, late" or is_late:
             self.log.leave_in_doubt(appends)
         if fault == "die in the midst":
             self.log.write_in_part(appends)
             self._die(fault)
-        if fault in ("doubt", "doubt, late"):
-            raise StoreOutcomeUnknown(fault)
+        if fault in ("doubt", "doubt, late") or is_late:
+            raise StoreOutcomeUnknown(fault or "the brokers do not answer")
         self.log.write(appends)
         for group_id in appends:
             self._known[group_id] = self.log.next_sequence(group_id)
-        self._end(fault)
+        self._end(fault if self._reaches_the_brokers(WRITE_TIMEOUT_MS) else fault or "doubt, written")
 
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         fault = self._fault("refuse", "doubt", "doubt, written", "die before", "die after", "slow")
         self._begin(fault)
+        is_late = not self._reaches_the_brokers(WRITE_TIMEOUT_MS)
         self._check_owner(group_id)
-        if fault == "doubt":
-            raise StoreOutcomeUnknown(fault)
+        if fault == "doubt" or is_late:
+            raise StoreOutcomeUnknown(fault or "the brokers do not answer")
         self.log.replace(group_id, records)
         self._known[group_id] = self.log.next_sequence(group_id)
         self._end(fault)
@@ -202,11 +215,29 @@ class OwnedStore(SoleOwner):
         """The world goes on meanwhile; it may be that this owner is dead afterwards, or stopped until later."""
         if not most_ms and self.log.fault_rate == 0:
             return
-        self.world.run_until(self.world.now_ms + self.world.between(0, most_ms or 50))
+        self._wait_until(self.world.now_ms + self.world.between(0, most_ms or 50))
+
+    def _wait_until(self, at_ms: int) -> None:
+        self.world.run_until(at_ms)
         while self.process.alive and self.process.stopped:
             self.world.run_until(self.process.stopped_until_ms)
         if not self.process.alive:
             raise Died
+
+    def _reaches_the_brokers(self, timeout_ms: int) -> bool:
+        """Whether they answer within that time, in which the world goes on."""
+        self.log.before_a_step()
+        until_ms = self.world.now_ms + timeout_ms
+        while self.log.stopped_until_ms > self.world.now_ms:
+            if self.world.now_ms >= until_ms:
+                self.world.note(self.process.name, "gets no answer from the state topic")
+                return False
+            self._wait_until(min(self.log.stopped_until_ms, until_ms))
+        return True
+
+    def _reach(self, timeout_ms: int) -> None:
+        if not self._reaches_the_brokers(timeout_ms):
+            raise StoreRefused("the brokers do not answer")
 
     def _check_owner(self, group_id: str) -> None:
         """The fence. SQLite's next writer waits for a transaction that is in doubt, and then sees what became of it."""
@@ -240,10 +271,12 @@ class HostsStore(OwnedStore):
         self._claimed = True
 
     def peek(self, group_id: str) -> list[StoredRecord]:
+        self._reach(BROKER_TIMEOUT_MS)
         return list(self.log.logs.get(group_id, []))
 
     def load(self, group_id: str) -> list[StoredRecord]:
         claimed, self._claimed = self._claimed, False
+        self._reach(BROKER_TIMEOUT_MS)
         if not claimed and not self.log.logs.get(group_id):
             return []
         is_anothers = bool(self.log.owner) and self.log.owner != self.owner

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from coordinator.client.connection import CALL_TIMEOUT_S, HEALTH_TIMEOUT_S
+from coordinator.client.connection import HEALTH_TIMEOUT_S
 from coordinator.core.commands.forget import SWEEP_MS
 from tests.simulation.administration import begin_administration
 from tests.simulation.broker import TOPIC, Broker, Record
@@ -30,6 +30,7 @@ from tests.simulation.service_sink import Judge, row, staging
 from tests.simulation.session import ANSWER_TIMEOUT_MS, GROUP
 from tests.simulation.share_consumer import ConsumerProcess
 from tests.simulation.signals import SignallingProcess
+from tests.simulation.stopped_brokers import StoppedBrokers
 from tests.simulation.witness import Witness
 from tests.simulation.world import Process, World
 
@@ -52,6 +53,7 @@ class ServiceRun:
         self.dead_letters = s.sinks is not None and (s.sinks.dead_letters or s.faults.configs)
         self.ledger = Ledger(self.world, self.broker)
         self.log = StateLog(self.world, self.ledger, fence=s.fence, fault_rate=s.store_faults)
+        self.brokers = StoppedBrokers(self.world, self.broker, self.log)
         self.log.slow_ms = s.faults.slow_appends_ms
         self.witness = self.ledger.evidence = Witness(
             self.world,
@@ -160,8 +162,6 @@ class ServiceRun:
             self.scenario.faults,
         )
         process.was_second = bool(others)
-        if self.scenario.faults.stalls_ms:
-            process.session.answer_timeout_ms = int(CALL_TIMEOUT_S * 1000)
         if self.peace:
             process.batch_ms = PEACEFUL_BATCH_MS
         process.death_rate = 0.0 if self.peace else self.scenario.steps_die
@@ -253,6 +253,8 @@ class ServiceRun:
             self._now_and_then(20_000, self._stage_from_before)
         if s.faults.stalls_ms:
             self._now_and_then(s.faults.stalls_ms, self._stall_the_coordinator)
+        if s.faults.brokers_stop:
+            self.brokers.stop_from_now_on(s.faults.brokers_stop, self.witness.session_ms)
         if s.faults.topics_ms:
             self._now_and_then(s.faults.topics_ms, self._change_topics)
         if s.faults.topics_at_steps:
@@ -334,6 +336,8 @@ class ServiceRun:
         self.broker.delete_up_to(log, offset)
 
     def _produce(self) -> None:
+        if self.brokers.are_stopped:
+            return
         if self.world.happens(0.05) and len(self.broker.logs()) < 4 and TOPIC in self.broker.topics:
             self.broker.add_partition(now_ms=self.world.now_ms)
         self.broker.append(self._any_log(), self.world.between(1, 15))
@@ -396,6 +400,7 @@ class ServiceRun:
             self.judge.peace = self.scenario.faults.configs
         self.network.heal()
         self.log.fault_rate = 0.0
+        self.brokers.go_on()
         last = self._newest()
         for coordinator in self.coordinators:
             if coordinator is not last:

@@ -29,7 +29,7 @@ from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.runtime.transaction import Transaction
 from tests.simulation.broker import Broker, log_of
 from tests.simulation.coordinator_process import CoordinatorProcess
-from tests.simulation.faulty_store import HostsStore
+from tests.simulation.faulty_store import BROKER_TIMEOUT_MS, HostsStore
 from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.world import Task, World
 
@@ -204,11 +204,23 @@ class SimulatedCluster:
     def _answer(self, find: Callable[[], Any]) -> Any:
         ms = self.world.between(0, 5) if self.world.happens(0.95) else self.world.between(0, 3_000)
         if self.world.happens(0.5):
+            self._reach_the_brokers()
             found = find()
             wait_for(_pass(ms))
+            self._reach_the_brokers()
             return found
         wait_for(_pass(ms))
+        self._reach_the_brokers()
         return find()
+
+    def _reach_the_brokers(self) -> None:
+        """Waits while they stand still, as long as a request may take."""
+        until_ms = self.world.now_ms + BROKER_TIMEOUT_MS
+        while self.broker.stopped_until_ms > self.world.now_ms:
+            if self.world.now_ms >= until_ms:
+                self.world.note("brokers", "answer no question")
+                raise BrokerNotReachable(addresses=self.addresses, timeout_ms=BROKER_TIMEOUT_MS, reason="_TIMED_OUT")
+            wait_for(_pass(min(self.broker.stopped_until_ms, until_ms) - self.world.now_ms))
 
     def _topic(self, name: str) -> TopicInfo | None:
         topic = self.broker.topics.get(name)

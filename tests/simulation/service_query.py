@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     GroupTakenOver,
@@ -35,7 +36,7 @@ from tests.simulation.changes_judge import REJECT, RELEASE
 from tests.simulation.faults import MODE, NO_FAULTS, Faults
 from tests.simulation.network import Network
 from tests.simulation.service_sink import Judge, row, staging
-from tests.simulation.session import GROUP, PATTERN, Find, Session
+from tests.simulation.session import GROUP, OUTAGE_TIMEOUT_MS, PATTERN, Find, Session
 from tests.simulation.witness import Receipt, Witness, number_of, receipts
 from tests.simulation.world import Gone, Process, Task, World
 
@@ -116,6 +117,10 @@ class QueryProcess(Process):
         self.session = Session(
             self, network, find, member_id, configs=configs, starting_offsets=options.starting_offsets, **subscription
         )
+        if faults.stalls_ms:
+            self.session.answer_timeout_ms = int(CALL_TIMEOUT_S * 1000)
+        if faults.brokers_stop:
+            self.session.retry_timeout_ms = OUTAGE_TIMEOUT_MS
         self.plan_topic_ids: dict[str, str] = {}
         self.until: dict[str, dict[str, int]] | None = None
         self.read: tuple[Receipt, ...] = ()
@@ -204,6 +209,7 @@ class QueryProcess(Process):
         self._lose(reply.data_loss)
         self._step()
         yield self.world.between(*self.batch_ms)
+        yield from self._wait_for_brokers()
         self.read = tuple(receipts(reply.plan.partitions))
         records = self._read([(p, offset) for p, offset, _ in self.read])
         if self.broker.poison.intersection(records):
@@ -222,6 +228,12 @@ class QueryProcess(Process):
         self.world.note(self.name, f"commits batch {self.batch}, plan {number_of(self.newest)}")
         self._step()
         yield self.world.between(0, 200) if self.world.happens(0.9) else self.world.between(0, 60_000)
+
+    def _wait_for_brokers(self) -> Task:
+        """The tasks of the batch wait for records longer than brokers stand still."""
+        while (left_ms := self.broker.stopped_until_ms - self.world.now_ms) > 0:
+            self.world.note(self.name, "waits for records")
+            yield left_ms
 
     # --- its sink
 

@@ -134,7 +134,11 @@ class ServiceScenario:
             for o in of.query_options
         )
         stores = chance.choice((0.0, 0.0, 0.1))
-        faults = Faults(stalls_ms=chance.choice((40_000, 90_000)), slow_appends_ms=chance.choice((10_000, 60_000)))
+        faults = Faults(
+            stalls_ms=chance.choice((40_000, 90_000)),
+            slow_appends_ms=chance.choice((10_000, 60_000)),
+            brokers_stop=chance.choice((0.0, 0.001, 0.005)),
+        )
         return dataclasses.replace(
             of, query_options=options, queries_stop=0.0, store_faults=stores, fence="owner", faults=faults
         )

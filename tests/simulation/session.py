@@ -30,6 +30,9 @@ PATTERN = f"{TOPIC}.*"
 ANSWER_TIMEOUT_MS = 3_000
 """Short, so that there is much asking again; :attr:`Session.answer_timeout_ms` may be the product's."""
 RETRY_TIMEOUT_MS = 60_000
+"""As short; :attr:`Session.retry_timeout_ms` may be the product's."""
+OUTAGE_TIMEOUT_MS = 300_000
+"""The product's: share.broker.outage.timeout.ms."""
 
 Answer = Generator[Any, Any, Any]
 Find = Callable[[], Server | None]
@@ -39,6 +42,7 @@ class Session:
     """One process's membership in the group. ``find`` says which coordinator an endpoint file names now."""
 
     answer_timeout_ms = ANSWER_TIMEOUT_MS
+    retry_timeout_ms = RETRY_TIMEOUT_MS
 
     def __init__(self, process: Process, network: Network, find: Find, member_id: str, **join: Any) -> None:
         join = {"topics": (TOPIC,), **join}
@@ -82,7 +86,7 @@ class Session:
 
     def _ask(self, request: Any) -> Answer:
         """Until there is an answer: every request may be repeated, by protocol."""
-        until_ms = self.world.now_ms + RETRY_TIMEOUT_MS
+        until_ms = self.world.now_ms + self.retry_timeout_ms
         while self.world.now_ms < until_ms:
             if self._connection is None:
                 self._connection = self.find()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -65,6 +66,20 @@ def test_topics_get_partitions_between_any_two_steps_and_each_is_read() -> None:
     assert len(added) > 10
     assert len(begun) > 10, "the group reads them"
     assert len(read) > 5
+
+
+def test_brokers_stand_still_between_any_two_steps_and_no_query_fails() -> None:
+    """Reads, questions, and the state topic's loads and appends meet it."""
+    told: Counter[str] = Counter()
+    for seed in range(12):
+        run = play(ServiceScenario.of_stalls(seed))
+        told.update(what for _, _, what in run.world.trace)
+        told["stops"] += run.brokers.times
+        assert not run.deaths["query"]
+    assert told["stops"] > 20
+    assert told["gets no answer from the state topic"] > 5
+    assert told["answer no question"] > 5
+    assert told["waits for records"] > 5
 
 
 def test_sinks_are_opened_between_any_two_steps_and_change_configs() -> None:
