@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import secrets
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -83,8 +84,11 @@ def web(
         server.start()
         click.echo(f"The page is at {server.url}")
         click.echo(told)
-        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(server):
-            threading.Event().wait()
+        ended = threading.Event()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, lambda *_: ended.set())
+        with contextlib.closing(server):
+            ended.wait()
 
 
 def check_installed() -> None:

@@ -56,6 +56,8 @@ def test_every_package_is_there_and_says_that_it_is_annotated(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert all(f"{package}/py.typed" in names for package in PACKAGES)
     assert "sharegroup/demo/first_program.txt" in names
+    page = [*(ROOT / "sharegroup" / "web").glob("templates/*"), *(ROOT / "sharegroup" / "web").glob("static/*")]
+    assert {str(path.relative_to(ROOT)) for path in page} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "tools", "benchmarks"))]
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import re
 import socket
+import ssl
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from starlette.routing import Route
 
 from sharegroup.web import server, sessions
+from sharegroup.web.app import create_app
 from sharegroup.web.errors import BadRequest, TooManyOpen, WebNotAvailable, WebTlsRequired
 from sharegroup.web.guard import MOST_BODY
 from sharegroup.web.server import Address, Server
 from sharegroup.web.sessions import LONGEST_S, MOST_FAILURES, MOST_SESSIONS, MOST_STREAMS_OF_ONE, Sessions, Visitor
 from sharegroup.web.site import HERE as PACKAGE
+from tests.support.standalone import Certificates
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, HERE, LOOKER, MEMBER, Page
 
@@ -239,6 +244,29 @@ def test_streams_of_all_sessions_are_bounded():
 def test_other_hosts_reach_the_page_with_tls_alone(page, host):
     with pytest.raises(WebTlsRequired, match="so needs TLS"):
         Server(page.app, Address(host=host, port=0))
+
+
+def test_with_tls_the_cookie_is_this_host_s_alone(page, tmp_path):
+    files = Certificates(tmp_path)
+    address = Address(host="127.0.0.1", port=0, certificate=str(files.certificate), key=str(files.key))
+    app = create_app(replace(page.site, is_tls=True))
+    trusted = ssl.create_default_context(cafile=str(files.ca))
+    with contextlib.closing(Server(app, address)) as running:
+        running.start()
+        connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=60, context=trusted)
+        with contextlib.closing(connection):
+            origin = {"Origin": running.url.rstrip("/")}
+            connection.request("POST", "/login", f"token={LOOKER}", origin)
+            answer = connection.getresponse()
+            answer.read()
+            cookie = answer.headers["set-cookie"]
+            assert cookie.startswith("__Host-sharegroup=")
+            assert {"Secure", "HttpOnly", "Path=/", "SameSite=strict"} <= set(cookie.split("; "))
+            assert answer.headers["strict-transport-security"]
+            connection.request("POST", "/login", f"token={LOOKER}", {"Origin": f"http://127.0.0.1:{running.port}"})
+            assert connection.getresponse().status == 403
+        with ask(running.port, "/login", "") as plain:
+            assert status_of(plain) == 0
 
 
 def test_a_port_that_is_taken_and_a_wrong_certificate_are_told(page, served, tmp_path):
