@@ -26,8 +26,8 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 BATCH = 500
-RUN = 1_500
-"""Records that are produced before a run: three batches."""
+RUN, LONG_RUN = 2 * BATCH, 3 * BATCH
+"""Records that are produced before a run; the latter in the long forms."""
 
 
 class Schedule:
@@ -137,25 +137,32 @@ def all_done(bootstrap, group) -> bool:
 
 
 def test_runs_killed_with_their_coordinators_write_each_record_once(kafka, orders, group, schedule):
-    """Killed before a batch is written, after it and before Spark's commit, and after the last one; then a good run."""
+    """Killed after a batch is written and before Spark's commit, and after the last batch; then a good run."""
     kafka.produce(orders, numbers(RUN))
-    assert schedule.run_killed("before", 2)
-    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == ({0}, {0, 1}, {0})
+    assert schedule.run_killed("after", 2)
+    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == ({0, 1}, {0, 1}, {0})
 
     kafka.produce(orders, numbers(RUN, RUN))
-    assert schedule.run_killed("after", 2)  # the first one is the replay of batch 1
-    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == (
-        {0, 1, 2},
-        {0, 1, 2},
-        {0, 1},
-    )
-
     assert schedule.run_killed("end", 0)
     assert schedule.values() == numbers(2 * RUN)
 
     kafka.produce(orders, numbers(RUN, 2 * RUN))
     assert schedule.run() == 0, schedule.log_of_run()
     assert schedule.values() == numbers(3 * RUN)
+    assert all_done(kafka.bootstrap, group)
+
+
+@pytest.mark.soak
+def test_a_run_killed_before_it_writes_leaves_its_batch_to_the_next(kafka, orders, group, schedule):
+    """The coordinator is killed with it; the next run is killed as well, after it has written two batches."""
+    kafka.produce(orders, numbers(LONG_RUN))
+    assert schedule.run_killed("before", 2)
+    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == ({0}, {0, 1}, {0})
+
+    assert schedule.run_killed("after", 2)  # the first one is the replay of batch 1
+    assert (schedule.batches(), schedule.logged("commits")) == ({0, 1, 2}, {0, 1})
+    assert schedule.run() == 0, schedule.log_of_run()
+    assert schedule.values() == numbers(LONG_RUN)
     assert all_done(kafka.bootstrap, group)
 
 
@@ -174,7 +181,7 @@ def test_runs_killed_at_random_write_each_record_once(kafka, orders, group, sche
     choice = random.Random(seed)
     produced = killed = 0
     for _ in range(12):
-        count = choice.randrange(1, 2 * RUN)
+        count = choice.randrange(1, 2 * LONG_RUN)
         kafka.produce(orders, numbers(count, produced))
         produced += count
         for _ in range(choice.randrange(3)):

@@ -11,9 +11,9 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-FEW, MANY = 36, 100_000
+FEW, MANY = 16, 100_000
 RECORDS_OF_PROCESSES, BATCH_OF_PROCESSES = 20_000, 4_000
-POISON_OF = {FEW: "21", MANY: "14321", RECORDS_OF_PROCESSES: "14321"}
+POISON_OF = {FEW: "9", MANY: "14321", RECORDS_OF_PROCESSES: "14321"}
 LIMIT_OF = {FEW: 3, MANY: 5}
 """share.delivery.count.limit. Fewer tries make fewer restarts, which are most of the time."""
 THROUGH_S = 480
