@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.core.commands import (
     CreateGroup,
+    ExtendDeadlines,
     StageRuns,
 )
 from coordinator.core.record_codec import decode_record
@@ -304,6 +305,27 @@ def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
     service.now_ms += 46_000
     service.runtime.step(service.now_ms)
     assert service.group.partitions["T", 0].acquired_count == 0
+
+
+def test_a_stall_that_the_extension_of_locks_makes_ends(slow, monkeypatch):
+    """A member holds very many records one by one: to extend their locks takes longer than a stall does."""
+    given, by_itself = [], CoordinatorRuntime._by_itself
+
+    def slowly(runtime, round_, group, command):
+        if isinstance(command, ExtendDeadlines):
+            given.append(command.stalled_ms)
+            slow.store.clock_ms += 3_500
+        by_itself(runtime, round_, group, command)
+
+    monkeypatch.setattr(CoordinatorRuntime, "_by_itself", slowly)
+    stalled_ms = 1_000
+    for _ in range(10):
+        begun_ms = slow.store.clock_ms
+        slow.runtime.step(begun_ms, stalled_ms)
+        stalled_ms = slow.store.clock_ms - begun_ms
+    assert given == [1_000, 3_500 + 3_500], "the second extension gives the time that it takes itself"
+    slow.runtime.step(slow.store.clock_ms, 5_000)
+    assert given[2:] == [5_000 + 3_500]
 
 
 def test_a_stall_after_a_load_hides_members_for_longer(service):

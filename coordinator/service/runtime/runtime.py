@@ -114,6 +114,8 @@ class CoordinatorRuntime:
         self._not_current_ms: int | None = None
         self._asks_again_ms = 0
         self._no_claims_until_ms = 0
+        self._extension_ms = 0
+        self._given_ahead_ms = 0
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
         self.on_change = on_change
@@ -196,7 +198,10 @@ class CoordinatorRuntime:
 
     def _extend_deadlines(self, round_: Round, stalled_ms: int) -> None:
         """Extend sessions and locks by time in which no member could be heard: a stall of this process, or the time in
-        which this owner had lost its fleet."""
+        which this owner had lost its fleet. To extend very many locks takes seconds, in which no member is heard
+        either. The time that it took last is given ahead: else each extension would be the stall that asks for the
+        next one."""
+        stalled_ms, self._given_ahead_ms = max(0, stalled_ms - self._given_ahead_ms), 0
         if not self.store.is_current:
             self._not_current_ms = self._not_current_ms or round_.now_ms
             self._asks_again_ms = round_.now_ms + ASKS_AGAIN_MS
@@ -208,8 +213,10 @@ class CoordinatorRuntime:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
             _log.warning("the coordinator was stalled for %d ms: members get a session's time again", stalled_ms)
         if stalled_ms:
+            begun_ms, self._given_ahead_ms = self._now(round_.now_ms), self._extension_ms
             for group in [g for g in self.groups.values() if g.unheard or g.next_deadline_ms() is not None]:
-                self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms))
+                self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms + self._given_ahead_ms))
+            self._extension_ms = self._now(round_.now_ms) - begun_ms
 
     def _now(self, now_ms: int) -> int:
         return now_ms if self._clock is None else self._clock()
