@@ -80,6 +80,7 @@ def web(
         log_lines(sys.stderr, TEXT),
         site_of(config, tokens, interval, is_tls=bool(tls_certificate), repeated=repeated) as site,
     ):
+        site.admin.list_groups()  # a wrong address or token of the page's own ends the command, not each look
         server = Server(create_app(site), address)
         server.start()
         click.echo(f"The page is at {server.url}")

@@ -310,7 +310,7 @@ def test_a_session_that_lapses_again_while_it_comes_back_comes_back_again():
     joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=60_000)
     lapses = iter(range(2))
 
-    def call(request):
+    def call(request, **_):
         if isinstance(request, JoinGroup):
             return joined
         if next(lapses, None) is not None:

@@ -240,7 +240,7 @@ def test_a_short_lock_lasts_a_session_after_a_takeover() -> None:
 
 
 def test_a_renewed_lock_lasts_after_a_takeover_as_its_acquisition_gave() -> None:
-    """KIP-1222: a renewal is not in the log; a session timeout from the load on is the least."""
+    """KIP-1222, Proposed Changes: ours. A renewal is not in the log; the least is a session timeout from the load."""
     group = ShareConsumers(share_record_lock_duration_ms=100_000, share_max_lock_extension_ms=300_000)
     group.fetch(max_records=1)
     group.wait(50_000)
