@@ -182,9 +182,9 @@ class Witness:
 
     def _look_at(self, coordinator: CoordinatorProcess, group_id: str, name: str) -> None:
         """Now and then the whole group is compared with the log, and always what must have ended by now."""
-        if coordinator.serves and self.sure_locks:
-            self.signals.check_overdue(coordinator)
         group = coordinator.look_in(group_id)
+        if coordinator.serves and self.sure_locks and group is not None:  # None: the group's load has failed
+            self.signals.check_overdue(coordinator)
         if coordinator.serves and group is not None and self.answers[name] % CHECK_GROUP_EVERY == 0:
             self.check_group(coordinator)
 
