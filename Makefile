@@ -66,7 +66,7 @@ chaos: setup
 	python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 
 soak: setup
-	@$(PYTHON) tools/bootstrap.py --test
+	@$(PYTHON) tools/bootstrap.py --soak
 	@python -m tests.support.class_archives
 	python -m pytest --soak $(ARGS)
 	@$(if $(ARGS),,$(MAKE) test-oldest-spark)

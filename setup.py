@@ -1,13 +1,36 @@
 """The package `sharegroup`: what is in it, what it needs, and why it needs it. Tool settings are in pyproject.toml."""
 
+import os
 import re
+import sysconfig
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 README = Path(__file__).parent / "README.md"
 REPOSITORY = ""
 """The address of the public repository, without a slash at the end. Empty: it has none yet."""
+
+
+def compiled_reader() -> list[Extension]:
+    """The compiled read path. It is optional: where it can't be built, the install succeeds and tasks read with Python,
+    unless SHAREGROUP_REQUIRE_NATIVE=1 says otherwise. It needs a C compiler and Python's headers only, since it finds
+    librdkafka in confluent_kafka at run time; one build serves all Pythons from 3.10 on."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return []  # it relies on the GIL, and these Pythons have no limited API yet
+    folder = "share_source/native"
+    return [
+        Extension(
+            "share_source.native._drain",
+            [f"{folder}/drain.c"],
+            depends=[f"{folder}/arrow_builder.h", f"{folder}/librdkafka.h"],
+            define_macros=[("Py_LIMITED_API", "0x030A0000")],
+            extra_compile_args=["-O2", "-fvisibility=hidden", "-Wall", "-Wextra"],
+            libraries=["pthread", "dl"],
+            py_limited_api=True,
+            optional=os.environ.get("SHAREGROUP_REQUIRE_NATIVE") != "1",
+        )
+    ]
 
 
 def long_description() -> str:
@@ -60,7 +83,14 @@ setup(
         ]
     ),
     # Each package tells type checkers that its annotations are to be used (PEP 561).
-    package_data={"": ["py.typed"], "sharegroup.demo": ["first_program.txt"], "sharegroup.web": ["templates/*", "static/*"]},
+    ext_modules=compiled_reader(),
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if compiled_reader() else {},
+    package_data={
+        "": ["py.typed"],
+        "share_source.native": ["_drain.pyi"],
+        "sharegroup.demo": ["first_program.txt"],
+        "sharegroup.web": ["templates/*", "static/*"],
+    },
     # The defaults of all keys: below the environment's own folder, as sys.prefix names it.
     data_files=[("share/sharegroup/conf", ["conf/coordinator.properties", "conf/group.properties"])],
     # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
@@ -84,7 +114,7 @@ setup(
     entry_points={"console_scripts": ["sharegroup = sharegroup.__main__:main"]},
     extras_require={
         "spark": [
-            "pyspark>=4.2,<4.4",  # 4.2 brought admission control for Python sources, 4.3 is the newest that was tried; pip takes 4.2 on Python 3.10
+            "pyspark>=4.0,<4.4",  # 4.0 brought Python data sources, 4.3 is the newest that was tried; pip takes 4.2 on Python 3.10
         ],
         "metrics": [
             "prometheus-client>=0.20",  # the counters and the endpoint that Prometheus scrapes, of who watches coordinators
@@ -117,6 +147,7 @@ setup(
             "jsonschema>=4.18",  # the fields of the Databricks bundle; nbformat brings it as well
             "pandas>=2.2,<3",  # Spark warns about pandas 3, and warnings are errors here
             "httpx2>=2",  # starlette's own client, with which the tests of the page ask it
+            "pyspark[connect]>=4.2,<4.4",  # what a client of Spark Connect needs: grpcio and protobuf
             "playwright>=1.50",  # drives Debian's Chromium in the tests of the page
             "axe-playwright-python>=0.1.4",  # has axe-core, which finds in a page what keeps people out
         ],

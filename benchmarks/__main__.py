@@ -1,8 +1,10 @@
 """``python -m benchmarks`` (or ``make bench``): sharegroup against its peers on a broker of its own, in one run.
 
 --quick            a few minutes: fewer rounds, smaller topics
---only PART …      throughput, zstd, small, idle, sink, dead-letters, share-consumer, rpc, state, in-flight, core
---sources NAME …   beside kafka and sharegroup: ranges (the read path without a coordinator), nothing
+--only PART …      throughput, zstd, lz4, large, small, idle, sink, dead-letters, share-consumer, rpc, state, in-flight,
+                   web, core
+--sources NAME …   beside kafka and sharegroup: sharegroup-python (Python's reader in place of the compiled one),
+                   ranges (the read path without a coordinator), nothing
 """
 
 from __future__ import annotations

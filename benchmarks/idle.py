@@ -44,7 +44,7 @@ def idle_rows(spark: SparkProcess, broker: KafkaBroker, topic: Topic, seconds: f
             name="idle: sharegroup, all Python processes",
             value=python,
             unit="% of a core",
-            at_most=5,
+            at_most=1.5,
             how=f"the coordinator {coordinator:.1f} of it; over {took_s:.0f} s",
         ),
         Row(name="idle: sharegroup, the JVM", value=jvm, unit="% of a core"),

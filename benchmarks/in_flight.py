@@ -39,7 +39,7 @@ def in_flight_rows(broker: KafkaBroker, runs: int, seconds: int) -> list[Row]:
         for partition in range(PARTITIONS):
             broker.produce(topic, [b""] * (records // PARTITIONS + MEMBERS), partition=partition)
     client = CoordinatorClient.connect(broker.bootstrap)
-    holder = _hold(client, group_id, held, runs)
+    holder = hold(client, group_id, held, runs)
     begun: Future[float] = Future()
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(paced, broker.bootstrap, acks, group_id, seconds * WINDOWS, begun.set_result)
@@ -75,7 +75,7 @@ def in_flight_rows(broker: KafkaBroker, runs: int, seconds: int) -> list[Row]:
     ]
 
 
-def _hold(client: CoordinatorClient, group_id: str, topic: str, runs: int) -> MemberSession:
+def hold(client: CoordinatorClient, group_id: str, topic: str, runs: int) -> MemberSession:
     """A member that holds every second record of the topic, and has released the others: each record is a run."""
     session = MemberSession(
         client, group_id, uuid.uuid4().hex, query=False, topics=(topic,), starting_offsets="earliest", configs=CONFIGS

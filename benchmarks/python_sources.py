@@ -1,8 +1,10 @@
-"""Two Python sources to measure against: one that does nothing, and the read path without a coordinator.
+"""Python sources to measure against: one that does nothing, the read path without a coordinator, and sharegroup with
+Python's reader.
 
 ``nothing`` yields Arrow batches that are ready, as many records and tasks as it is told: what Spark itself costs a
 Python source, so the floor. ``ranges`` reads real records with share_source's read path, from plans that it makes up
-from the topic's end offsets: what is between it and sharegroup is the coordinator's part.
+from the topic's end offsets: what is between it and sharegroup is the coordinator's part. ``sharegroup-python`` is
+sharegroup without the compiled reader.
 """
 
 from __future__ import annotations
@@ -19,8 +21,13 @@ from pyspark.sql.types import StructType
 
 from coordinator.protocol.values import AcquiredRange
 from share_source.arrow_schema import arrow_schema, spark_schema
+from share_source.data_source import ShareGroupDataSource
 from share_source.offset_ranges import PartitionRanges, plan_tasks
+from share_source.options import SourceOptions
 from share_source.range_reader import ReadTask, read_task
+from share_source.reader import ShareGroupStreamReader
+from share_source.reader_choice import PYTHON
+from tests.support.read_tasks import reading_with
 
 ARROW_RECORDS = 10_000
 
@@ -150,3 +157,22 @@ class RangesReader(_BoundedReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read_task(partition.task)
+
+
+class WithPython(ShareGroupDataSource):
+    """The source sharegroup, whose tasks read with Python's reader in the same workers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sharegroup-python"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return WithPythonReader(SourceOptions.parse(self.options))
+
+
+class WithPythonReader(ShareGroupStreamReader):
+    """A reader of queries whose tasks take the Python path."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with reading_with(PYTHON):
+            yield from super().read(partition)

@@ -1,4 +1,5 @@
-"""The read path alone: ``read_task`` on a real broker, in one process and in two, against ``consume()`` into Arrow.
+"""The read path alone: ``read_task`` on a real broker with the compiled reader and with Python's, in one process and in
+two, against ``consume()`` into Arrow.
 
     python -m benchmarks.read_path [--records 250000] [--value-bytes 200] [--compression zstd] [--rounds 5]
                                    [--set fetch.message.max.bytes=8388608 ...]
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from coordinator.protocol.values import AcquiredRange
 from share_source import consumers
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import ReadTask, read_task
+from share_source.reader_choice import NATIVE, PYTHON, VARIABLE
 from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 4
@@ -48,6 +51,18 @@ def read_in_batches(topic: str, partitions: list[int], records: int, config: Con
         task = ReadTask(partitions=tuple(PartitionRanges(topic, p, ranges) for p in partitions), kafka_config=config)
         count += sum(batch.num_rows for batch in read_task(task))
     return count
+
+
+def read_natively(topic: str, partitions: list[int], records: int, config: Config) -> int:
+    """``read_in_batches`` with the compiled reader."""
+    os.environ[VARIABLE] = NATIVE
+    return read_in_batches(topic, partitions, records, config)
+
+
+def read_with_python(topic: str, partitions: list[int], records: int, config: Config) -> int:
+    """``read_in_batches`` with Python's reader."""
+    os.environ[VARIABLE] = PYTHON
+    return read_in_batches(topic, partitions, records, config)
 
 
 def consume_into_arrow(topic: str, partitions: list[int], records: int, config: Config) -> int:
@@ -108,15 +123,28 @@ def measure(way: Callable[..., int], processes: int, topic: str, records: int, c
     return Figures(rate=count / max(each[1] for each in done), thread_ns=thread_ns, process_ns=process_ns)
 
 
+def ratios(results: dict[tuple[str, int], list[Figures]]) -> None:
+    """Print the medians over rounds of the compiled reader's figures through those of Python's."""
+    for processes in (1, 2):
+        native, python = results["native", processes], results["python", processes]
+        rate, thread, cpu = (
+            statistics.median(a[n] / b[n] for a, b in zip(native, python, strict=True)) for n in range(3)
+        )
+        print(
+            f"native / python, {processes} process(es): records/s {rate:.2f}, CPU {cpu:.2f},"
+            f" of the reading thread {thread:.2f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.read_path", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=250_000, help="in each of the four partitions")
     parser.add_argument("--value-bytes", type=int, default=200)
     parser.add_argument("--compression", default="none")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="client settings of read_task")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="client settings of both readers")
     given = parser.parse_args()
-    ways = {"read_task": read_in_batches, "consume": consume_into_arrow}
+    ways = {"native": read_natively, "python": read_with_python, "consume": consume_into_arrow}
     with KafkaBroker(java_options=()) as broker:
         topic = broker.create_topic(partitions=PARTITIONS)
         for partition in range(PARTITIONS):
@@ -128,9 +156,10 @@ def main() -> None:
         for _ in range(given.rounds):
             for name, way in ways.items():
                 for processes in (1, 2):
-                    settings = tuned if way is read_in_batches else config
+                    settings = config if way is consume_into_arrow else tuned
                     figures = measure(way, processes, topic, given.records, settings)
                     results.setdefault((name, processes), []).append(figures)
+    ratios(results)
     for (name, processes), figures in results.items():
         rates, thread_ns, process_ns = zip(*figures, strict=True)
         print(

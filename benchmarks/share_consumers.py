@@ -77,7 +77,8 @@ def share_consumer_rows(broker: KafkaBroker, topic: Topic, *, records: int, roun
 def slow_work_rows(broker: KafkaBroker, *, seconds: int) -> list[Row]:
     """Measure 60 consumers that need 5 ms a record, as a share of the rate that they can have."""
     rate = WORKERS / WORK_S
-    rows = []
+    asleep = _alone(_sleep, seconds).rate / rate
+    rows = [Row(name="ShareConsumer: share of the rate of slow work, threads that only sleep", value=asleep)]
     for kind in (NATIVE, OURS):
         topic = broker.create_topic(f"slow-{kind}-{uuid.uuid4().hex[:8]}", WORK_PARTITIONS)
         each = int(1.2 * rate * (seconds + WARM_UP_S)) // WORK_PARTITIONS
@@ -142,6 +143,24 @@ def _read(kind: str, bootstrap: str, group: str, topic: str, records: int) -> Re
     read = Read(count, last_s - began_s, time.process_time() - cpu_s, polls)
     consumer.close()
     assert size
+    return read
+
+
+def _sleep(seconds: int) -> Read:
+    """The same threads without records: a busy machine wakes them late, and more of the rate can't be had."""
+    counts, ended = [0] * WORKERS, threading.Event()
+
+    def sleep(number: int) -> None:
+        while not ended.is_set():
+            time.sleep(WORK_S)
+            counts[number] += 1
+
+    for number in range(WORKERS):
+        threading.Thread(target=sleep, args=(number,), daemon=True).start()
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    ended.wait(seconds)
+    read = Read(sum(counts), time.perf_counter() - began_s, time.process_time() - cpu_s)
+    ended.set()
     return read
 
 

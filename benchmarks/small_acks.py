@@ -92,14 +92,22 @@ def _paced_rows(bootstrap: str, topic: str, seconds: int) -> list[Row]:
 
 
 def paced(
-    bootstrap: str, topic: str, group_id: str, seconds: int, on_begin: Callable[[float], None] = lambda began_at: None
+    bootstrap: str,
+    topic: str,
+    group_id: str,
+    seconds: int,
+    on_begin: Callable[[float], None] = lambda began_at: None,
+    *,
+    store: str = "kafka",
+    offered: int = OFFERED,
 ) -> list[Paced]:
-    """Offer ``OFFERED`` acknowledgements a second from ``MEMBERS`` members in ``PROCESSES`` processes for so long;
-    return what each process found. ``on_begin`` gets the time at which they begin."""
+    """Offer so many acknowledgements a second from ``MEMBERS`` members in ``PROCESSES`` processes for so long; return
+    what each process found. ``on_begin`` gets the time at which they begin; ``store``: share.state.store."""
     spawn = multiprocessing.get_context("spawn")
     ready = spawn.Barrier(PROCESSES + 1)
     with ProcessPoolExecutor(PROCESSES, spawn, initializer=_get_ready, initargs=(ready,)) as processes:
-        asked = [processes.submit(_paced, bootstrap, topic, group_id, number, seconds) for number in range(PROCESSES)]
+        given = (bootstrap, topic, group_id, seconds, store, offered)
+        asked = [processes.submit(_paced, number, *given) for number in range(PROCESSES)]
         ready.wait(READY_S)
         on_begin(time.time())
         return [each.result() for each in asked]
@@ -165,10 +173,10 @@ def _get_ready(barrier: Barrier) -> None:
     _ready.append(barrier)
 
 
-def _paced(bootstrap: str, topic: str, group_id: str, number: int, seconds: int) -> Paced:
+def _paced(number: int, bootstrap: str, topic: str, group_id: str, seconds: int, store: str, offered: int) -> Paced:
     members = MEMBERS // PROCESSES
-    each = OFFERED * seconds // MEMBERS
-    client = CoordinatorClient.connect(bootstrap)
+    each = offered * seconds // MEMBERS
+    client = CoordinatorClient.connect(bootstrap, {}, store)
     joined = [_Member(client, group_id, topic, each) for _ in range(members)]
     _ready[0].wait(READY_S)
     began_s = time.perf_counter()

@@ -19,6 +19,7 @@ from benchmarks.small_acks import small_ack_rows
 from benchmarks.spark_process import SparkProcess
 from benchmarks.state_log import load_rows
 from benchmarks.topics import Topic, fill
+from benchmarks.web_page import web_rows
 from benchmarks.workloads import (
     KAFKA,
     NOTHING,
@@ -34,6 +35,8 @@ from tests.support.kafka_broker import KafkaBroker
 PARTS = (
     "throughput",
     "zstd",
+    "lz4",
+    "large",
     "small",
     "idle",
     "sink",
@@ -42,10 +45,11 @@ PARTS = (
     "rpc",
     "state",
     "in-flight",
+    "web",
     "core",
 )
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
-OVERHEAD_MS = 20
+OVERHEAD_MS = 10
 
 
 class Suite:
@@ -62,7 +66,7 @@ class Suite:
     def run(self, parts: Sequence[str]) -> None:
         """Run the measurements of these parts."""
         with KafkaBroker(java_options=(), log_retention_check_interval_ms="300000") as broker:
-            if {"throughput", "zstd", "small", "idle", "sink"} & set(parts):
+            if {"throughput", "zstd", "lz4", "large", "small", "idle", "sink"} & set(parts):
                 with SparkProcess(unix_sockets=True) as spark:
                     self._with_spark(spark, broker, parts)
             if "small" in parts:
@@ -81,6 +85,12 @@ class Suite:
             if "in-flight" in parts:
                 self._say("pages of runs in flight beside acknowledgements")
                 self.rows += in_flight_rows(broker, 100_000 if self._quick else 1_000_000, 5 if self._quick else 15)
+            if "web" in parts:
+                self._say("the page beside acknowledgements")
+                quick = self._quick
+                self.rows += web_rows(
+                    broker, 500 if quick else 2_000, 100_000 if quick else 1_000_000, 10 if quick else 20
+                )
         if "core" in parts:
             spare_the_collector()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
@@ -111,6 +121,12 @@ class Suite:
             topic = self._fill(broker, "zstd", 4 * LARGE, 200, compression_type="zstd")
             workload = Workload(name="200 B zstd, 500,000", topic=topic, per_batch=LARGE)
             self._compare(spark, broker, workload, 0.8)
+        if "lz4" in parts:
+            topic = self._fill(broker, "lz4", 4 * LARGE, 200, compression_type="lz4")
+            self._compare(spark, broker, Workload(name="200 B lz4, 500,000", topic=topic, per_batch=LARGE), None)
+        if "large" in parts:
+            topic = self._fill(broker, "ten-kilobytes", 60 * SMALL, 10_000)
+            self._compare(spark, broker, Workload(name="10 KB, 20,000", topic=topic, per_batch=20 * SMALL), None)
         if "small" in parts:
             self._small(spark, broker, "Unix sockets", OVERHEAD_MS)
         if "idle" in parts:

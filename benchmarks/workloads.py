@@ -12,7 +12,14 @@ from benchmarks.spark_process import CORES, Run, SparkProcess
 from benchmarks.topics import Topic
 from tests.support.kafka_broker import KafkaBroker
 
-KAFKA, SHAREGROUP, RANGES, NOTHING = SOURCES = ("kafka", "sharegroup", "ranges", "nothing")
+KAFKA, SHAREGROUP, WITH_PYTHON, RANGES, NOTHING = SOURCES = (
+    "kafka",
+    "sharegroup",
+    "sharegroup-python",
+    "ranges",
+    "nothing",
+)
+_OURS = (SHAREGROUP, WITH_PYTHON, RANGES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +42,7 @@ def options_of(source: str, workload: Workload, broker: KafkaBroker) -> dict[str
     if source == RANGES:
         return {**made_up, "bootstrap": broker.bootstrap, "topic": workload.topic.name}
     real = {**limit, **from_earliest(workload.topic.name, broker)}
-    return {**real, "kafka.group.id": f"benchmark-{uuid.uuid4().hex[:8]}"} if source == SHAREGROUP else real
+    return real if source == KAFKA else {**real, "kafka.group.id": f"benchmark-{uuid.uuid4().hex[:8]}"}
 
 
 def from_earliest(topic: str, broker: KafkaBroker) -> dict[str, str]:
@@ -70,7 +77,7 @@ def throughput_rows(workload: Workload, runs: dict[str, list[Run]], target: floa
         )
         for source, rates in steady.items()
     ]
-    for source in set(steady) & {SHAREGROUP, RANGES}:
+    for source in [source for source in _OURS if source in steady]:
         rows += [
             Row(
                 name=f"{workload.name}: {source} / kafka",
@@ -82,6 +89,11 @@ def throughput_rows(workload: Workload, runs: dict[str, list[Run]], target: floa
                 name=f"{workload.name}: {source} / kafka",
                 value=_ratio(whole[source], whole[KAFKA]),
                 how="whole run, from start to end",
+            ),
+            Row(
+                name=f"{workload.name}: {source} / kafka",
+                value=_ratio([run.cpu_s for run in runs[source]], [run.cpu_s for run in runs[KAFKA]]),
+                how="CPU of the whole run",
             ),
         ]
     return rows
@@ -109,7 +121,7 @@ def overhead_rows(workload: Workload, runs: dict[str, list[Run]], target_ms: flo
         )
         for source, ms in pooled.items()
     ]
-    for source in set(times) & {SHAREGROUP, RANGES}:
+    for source in [source for source in _OURS if source in times]:
         more = sorted(a - b for a, b in zip(times[source], times[NOTHING], strict=True))
         rows.append(
             Row(

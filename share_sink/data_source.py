@@ -1,18 +1,22 @@
 """The sink's half of the data source ``sharegroup``: the object behind ``df.writeStream.format("sharegroup")``.
 
 Rule: the options are parsed when Spark asks for a writer, and not before, since the format has a source too, with
-options of its own.
+options of its own. The writers' modules are imported then, too: each of Spark's processes imports this one, also where
+it only reads, and what the writers import takes a third of a second.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
 from coordinator.client.option_errors import TableRefused
 from coordinator.client.spark_border import named_errors_first
-from share_sink.sink import open_sink
-from share_sink.writer import ShareGroupBatchWriter, ShareGroupStreamWriter
+
+if TYPE_CHECKING:
+    from share_sink.stream_arrow_writer import StreamArrowWriter
 
 
 class ShareGroupDataSink(DataSource):
@@ -42,7 +46,10 @@ class ShareGroupDataSink(DataSource):
         return "sharegroup"
 
     @named_errors_first
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamArrowWriter:  # noqa: N802 - Spark's name
+        from share_sink.sink import open_sink
+        from share_sink.writer import ShareGroupStreamWriter
+
         return ShareGroupStreamWriter(open_sink(self.options, schema, overwrite=overwrite))
 
     @named_errors_first
@@ -54,4 +61,7 @@ class ShareGroupDataSink(DataSource):
         """
         if not self.options:
             raise TableRefused()
+        from share_sink.sink import open_sink
+        from share_sink.writer import ShareGroupBatchWriter
+
         return ShareGroupBatchWriter(open_sink(self.options, schema, overwrite=overwrite))

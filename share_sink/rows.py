@@ -36,7 +36,7 @@ from share_sink.sink import Sink
 
 LARGEST_DELAY_MS = 2**31 - 1
 """Milliseconds: the largest releaseDelayMs, some 24 days."""
-_WORDS = pa.array(["accept", "release", "reject"])
+_WORDS = ("accept", "release", "reject")
 """The words of the column acknowledgement, in the order of their AcknowledgeTypes, 1 to 3."""
 REJECTED_SCHEMA = {
     TOPIC: pa.string(),
@@ -136,7 +136,7 @@ def _check_receipts(receipt: dict[str, Any]) -> None:
 
 def _outcomes(words: Any, receipt: dict[str, Any]) -> Any:
     """The AcknowledgeTypes as int8; null is accept."""
-    indexes = pc.index_in(words, value_set=_WORDS)
+    indexes = pc.index_in(words, value_set=pa.array(_WORDS))
     if indexes.null_count > words.null_count:
         unknown = _first(pc.and_(words.is_valid(), indexes.is_null()))
         row, value = _receipt_at(receipt, unknown), words[unknown].as_py()

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coordinator.client.spark_border import named_errors_first
 from coordinator.client.spark_log import log_for_query
@@ -27,6 +27,7 @@ from share_sink.archive.batches import check_files, discard_batch, finish_batch
 from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
 from share_sink.sink import Sink, coordinator_of
+from share_sink.stream_arrow_writer import StreamArrowWriter
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class TaskOutcomes(WriterCommitMessage):
     files: tuple[str, ...] = ()
 
 
-class ShareGroupStreamWriter(DataSourceStreamArrowWriter):
+class ShareGroupStreamWriter(StreamArrowWriter):
     """The writer of ``df.writeStream.format("sharegroup")``."""
 
     def __init__(self, sink: Sink) -> None:

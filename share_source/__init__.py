@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coordinator.protocol.values import AcknowledgeType
+    from share_source.finished_run import complete_run
     from share_source.share_consumer.aio import AsyncShareConsumer
     from share_source.share_consumer.consumer import ShareConsumer
     from share_source.share_consumer.errors import UsedAfterFork, WakeupException
@@ -23,6 +24,7 @@ __all__ = [
     "ShareGroupListener",
     "UsedAfterFork",
     "WakeupException",
+    "complete_run",
 ]
 
 _MODULES = {
@@ -32,6 +34,7 @@ _MODULES = {
     "ShareGroupListener": "share_source.views.query_listener",
     "UsedAfterFork": "share_source.share_consumer.errors",
     "WakeupException": "share_source.share_consumer.errors",
+    "complete_run": "share_source.finished_run",
 }
 
 

@@ -33,8 +33,9 @@ from share_source.options import SourceOptions
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 
-def check_at_load(options: SourceOptions) -> None:
-    """All checks of load() but those of the options' texts, which SourceOptions.parse makes.
+def check_at_load(options: SourceOptions) -> str:
+    """All checks of load() but those of the options' texts, which SourceOptions.parse makes. Returns the cluster's id,
+    or its addresses where it has no id.
 
     Raises:
         UnknownKafkaOption, InvalidKafkaOption: see GroupOptions.check_kafka_config.
@@ -42,7 +43,7 @@ def check_at_load(options: SourceOptions) -> None:
     """
     options.check_kafka_config()
     check_clients(options)
-    check_cluster(options)
+    return check_cluster(options)
 
 
 def check_clients(options: SourceOptions) -> None:
@@ -60,9 +61,10 @@ def check_clients(options: SourceOptions) -> None:
     new_client(Consumer, config).close()
 
 
-def check_cluster(options: SourceOptions) -> None:
+def check_cluster(options: SourceOptions) -> str:
     """Check on the cluster: the subscription, startingOffsets, the dead letter topic. A pattern may match no topic yet.
     A standalone coordinator has credentials of its own, and checks the dead letter topic itself when the query joins.
+    Returns as check_at_load.
 
     Raises:
         BrokerNotReachable: no broker answers.
@@ -72,7 +74,8 @@ def check_cluster(options: SourceOptions) -> None:
         DeadLetterTopicMissing, DeadLetterTopicNotAuthorized: as the topics, for the dead letter topic.
         DeadLetterTopicSubscribed: the query reads the dead letter topic.
     """
-    topics = cluster_metadata(options.bootstrap_servers, options.kafka_config).topics
+    metadata = cluster_metadata(options.bootstrap_servers, options.kafka_config)
+    topics = metadata.topics
     subscribed = (*options.topics, *(options.assign or {}))
     absent = [topic for topic in subscribed if not exists(topics, topic)]
     denied = denied_topics(options.bootstrap_servers, options.kafka_config, absent) if absent else set()
@@ -87,6 +90,7 @@ def check_cluster(options: SourceOptions) -> None:
     is_matched = options.topic_pattern is not None and matches(options.topic_pattern, dead_letters)
     if dead_letters and (dead_letters in subscribed or is_matched):
         raise DeadLetterTopicSubscribed(topic=dead_letters)
+    return str(metadata.cluster_id or options.bootstrap_servers)
 
 
 def check_dead_letter_topic(options: GroupOptions, topics: Mapping[str, Any]) -> None:

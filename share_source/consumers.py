@@ -10,10 +10,12 @@ CLOSE_AFTER_S.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -69,6 +71,20 @@ def client_config(kafka_config: Mapping[str, Any], isolation_level: str) -> Conf
 
 MISSING_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}
 """Error codes by which a broker says that it has no such topic."""
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Pause Python's garbage collector: a task, or one call that fetches, makes very many objects, none of them in a
+    cycle, and the collector would scan them for nothing, again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Event(NamedTuple):
@@ -151,18 +167,20 @@ class KeptConsumer:
         for key in stale:
             del self.positions[key]
         missing = {key: target for key, target in wanted.items() if key not in self.positions}
+        if stale and self.positions:
+            self._consumer.incremental_unassign([TopicPartition(*key) for key in stale])
+        self.after_unassign(stale)
+        self.before_assign(missing)
         if not self.positions:
-            self._consumer.assign(_partitions(missing))
-        else:
-            if stale:
-                self._consumer.incremental_unassign([TopicPartition(*key) for key in stale])
-            if missing:
-                self._consumer.incremental_assign(_partitions(missing))
+            self._consumer.assign(_partitions(missing))  # unassigns the others
+        elif missing:
+            self._consumer.incremental_assign(_partitions(missing))
         self.positions.update((key, ConsumerPosition(target)) for key, target in missing.items())
 
     def move(self, key: Key, target: FetchPosition) -> None:
         """Continue at another position of a partition; held records are dropped."""
         self.leave(key)
+        self.before_assign([key])
         self._consumer.incremental_assign(_partitions({key: target}))
         self.positions[key] = ConsumerPosition(target)
 
@@ -170,18 +188,30 @@ class KeptConsumer:
         """Unassign a partition and drop its held records."""
         if self.positions.pop(key, None) is not None:
             self._consumer.incremental_unassign([TopicPartition(*key)])
+            self.after_unassign([key])
 
-    def fetch(self, most: int, timeout_s: float) -> Fetched:
+    def before_assign(self, keys: Iterable[Key]) -> None:
+        """Called before these partitions are assigned."""
+
+    def after_unassign(self, keys: Iterable[Key]) -> None:
+        """Called when these partitions were unassigned, or the next call assigns others in their place."""
+
+    def fetch(self, most: int, timeout_s: float, *, timestamps: bool = True) -> Fetched:
         """At most ``most`` records that are prefetched; if there are none, the first record that comes within
-        ``timeout_s``, or nothing."""
-        messages = self._consumer.consume(most, 0) or self._consumer.consume(1, timeout_s)
-        timestamps = timestamps_of(messages)
-        if TIMESTAMP_NOT_AVAILABLE not in timestamps[::2]:
-            return Fetched(messages, timestamps, [])
+        ``timeout_s``, or nothing. Without ``timestamps`` the answer has none."""
+        with no_collector():
+            messages = self._consumer.consume(most, 0)
+        messages = messages or self._consumer.consume(1, timeout_s)
+        if not timestamps:
+            if not any(map(Message.error, messages)):
+                return Fetched(messages, [], [])
+            return Fetched(_records(messages), [], _events(messages))
+        of_all = timestamps_of(messages)
+        if TIMESTAMP_NOT_AVAILABLE not in of_all[::2]:
+            return Fetched(messages, of_all, [])
         # Events have no timestamp; neither have records of Kafka before 0.10.
-        events = [Event.of(message, error) for message in messages if (error := message.error()) is not None]
-        records = [message for message in messages if message.error() is None]
-        return Fetched(records, timestamps_of(records), events)
+        records = _records(messages)
+        return Fetched(records, timestamps_of(records), _events(messages))
 
     def by_partition(self, messages: list[Message]) -> Iterable[tuple[Key, list[Message]]]:
         """Group fetched records by partition. A partition's records stay in order, and may come in several groups."""
@@ -216,8 +246,10 @@ class KeptConsumer:
     def park(self) -> None:
         """Stop fetching and drop held records; the connections stay open."""
         if self.positions:
+            left = list(self.positions)
             self.positions.clear()
             self._consumer.unassign()
+            self.after_unassign(left)
 
     def close(self) -> None:
         """Close the consumer and its connections."""
@@ -227,6 +259,14 @@ class KeptConsumer:
 
 def _partitions(positions: Mapping[Key, FetchPosition]) -> list[TopicPartition]:
     return [TopicPartition(topic, partition, offset) for (topic, partition), (offset, _) in positions.items()]
+
+
+def _records(messages: list[Message]) -> list[Message]:
+    return [message for message in messages if message.error() is None]
+
+
+def _events(messages: list[Message]) -> list[Event]:
+    return [Event.of(message, error) for message in messages if (error := message.error()) is not None]
 
 
 def _key_of(message: Message) -> Key:
@@ -254,8 +294,11 @@ class ConsumerCache:
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self, config: Config, wanted: Mapping[Key, FetchPosition]) -> KeptConsumer:
-        """A consumer at the wanted positions: the idle consumer that fits best, or a new one."""
+    def take(
+        self, config: Config, wanted: Mapping[Key, FetchPosition], make: Callable[[Config], KeptConsumer] | None = None
+    ) -> KeptConsumer:
+        """A consumer at the wanted positions: the idle consumer that fits best, or a new one, which ``make`` makes. Two
+        kinds of consumers have different configurations."""
         with self._wake:
             alike = [consumer for consumer in self._idle if consumer.config == config]
             best = max(alike, key=lambda consumer: _fitness(consumer, wanted), default=None)
@@ -263,7 +306,7 @@ class ConsumerCache:
                 self._idle.remove(best)
             else:
                 best = None
-        taken = best or KeptConsumer(config)
+        taken = best or (make or KeptConsumer)(config)
         try:
             taken.position(wanted)
         except BaseException:

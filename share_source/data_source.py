@@ -3,7 +3,7 @@
 Rule: making the data source, its reader and their pickles does no I/O, since Spark makes them on executors too, and
 more than once. The options are parsed in ``schema()``, and not before, since the format has a sink too, with options of
 its own: Spark calls ``schema()`` on the driver at ``load()``, never for a sink. So bad options, and topics that the
-cluster does not have, are found before the query starts.
+cluster does not have, are found before the query starts; and a coordinator on demand starts while Spark plans it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from coordinator.client.group_options import start_ahead
 from coordinator.client.option_errors import TableRefused
 from coordinator.client.spark_border import named_errors_first
 from coordinator.protocol.errors import ShareGroupError
@@ -18,8 +19,8 @@ from share_source.arrow_schema import spark_schema
 from share_source.cluster_check import check_at_load
 from share_source.errors import BatchReadRefused, SchemaRefused, ViewIsNoStream
 from share_source.options import SourceOptions
-from share_source.reader import ShareGroupStreamReader
 from share_source.refused_reader import RefusedReader
+from share_source.spark_protocol import HAS_ADMISSION_CONTROL
 
 VIEW = "view"
 _OF_A_TABLE = "provider"
@@ -78,7 +79,7 @@ class ShareGroupDataSource(DataSource):
 
             return ViewOptions.parse(self.options).spark_schema()
         options = SourceOptions.parse(self.options)
-        check_at_load(options)
+        start_ahead(options, check_at_load(options))
         return spark_schema(options.include_headers, options.group_id)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -91,7 +92,13 @@ class ShareGroupDataSource(DataSource):
             _check_schema(schema, spark_schema(options.include_headers))
         except ShareGroupError as error:
             return RefusedReader(error)
-        return ShareGroupStreamReader(options)
+        if HAS_ADMISSION_CONTROL:
+            from share_source.reader import ShareGroupStreamReader
+
+            return ShareGroupStreamReader(options)
+        from share_source.reader_without_start import StreamReaderWithoutStart
+
+        return StreamReaderWithoutStart(options)
 
     @named_errors_first
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -68,6 +68,20 @@ class TriggerOnceRefused(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+class LogNotTold(ShareGroupError):
+    """Before it said where its log ends, Spark asked the source for an offset, or it asked again without logging the
+    answer. So the source can't know which batch is committed, and acquires nothing. Spark 4.0 and 4.1 do so with
+    spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: remove that setting, or use Spark 4.2."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class QueryStillRuns(ShareGroupError):
+    """Query {query} has not ended, and completes its batches itself: call complete_run after awaitTermination()."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 # --- reading: found by a task, on an executor
 
 
@@ -98,3 +112,20 @@ class ReadDenied(ShareGroupError):
 
 class ReadFailed(ShareGroupError):
     """Reading {topic}-{partition} failed at offset {offset}: {reason}"""
+
+
+# --- the read path: found by the first task of a process
+
+
+class UnknownReader(ShareGroupError):
+    """The environment variable SHAREGROUP_READER is {value}: set it to native, python or auto, or remove it."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class NativeReaderMissing(ShareGroupError):
+    """SHAREGROUP_READER=native demands the compiled reader, which can't be used here: {reason}. Install sharegroup from
+    a wheel for this platform, or with a C compiler; or set SHAREGROUP_READER=auto, to read with Python where it is
+    missing."""
+
+    kafka_error = "INVALID_CONFIG"

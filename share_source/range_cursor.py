@@ -6,7 +6,9 @@ whether it was a record, a hole between ranges, or no record at all (compaction,
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
+from functools import cached_property
 from operator import methodcaller
 from typing import Any, Protocol, TypeVar
 
@@ -56,6 +58,11 @@ class RangeCursor:
     def fetch_position(self) -> tuple[int, str]:
         """The position that a consumer needs: the wanted offset, and the topic's id."""
         return self.wanted, self.topic_id
+
+    @cached_property
+    def packed(self) -> bytes:
+        """All ranges as 64-bit numbers: first, last and delivery count of each."""
+        return array("q", [number for held in self._ranges for number in held]).tobytes()
 
     def reached(self, end: int) -> None:
         """Note that everything below ``end`` has been seen."""

@@ -12,8 +12,8 @@ tasks.
 
 from __future__ import annotations
 
-import gc
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,14 +31,17 @@ from share_source.consumers import (
     MISSING_TOPIC,
     READ_THROUGH_RECORDS,
     Event,
+    FetchPosition,
     KeptConsumer,
     cache,
     client_config,
     next_offset,
+    no_collector,
 )
 from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsGone
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import Key, RangeCursor, Run
+from share_source.reader_choice import is_native
 from share_source.record_batches import Rows, timestamps_of
 
 logger = logging.getLogger(__name__)
@@ -57,6 +60,9 @@ _SLICE_S = 0.5
 
 SILENT_S = 5.0
 """Seconds without a record after which a task logs that it waits."""
+RENEW_S = 20.0
+"""Seconds without a record after which a task reads on with a new client. A client that has lost its brokers for a
+while does not always fetch again (docs/facts.md)."""
 REFUSED_S = 15.0
 """Seconds for which a client tries again that the brokers refuse: the refusing broker may be just shutting down."""
 _outage = Outage(logger, "sharegroup, a task's records", ", reading again for as long as its timeout says")
@@ -69,15 +75,21 @@ _MISSING_OFFSETS = frozenset(
 Built = TypeVar("Built", covariant=True)
 
 
-class Collector(Protocol[Built]):
-    """Collects the records that a task reads: :class:`~share_source.record_batches.Rows`, or a ShareConsumer's. The
-    methods are those of Rows."""
+class Batches(Protocol[Built]):
+    """Collects the records that a task reads. The methods are those of :class:`~share_source.record_batches.Rows`."""
 
     @property
     def room(self) -> int: ...
     def __len__(self) -> int: ...
-    def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None: ...
     def build(self) -> Built: ...
+
+
+class Collector(Batches[Built], Protocol[Built]):
+    """Collects them as messages: :class:`~share_source.record_batches.Rows`, or a ShareConsumer's collection."""
+
+    needs_timestamps: bool
+
+    def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +118,9 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
         BrokerSecurityFailed: the brokers refuse the client's credentials.
     """
     log_for_query(group=task.group_id)
-    rows = Rows(task.include_headers)
-    with _no_collector(), _readers(task) as readers:
+    native = is_native()
+    with no_collector(), _readers(task, native) as readers:
+        rows = _rows(task, native)
         for reader in readers:
             yield from reader.drain(rows)
         if len(rows):
@@ -117,7 +130,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 def read_records(task: ReadTask, into: Collector[Any]) -> dict[Key, list[tuple[int, int]]]:
     """Read the task's records into a collection that has room for all of them. Returns the offsets that the log lost
     before they were read, as (first, last) by partition; it raises as ``read_task``."""
-    with _readers(task) as readers:
+    with _readers(task, native=False) as readers:
         for reader in readers:
             for _ in reader.drain(into):
                 pass
@@ -125,10 +138,10 @@ def read_records(task: ReadTask, into: Collector[Any]) -> dict[Key, list[tuple[i
 
 
 @contextmanager
-def _readers(task: ReadTask) -> Iterator[list[_Reader]]:
+def _readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
     """The task's readers. Their consumers go back to the cache, or are closed if the task fails."""
     cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
-    readers = _take_consumers(task, cursors)
+    readers = _take_consumers(task, cursors, native)
     try:
         yield readers
     except BaseException:
@@ -139,29 +152,13 @@ def _readers(task: ReadTask) -> Iterator[list[_Reader]]:
         cache().give_back(reader.consumer)
 
 
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Pause Python's garbage collector: a task makes millions of objects, none of them in a cycle, and the collector
-    would scan them for nothing."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _take_consumers(task: ReadTask, cursors: list[RangeCursor]) -> list[_Reader]:
+def _take_consumers(task: ReadTask, cursors: list[RangeCursor], native: bool) -> list[Reader]:
     """Take and position all consumers at once, so that the later ones fetch while the first is read."""
-    config = client_config(task.kafka_config, task.isolation_level)
     groups = [[cursor] for cursor in cursors] if len(cursors) <= SEPARATE_CONSUMERS else [cursors]
-    readers: list[_Reader] = []
+    readers: list[Reader] = []
     try:
         for group in groups:
-            consumer = cache().take(config, {cursor.key: cursor.fetch_position for cursor in group})
-            readers.append(_Reader(task, consumer, group))
+            readers.append((native_reader if native else python_reader)(task, group))
     except BaseException:
         for reader in readers:
             reader.consumer.close()
@@ -169,7 +166,34 @@ def _take_consumers(task: ReadTask, cursors: list[RangeCursor]) -> list[_Reader]
     return readers
 
 
-class _Reader:
+def python_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
+    """A reader whose records are Python's messages."""
+    config = client_config(task.kafka_config, task.isolation_level)
+    return Reader(task, cache().take(config, _positions(group)), group)
+
+
+def native_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
+    """A reader whose records compiled code takes."""
+    from share_source.native.native_consumer import NativeConsumer, native_config
+    from share_source.native.native_reader import NativeReader
+
+    config = native_config(task.kafka_config, task.isolation_level, len(group))
+    return NativeReader(task, cache().take(config, _positions(group), NativeConsumer), group)
+
+
+def _positions(group: list[RangeCursor]) -> dict[Key, FetchPosition]:
+    return {cursor.key: cursor.fetch_position for cursor in group}
+
+
+def _rows(task: ReadTask, native: bool) -> Batches[pa.RecordBatch]:
+    if not native:
+        return Rows(task.include_headers)
+    from share_source.native.native_rows import NativeRows
+
+    return NativeRows(task.include_headers)
+
+
+class Reader:
     """Reads the ranges of several partitions with one consumer."""
 
     def __init__(self, task: ReadTask, consumer: KeptConsumer, cursors: list[RangeCursor]) -> None:
@@ -182,19 +206,38 @@ class _Reader:
         self.lost: dict[Key, list[tuple[int, int]]] = {}
         """Offsets that the log lost before they were read, where that does not fail the task."""
         self._silence = Silence()
+        self._of_this_client = Silence()
 
-    def drain(self, rows: Collector[Built]) -> Iterator[Built]:
+    def drain(self, rows: Batches[Built]) -> Iterator[Built]:
         """Read to the end of all ranges. Yields full batches; the remaining records stay in ``rows``."""
         self._silence.ends()
+        self._of_this_client.ends()
         self.consumer.refused = ""  # the reason may be that of an earlier task
         self._take_held(rows)
         while self._open:
             if not rows.room:
                 yield rows.build()
                 self._silence.ends()  # do not count the time that Spark took
+            if min(self._silence.lasts_s(), self._of_this_client.lasts_s()) > RENEW_S and not self._is_answered():
+                self._renew()
             self._read_on(rows)
 
-    def _take_held(self, rows: Collector[Any]) -> None:
+    def _is_answered(self) -> bool:
+        """Whether the brokers answer the client, with no record or with a refusal: another client would get no more."""
+        return bool(self.consumer.refused) or self._ended.issuperset(self._open)
+
+    def _renew(self) -> None:
+        """Read on with a new client, from where the ranges are read to."""
+        stuck = self.consumer
+        logger.info("No record came for %.0f s: reading goes on with a new client instead of %r", RENEW_S, stuck)
+        self.consumer = type(stuck)(stuck.config)
+        self.consumer.last_error = stuck.last_error
+        self.consumer.position(_positions(list(self._open.values())))
+        self._of_this_client.ends()
+        # A client that is stuck may not come to its end.
+        threading.Thread(target=stuck.close, name="sharegroup-stuck-client", daemon=True).start()
+
+    def _take_held(self, rows: Any) -> None:
         for key, cursor in self._cursors.items():
             position = self.consumer.positions[key]
             held, position.held = position.held, []
@@ -202,9 +245,11 @@ class _Reader:
                 self._take(cursor, held, rows, None)
             self._seen(cursor, position.seen)
 
-    def _read_on(self, rows: Collector[Any]) -> None:
+    def _read_on(self, rows: Any) -> None:
         unread = sum(cursor.last - cursor.position + 1 for cursor in self._open.values())
-        messages, timestamps, events = self.consumer.fetch(min(rows.room, unread), self._wait_s())
+        messages, timestamps, events = self.consumer.fetch(
+            min(rows.room, unread), self._wait_s(), timestamps=rows.needs_timestamps
+        )
         for key, of_key in self.consumer.by_partition(messages):
             if cursor := self._cursors.get(key):
                 self._take(cursor, of_key, rows, timestamps if of_key is messages else None)
@@ -220,9 +265,9 @@ class _Reader:
         self._ended.discard(cursor.key)
         picked, runs, beyond = cursor.take(messages)
         if picked:
-            if timestamps is None or picked is not messages:
+            if rows.needs_timestamps and (timestamps is None or picked is not messages):
                 timestamps = timestamps_of(picked)
-            rows.add(cursor.key, picked, runs, timestamps)
+            rows.add(cursor.key, picked, runs, timestamps or [])
         if beyond and (position := self.consumer.positions.get(cursor.key)):
             position.held += beyond
 
@@ -239,7 +284,7 @@ class _Reader:
             position.start = cursor.position
             if cursor.done:
                 del self._open[cursor.key]
-            elif cursor.wanted - position.seen > READ_THROUGH_RECORDS:
+            elif cursor.wanted - position.seen > widest_hole():
                 self.consumer.move(cursor.key, cursor.fetch_position)
         elif len(position.held) > HELD_RECORDS:
             self.consumer.leave(cursor.key)
@@ -388,6 +433,11 @@ class _Reader:
                 self.consumer.leave(cursor.key)
                 lost = True
         return lost
+
+
+def widest_hole() -> int:
+    """Offsets between two ranges that are read through, at most; a consumer is moved over more."""
+    return READ_THROUGH_RECORDS
 
 
 def _label(cursor: RangeCursor) -> str:

@@ -1,116 +1,34 @@
-"""The reader of a streaming query. Spark runs it in a Python process of its own on the driver host (docs/protocol.md,
-"One micro-batch").
-
-The reader calls the coordinator only: it acquires plans, starts them and completes them. It hands executors a plan that
-is cut into tasks; the executors read from the brokers themselves. Rule: everything that must survive a crash is in the
-coordinator's state or in Spark's log, never in the reader.
-"""
+"""The reader of a streaming query on Spark 4.2 and newer, where ``latestOffset(start, limit)`` says which batch is
+committed (admission control, SPARK-55304)."""
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-import uuid
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from coordinator.client.group_options import connect
-from coordinator.client.session import MemberSession
-from coordinator.client.spark_border import named_errors_first, named_errors_first_in
-from coordinator.client.spark_log import log_for_query
-from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note
-from coordinator.protocol.errors import DataLoss
-from coordinator.protocol.messages import (
-    LatestOffsets,
-    LeftOut,
-    NextPlan,
-    Plan,
-    PlanReply,
-    StartPlan,
-)
-from coordinator.protocol.values import AlteredStart
+from coordinator.client.spark_border import named_errors_first
+from coordinator.protocol.messages import LatestOffsets
 from share_source.errors import TriggerOnceRefused
-from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
-from share_source.plan_log import named_left_out, warn_altered, warn_given_up, warn_left_out
-from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
-from share_source.process_end import before_sigterm_ends, last_lines
-from share_source.query_lines import QueryCounts, log_started
-from share_source.range_reader import ReadTask, read_task
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-logger = logging.getLogger(__name__)
+from share_source.plan_reader import PlanReader
 
 NO_LIMIT = ReadMaxRows(2**63 - 1)
 """The read limit of a query without maxOffsetsPerTrigger. It is no ReadAllAvailable, so that only Trigger.Once sends
 that."""
-
-WAIT_MS = 100
-"""Milliseconds that the coordinator waits for records when there are none; an availableNow query does not wait."""
-ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 REPORT_EVERY_S = 1.0
 """Seconds for which the end offsets in the query's progress are reused: Spark asks for them at each trigger."""
+REPORT_IDLE_EVERY_S = 5.0
+"""The same while the query is idle: Spark tells its progress every ten seconds then."""
 
 
-def open_session(options: SourceOptions, member_id: str) -> MemberSession:
-    """Find or start the coordinator, and join the group.
-
-    Raises:
-        ShareGroupError: by name, if the group's configs or the subscription are wrong, or the coordinator cannot be
-            reached or started.
-    """
-    client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
-    return MemberSession(
-        client,
-        options.group_id,
-        member_id,
-        topics=options.topics,
-        topic_pattern=options.topic_pattern,
-        assign=options.assign,
-        configs=options.group_configs,
-        starting_offsets=options.starting_offsets,
-    )
-
-
-class TaskPartition(InputPartition):
-    """One Spark task's part of a plan. ``plan``: the plan, where executors reach its coordinator."""
-
-    def __init__(self, task: ReadTask, plan: TaskPlan | None = None) -> None:
-        super().__init__(None)
-        self.task, self.plan = task, plan
-
-    def __repr__(self) -> str:
-        return f"<TaskPartition {self.task.partitions!r}>"
-
-
-class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader. docs/protocol.md describes the order of Spark's calls; Spark may repeat each call."""
+class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
+    """The stream reader of Spark 4.2 and newer."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._new_member_id = ""
-        self._session: MemberSession | None = None
-        self._available_now = False
-        self._until: dict[str, dict[str, int]] | None = None
-        self._acquired: PlanOffset | None = None
-        self._tasks_of: tuple[str, list[InputPartition]] | None = None
+        super().__init__(options)
         self._reported: tuple[float, dict[str, Any]] | None = None
-        self._counts = QueryCounts()
-        self._altered: list[AlteredStart] = []
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The offset of a new query, with a new member id; the same offset if called again. The reader does not join
-        yet, since the query may be a replay, whose log names another member."""
-        self._new_member_id = self._new_member_id or uuid.uuid4().hex
-        return initial_offset(self._options.group_id, self._new_member_id)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         most = self._options.max_offsets_per_trigger
@@ -131,188 +49,17 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """
         if isinstance(limit, ReadAllAvailable):
             raise TriggerOnceRefused()
-        offset = PlanOffset.parse(start, self._options.group_id)
-        session = self._joined_as(offset.member_id)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit != NO_LIMIT else None
-        reply = self._next_plan(session, offset.plan_id, most)
-        warn_given_up(self._options.group_id, reply.given_up)
-        self._warn_altered(offset.plan_id, reply)
-        self._counts.add(reply)
-        if not reply.plan.plan_id:
-            return start
-        end = plan_offset(offset.group_id, offset.member_id, reply.plan)
-        self._acquired = PlanOffset.parse(end, self._options.group_id)
-        return end
-
-    def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
-        """Log altered start offsets once: the coordinator names them until the next plan is acquired."""
-        told = [each._replace(start_offset=None) for each in reply.altered]  # the offset moves on
-        if told and told != self._altered:
-            warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
-        self._altered = told
-
-    def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
-        """The coordinator's answer once ``start`` is completed. The coordinator may have to read much of the log before
-        it can complete the plan: then the reader asks again."""
-        while True:
-            reply = session.call(
-                NextPlan,
-                start=start,
-                max_records=most,
-                wait_ms=0 if self._available_now else WAIT_MS,
-                until=self._until,
-            )
-            if not reply.undecided_left:
-                return reply
-            logger.warning(
-                "share group %s, plan %s: the batch is committed, and no sink decided some of its offsets. Before the "
-                "coordinator releases them, it checks that the log has a record at each: %d offset(s) left to check",
-                self._options.group_id,
-                start,
-                reply.undecided_left,
-            )
-
-    @named_errors_first
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the plan in ``end``. The member and the plan come from ``end`` alone, since Spark replays batch
-        0 with a new ``start``.
-
-        Raises:
-            DataLoss: the log lost records of the plan, and failOnDataLoss is set.
-            PlanDiffersFromLog: the group's plan is not the plan in Spark's log; nothing was changed.
-            ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
-            ShareGroupError: the coordinator refuses the request, by name.
-        """
-        offset = PlanOffset.parse(end, self._options.group_id)
-        if not offset.plan_id or start == end:
-            return []
-        if self._tasks_of is None or self._tasks_of[0] != offset.plan_id:
-            self._tasks_of = (offset.plan_id, self._start_plan(offset))
-        return self._tasks_of[1]
-
-    def _start_plan(self, offset: PlanOffset) -> list[InputPartition]:
-        session = self._joined_as(offset.member_id)
-        reply = session.call(
-            StartPlan,
-            plan_id=offset.plan_id,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
-            logged=offset.partitions(),
-            acquired_here=offset == self._acquired,
-        )
-        warn_left_out(self._options.group_id, offset.plan_id, reply.left_out)
-        self._warn_altered(offset.plan_id, reply)
-        if reply.data_loss:
-            loss = self._data_loss(reply.data_loss)
-            if self._options.fail_on_data_loss:
-                raise loss
-            logger.warning("%s", loss)
-        tasks = self._tasks(reply.plan, reply.isolation_level or session.isolation_level)
-        plan = self._plan_of_tasks(session, reply.plan.plan_id or offset.plan_id)
-        return [TaskPartition(task, plan) for task in tasks]
-
-    def _plan_of_tasks(self, session: MemberSession, plan_id: str) -> TaskPlan | None:
-        configs = endpoint_configs(self._options.coordinator_configs)
-        if not configs:
-            return None
-        return TaskPlan(
-            group_id=session.group_id,
-            member_id=session.member_id,
-            member_epoch=session.member_epoch,
-            plan_id=plan_id,
-            configs=configs,
-        )
-
-    def _tasks(self, plan: Plan, isolation_level: str) -> list[ReadTask]:
-        options = self._options
-        cut = plan_tasks(
-            [PartitionRanges(part.topic, part.partition, part.ranges, part.topic_id) for part in plan.partitions],
-            min_partitions=options.min_partitions,
-            max_records_per_partition=options.max_records_per_partition,
-            parallelism=os.cpu_count() or 1,
-        )
-        return [
-            ReadTask(
-                group_id=options.group_id,
-                partitions=partitions,
-                kafka_config=options.kafka_config,
-                isolation_level=isolation_level,
-                include_headers=options.include_headers,
-                fail_on_data_loss=options.fail_on_data_loss,
-                poll_timeout_ms=options.poll_timeout_ms,
-            )
-            for partitions in cut
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task, on an executor. It uses the task only, and no state of the reader.
-
-        Raises:
-            ShareGroupError: see share_source.range_reader.read_task.
-        """
-        assert isinstance(partition, TaskPartition)
-        if partition.plan is not None:
-            _leave_note(partition.plan)
-        return named_errors_first_in(read_task(partition.task))
+        return self._next_offset(start, most)
 
     @named_errors_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The end offsets of the subscribed partitions, for the query's progress; at most a second old."""
+        """The end offsets of the subscribed partitions, for the query's progress; at most a second old, and
+        five seconds while the query is idle."""
         if self._session is None:
             return None
-        now_s = time.monotonic()
-        if self._reported is None or now_s - self._reported[0] > REPORT_EVERY_S:
+        now_s, every_s = time.monotonic(), REPORT_IDLE_EVERY_S if self._pace.is_idle else REPORT_EVERY_S
+        if self._reported is None or now_s - self._reported[0] > every_s:
             reply = self._session.call(LatestOffsets)
             self._reported = (now_s, dict(reply.ends))
         return self._reported[1]
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: Spark calls it too late, or never. ``latestOffset(start=end)`` tells that a batch is done."""
-
-    def stop(self) -> None:
-        """Stop the heartbeats, and log what this process did. The session ends at its timeout, so a query that restarts
-        within it keeps its batch."""
-        with last_lines():
-            if self._session is not None and self._session.close():
-                member_id = self._session.member_id
-                logger.info("ended: group=%s member=%s %s", self._options.group_id, member_id, self._counts)
-
-    def _joined_as(self, member_id: str) -> MemberSession:
-        if self._session is not None and self._session.member_id != member_id:
-            self._session.close()
-            self._session = None
-        if self._session is None:
-            log_for_query(group=self._options.group_id, member=member_id)
-            self._session = open_session(self._options, member_id)
-            before_sigterm_ends(self.stop)
-            log_started(self._options, self._session)
-        if self._available_now and self._until is None:
-            reply = self._session.call(LatestOffsets)
-            self._until = reply.ends
-        return self._session
-
-    def _data_loss(self, lost: Sequence[LeftOut]) -> DataLoss:
-        return DataLoss(
-            group_id=self._options.group_id,
-            count=sum(entry.count for entry in lost),
-            ranges=named_left_out(lost),
-        )
-
-
-def _leave_note(plan: TaskPlan) -> None:
-    """Tell the workers on this host which plan the batch is, for the signals of its tasks; no task fails for that."""
-    context = TaskContext.get()
-    query_id = context.getLocalProperty(QUERY_ID) if context else None
-    batch_id = context.getLocalProperty(BATCH_ID) if context else None
-    if not query_id or not batch_id:
-        return
-    try:
-        note(query_id, batch_id, plan)
-    except Exception as error:  # noqa: BLE001 - a note never fails a task
-        _log_without_note(f"{type(error).__name__}: {error}")
-
-
-@lru_cache(maxsize=1)
-def _log_without_note(reason: str) -> None:
-    """Log, once in a process, that signals of tasks can't be sent from this host."""
-    logger.warning("share_sink.progress() has no effect on this host: %s", reason)

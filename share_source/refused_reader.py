@@ -1,7 +1,7 @@
 """The reader of a query that can't be read: its first call raises the named error.
 
 Spark hides an error of ``streamReader``: its process for a source then stops a reader that it does not have, and shows
-that mistake instead (seen in 4.2 and 4.3).
+that mistake instead (seen in 4.2 and 4.3; read in 4.0 and 4.1).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from coordinator.client.spark_border import named_errors_first
 from coordinator.protocol.errors import ShareGroupError
+from share_source.spark_protocol import HAS_ADMISSION_CONTROL
 
 
-class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RefusedReader(DataSourceStreamReader):
     """Raises the error at each call that Spark may begin with."""
 
     def __init__(self, error: ShareGroupError) -> None:
@@ -51,3 +51,9 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """There is nothing to stop."""
+
+
+if HAS_ADMISSION_CONTROL:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    SupportsTriggerAvailableNow.register(RefusedReader)

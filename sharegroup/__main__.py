@@ -7,7 +7,9 @@ import sys
 import click
 
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.package_version import package_version
 from coordinator.service.process.process_exit import end_process
+from share_source.reader_choice import reader_choice
 from sharegroup.check import check
 from sharegroup.configs import configs
 from sharegroup.consume import consume
@@ -27,7 +29,14 @@ ERROR, USAGE = 1, 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="sharegroup")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, asked: _show_version(context) if asked else None,
+    help="Show the version, and which reader tasks in this environment use.",
+)
 def cli() -> None:
     """Kafka share groups for Spark Structured Streaming and plain Python.
 
@@ -37,6 +46,12 @@ def cli() -> None:
     Example:
       sharegroup groups --bootstrap-server localhost:9092 --describe --all-groups
     """
+
+
+def _show_version(context: click.Context) -> None:
+    click.echo(f"sharegroup, version {package_version()}")
+    click.echo(f"reader: {reader_choice()}")
+    context.exit()
 
 
 _COMMANDS = (check, configs, consume, coordinator, demo, dlq, doctor, groups, in_flight, perf, quickstart, top, web)

@@ -14,7 +14,7 @@ from sharegroup.cluster_options import settings
 from sharegroup.progress import progress
 
 if TYPE_CHECKING:
-    from coordinator.client.admin import ReadStore
+    from coordinator.client.admin import ReadStore, ShareAdmin
     from coordinator.protocol.messages import GroupDescription, Request
     from coordinator.protocol.wire import LaunchSettings
     from sharegroup.admin import Admin
@@ -52,15 +52,15 @@ def _with_progress(read_store: ReadStore) -> ReadStore:
     return opened_store
 
 
-def described(admin: Admin, group_id: str) -> GroupDescription:
-    """The description of a group.
+def described(admin: ShareAdmin, group_id: str, most_runs: int | None = None) -> GroupDescription:
+    """The description of a group; ``most_runs`` as of :meth:`ShareAdmin.describe_groups`.
 
     Raises:
         GroupIdNotFound: there is no such group.
     """
     from coordinator.protocol.errors import GroupIdNotFound
 
-    description = admin.describe_groups([group_id])[group_id]
+    description = admin.describe_groups([group_id], most_runs=most_runs)[group_id]
     if description.state == "DEAD":
         raise GroupIdNotFound(group_id=group_id)
     return description

@@ -1,23 +1,25 @@
 """``sharegroup in-flight``: the runs of a group that are in flight: state, holder, since when, tries, and the stage of
-isolation. ``sharegroup groups --describe --in-flight`` prints the same."""
+isolation; and the history of one record. ``sharegroup groups --describe --in-flight`` prints the former too."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sharegroup.admin_access import opened, plain, print_json
+from sharegroup.admin_access import opened, plain, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.dead_letters import clean
 from sharegroup.durations import duration
+from sharegroup.group_actions import topics_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from coordinator.protocol.admin_messages import InFlightPage, RunInFlight
+    from coordinator.protocol.admin_messages import HistoryRead, InFlightPage, RunInFlight
     from sharegroup.admin import Admin
 
 MOST_SHOWN = 100
@@ -36,7 +38,9 @@ STALE = "STALE"
     help=f"Only runs whose holder has told of no progress for longer; they are marked {STALE}.",
 )
 @click.option("--member", "member_id", default="", help="Only what this member holds.")
-@click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Runs, at most.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC:PARTITION", help="The partition of --history.")
+@click.option("--history", type=click.IntRange(min=0), metavar="OFFSET", help="Who had this record, and how it ended.")
+@click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
 @JSON_OPTION
 def in_flight(
     bootstrap_server: str,
@@ -47,10 +51,13 @@ def in_flight(
     held_longer_than_ms: int | None,
     progress_stale_longer_than_ms: int | None,
     member_id: str,
+    topics: tuple[str, ...],
+    history: int | None,
     limit: int,
     as_json: bool,
 ) -> None:
-    """Show the records of a group that are in flight, as runs of offsets in one state.
+    """Show the records of a group that are in flight, as runs of offsets in one state; or what became of one record,
+    as far back as the state log goes.
 
     A record in progress is marked STALE if its holder has told of no progress for longer than the group's
     group.share.in.progress.staleness.threshold.ms.
@@ -60,7 +67,10 @@ def in_flight(
       sharegroup in-flight --bootstrap-server localhost:9092 --group billing
       sharegroup in-flight --bootstrap-server localhost:9092 --group billing \\
           --state ACQUIRED --held-longer-than-ms 300000
+      sharegroup in-flight --bootstrap-server localhost:9092 --group billing \\
+          --topic orders:0 --history 1207
     """
+    place = _place_of(topics, history)
     filters = {
         "only_state": split_states(states),
         "held_longer_than_ms": held_longer_than_ms,
@@ -68,6 +78,9 @@ def in_flight(
         "member_id": member_id,
     }
     with opened(bootstrap_server, config_path, properties) as admin:
+        if place is not None:
+            show_history(admin, group, *place, limit, as_json=as_json)
+            return
         show(admin, group, filters, limit, as_json=as_json)
 
 
@@ -97,6 +110,75 @@ def show(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int, *,
     console.print(table(group_id, runs, page, all_stale=all_stale))
     if is_cut:
         console.print("… and more: --limit shows more")
+
+
+def _place_of(topics: tuple[str, ...], offset: int | None) -> tuple[str, int, int] | None:
+    """Topic, partition and offset of the record whose history is asked for; None: none is.
+
+    Raises:
+        UsageError: --history comes without one partition, or the partition without --history.
+    """
+    named = [(topic, index) for topic, indexes in topics_of(topics).items() for index in indexes]
+    if offset is None and not topics:
+        return None
+    if offset is None or len(topics) != 1 or len(named) != 1:
+        raise click.UsageError("--history OFFSET needs one --topic TOPIC:PARTITION, and --topic needs --history.")
+    return (*named[0], offset)
+
+
+def show_history(
+    admin: Admin, group_id: str, topic: str, partition: int, offset: int, limit: int, *, as_json: bool
+) -> None:
+    """Print what became of the record, the newest ``limit`` entries.
+
+    Raises:
+        GroupIdNotFound, UnknownSharePartition: there is none.
+    """
+    found = admin.history(group_id, topic, partition, offset, limit=limit)
+    if as_json:
+        print_json({"group_id": group_id, "topic": topic, "partition": partition, "offset": offset, **plain(found)})
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(history_table(f"{topic}-{partition}@{offset} in {group_id}", found))
+    console.print(begins(found))
+    tell_source(found.read_from)
+
+
+def begins(found: HistoryRead) -> str:
+    """A sentence about where the history begins."""
+    if found.more:
+        return f"{found.more} earlier entries are not shown."
+    if found.is_whole:
+        return "The history is whole." if found.entries else "The record was not delivered yet."
+    if found.is_cut:
+        return "The state log has more: so far back it was not read."
+    return "What was before is not known: the state log does not hold it any more."
+
+
+def history_table(title: str, found: HistoryRead) -> RenderableType:
+    """The entries as a table of at most 80 columns."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in ("WHEN", "WHAT", "DELIVERY", "BY", "NOTE"):
+        shown.add_column(heading, justify="right" if heading == "DELIVERY" else "left", overflow="fold")
+    for entry in found.entries:
+        by = " ".join(part for part in (entry.member_id, entry.client_host) if part)
+        notes = [f"query {entry.query_id}"] if entry.query_id else []
+        notes += [clean(entry.reason)] if entry.reason else []
+        cells = (time_of(entry.at_ms), entry.event, str(entry.delivery_count or ""), by, ", ".join(notes))
+        shown.add_row(*map(escape, cells))
+    return shown
+
+
+def time_of(at_ms: int | None) -> str:
+    """The time in UTC, to the millisecond; empty if it is not known."""
+    if at_ms is None:
+        return ""
+    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).isoformat(" ", "milliseconds").removesuffix("+00:00")
 
 
 def is_stale(run: RunInFlight, page: InFlightPage) -> bool:

@@ -158,7 +158,7 @@ class Looks:
         listed = self._admin.list_groups()
         self.read_from = listed.read_from
         group_ids = self._group_ids or tuple(each.group_id for each in listed.groups)
-        descriptions = self._admin.describe_groups(group_ids)
+        descriptions = self._admin.describe_groups(group_ids, most_runs=0)
         before = {line.group_id: line for line in self.lines}
         now_s = time.monotonic()
         elapsed_s = now_s - self._looked_s

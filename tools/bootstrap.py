@@ -5,7 +5,8 @@ prints one line that says what to do, and ends with exit status 1. Its syntax is
 that it is too old.
 
     python3 tools/bootstrap.py            # what `make demo` needs
-    python3 tools/bootstrap.py --test     # also the oldest Spark that is served, beside the one in .venv
+    python3 tools/bootstrap.py --test     # also the older Sparks that are served, beside the one in .venv
+    python3 tools/bootstrap.py --soak     # that, and the jars of Delta Lake
     python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
 """
 
@@ -31,6 +32,8 @@ MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
 OLDEST_SPARK = "4.2.1"
+SPARK_WITHOUT_START = ("4.0.5", "4.1.4")  # their latestOffset() has no arguments
+READER = os.path.join(ROOT, "share_source", "native")
 
 # (folder in .build, [(organisation, module, revision)], whether dependencies are fetched too)
 KAFKA_JARS = (
@@ -54,6 +57,19 @@ BENCH_JARS = (
     False,
 )
 
+# For the oldest Spark: Delta has no release for a newer one yet. Spark has the other dependencies.
+DELTA_JARS = (
+    "delta-4.4.0",
+    [
+        ("io.delta", "delta-spark_4.2_2.13", "4.4.0"),
+        ("io.delta", "delta-storage", "4.4.0"),
+        ("io.delta", "delta-kernel-api", "4.4.0"),
+        ("io.delta", "delta-kernel-defaults", "4.4.0"),
+        ("io.delta", "delta-kernel-unitycatalog", "4.4.0"),
+    ],
+    False,
+)
+
 
 class CannotSetUp(Exception):
     """The machine can't be set up; the message is one line that says why, and what to do."""
@@ -61,18 +77,19 @@ class CannotSetUp(Exception):
 
 def main():
     parser = argparse.ArgumentParser(description="set up this clone")
-    parser.add_argument("--test", action="store_true", help="also install the oldest Spark that is served")
+    parser.add_argument("--test", action="store_true", help="also install the older Sparks that are served")
+    parser.add_argument("--soak", action="store_true", help="also fetch Delta Lake, which make soak writes to")
     parser.add_argument("--bench", action="store_true", help="also fetch Spark's own Kafka source for the benchmarks")
     arguments = parser.parse_args()
     try:
-        set_up(arguments.test, arguments.bench)
+        set_up(arguments.test or arguments.soak, arguments.soak, arguments.bench)
     except CannotSetUp as error:
         print("sharegroup: {}".format(error), file=sys.stderr)
         return 1
     return 0
 
 
-def set_up(test, bench):
+def set_up(test, soak, bench):
     python = find_python()
     java = find_java()
     os.makedirs(BUILD, exist_ok=True)
@@ -81,7 +98,10 @@ def set_up(test, bench):
         install_packages(python)
         fetch_jars(java, KAFKA_JARS)
         if test:
-            install_oldest_spark()
+            for version in (OLDEST_SPARK,) + SPARK_WITHOUT_START:
+                install_spark(version)
+        if soak:
+            fetch_jars(java, DELTA_JARS)
         if bench:
             fetch_jars(java, BENCH_JARS)
 
@@ -120,8 +140,8 @@ def find_java():
 
 
 def install_packages(python):
-    """Make .venv and install this clone into it, editable, with all extras. The stamp file has a fingerprint of the
-    packages."""
+    """Make .venv and install this clone into it, editable, with all extras; that builds the compiled reader, too. The
+    stamp file has a fingerprint of the packages."""
     stamp = os.path.join(VENV, ".sharegroup-stamp")
     wanted = packages_fingerprint()
     if os.path.exists(VENV_PYTHON) and read_text(stamp) == wanted:
@@ -149,28 +169,31 @@ def install_packages(python):
         "the Python packages could not be installed: check the network and try again",
     )
     write_text(stamp, wanted)
+    if not glob.glob(os.path.join(READER, "_drain.*.so")):
+        say("the compiled reader was not built (no C compiler, or no Python.h?): tasks read with Python")
 
 
-def install_oldest_spark():
-    """Install the oldest pyspark that is served into a folder of its own, for tests that put it first on the path."""
-    target = os.path.join(BUILD, "pyspark-" + OLDEST_SPARK)
+def install_spark(version):
+    """Install another pyspark that is served into a folder of its own, for tests that put it first on the path."""
+    target = os.path.join(BUILD, "pyspark-" + version)
     stamp = os.path.join(target, ".complete")
-    if read_text(stamp) == OLDEST_SPARK:
+    if read_text(stamp) == version:
         return
-    say("installing pyspark {} into .build".format(OLDEST_SPARK))
+    say("installing pyspark {} into .build".format(version))
     shutil.rmtree(target, ignore_errors=True)
     run(
         [VENV_PYTHON, "-m", "pip", "install", "--retries", "2", "--timeout", "30", "--no-deps", "--target", target]
-        + ["pyspark==" + OLDEST_SPARK],
-        "pyspark {} could not be installed: check the network and try again".format(OLDEST_SPARK),
+        + ["pyspark==" + version],
+        "pyspark {} could not be installed: check the network and try again".format(version),
     )
-    write_text(stamp, OLDEST_SPARK)
+    write_text(stamp, version)
 
 
 def packages_fingerprint():
     digest = hashlib.sha256()
-    for name in ("setup.py", "pyproject.toml"):
-        with open(os.path.join(ROOT, name), "rb") as source:
+    names = [os.path.join(ROOT, name) for name in ("setup.py", "pyproject.toml")]
+    for path in names + sorted(glob.glob(os.path.join(READER, "*.[ch]"))):
+        with open(path, "rb") as source:
             digest.update(source.read())
     return digest.hexdigest()
 

@@ -34,16 +34,20 @@ from coordinator.protocol.admin_messages import (
     DeleteOffsets,
     GroupListing,
     GroupsListed,
+    HistoryRead,
     InFlightPage,
     ListGroups,
     ListInFlight,
     ListOffsets,
     ListPlans,
+    ListWindows,
     OffsetsAltered,
     OffsetsListed,
     PlanInFlight,
+    ReadHistory,
     ReleaseMember,
     RunInFlight,
+    Window,
 )
 from coordinator.protocol.errors import CoordinatorUnreachable, GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
@@ -137,21 +141,25 @@ class ShareAdmin:
         groups = tuple(listing for _, listing in sorted(found.items()) if not wanted or listing.state in wanted)
         return GroupsListed(groups=groups, read_from=listed.read_from)
 
-    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+    def describe_groups(self, group_ids: Iterable[str], *, most_runs: int | None = None) -> dict[str, GroupDescription]:
         """The groups' descriptions by id. A group that does not exist is DEAD, as for Kafka's DescribeGroups.
+        ``most_runs``: at most so many runs in flight are described of each group; None: 10,000.
 
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
         """
-        return {group_id: self._described(group_id) for group_id in group_ids}
+        return {group_id: self._described(group_id, most_runs) for group_id in group_ids}
 
-    def list_offsets(self, group_id: str, topics: Iterable[str] = ()) -> OffsetsListed:
-        """Start offset, end offset and lag of the group's share partitions.
+    def list_offsets(
+        self, group_id: str, topics: Iterable[str] = (), *, partitions: Iterable[int] = ()
+    ) -> OffsetsListed:
+        """Start offset, end offset and lag of the group's share partitions: of these topics, and with these numbers, if
+        any are named.
 
         Raises:
             GroupIdNotFound: the group does not exist.
         """
-        return self._look(ListOffsets(group_id=group_id, topics=tuple(topics)))
+        return self._look(ListOffsets(group_id=group_id, topics=tuple(topics), partitions=tuple(partitions)))
 
     def in_flight(
         self,
@@ -190,6 +198,15 @@ class ShareAdmin:
             page = self.in_flight(group_id, **filters, cursor=page.cursor)
             yield from page.runs
 
+    def windows_in_flight(self, group_id: str, windows: Iterable[Window]) -> tuple[InFlightPage, ...]:
+        """A page of the runs in flight of each window, in one request: at most 1,000 runs in all. A page's ``cursor``:
+        where the rest of its window begins.
+
+        Raises:
+            GroupIdNotFound: the group does not exist.
+        """
+        return self._look(ListWindows(group_id=group_id, windows=tuple(windows))).pages
+
     def plans(self, group_id: str) -> tuple[PlanInFlight, ...]:
         """The newest plan of each query of the group.
 
@@ -197,6 +214,16 @@ class ShareAdmin:
             GroupIdNotFound: the group does not exist.
         """
         return self._look(ListPlans(group_id=group_id)).plans
+
+    def history(self, group_id: str, topic: str, partition: int, offset: int, *, limit: int = 100) -> HistoryRead:
+        """Returns who held the record at this offset, when, and how each delivery ended, as far back as the state log
+        goes: the newest ``limit`` entries (at most 1,000), the oldest of them first.
+
+        Raises:
+            GroupIdNotFound, UnknownSharePartition: there is none.
+        """
+        request = ReadHistory(group_id=group_id, topic=topic, partition=partition, offset=offset, limit=limit)
+        return self._look(request)
 
     def coordinator_of(self, group_id: str) -> str:
         """The coordinator that serves the group, as host:port and its process id in brackets; empty if none runs.
@@ -353,6 +380,10 @@ class ShareAdmin:
         if self._read_store is None or not self._bootstrap_servers:
             return self._ask(request)
         if self._on_demand is not None:
+            # Whether it runs is asked only if it does not answer: that takes a connection and a call of its own.
+            reply = self._client.ask_connected(request, self._answer_timeout_s)
+            if reply is not None:
+                return reply
             return self._ask(request) if self._on_demand.is_running() else self._read(request)
         try:
             return self._ask(request)
@@ -389,9 +420,9 @@ class ShareAdmin:
         answer = self._ask(ListGroups(group_ids=tuple(group_ids)), listing.group_id)
         yield from (msgspec.structs.replace(each, coordinator="") for each in answer.groups)
 
-    def _described(self, group_id: str) -> GroupDescription:
+    def _described(self, group_id: str, most_runs: int | None) -> GroupDescription:
         try:
-            return self._look(DescribeGroup(group_id=group_id))
+            return self._look(DescribeGroup(group_id=group_id, most_runs=most_runs))
         except GroupIdNotFound:
             return GroupDescription(group_id=group_id, state="DEAD", incarnation="")
 

@@ -198,6 +198,21 @@ class CoordinatorClient:
             timeout_s, _may_pass_soon, group_id, self._ask_once, request, group_id, None, answer_timeout_s
         )
 
+    def ask_connected(self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply | None:
+        """The reply of the coordinator that answered before, over the connection to it; None: there is no connection,
+        or no reply came over it. Nothing is started, and no other coordinator is looked for."""
+        with self._connecting:
+            connection = self._connections.get("")
+        if connection is None:
+            return None
+        try:
+            return connection.call(request, answer_timeout_s)
+        except Unreachable:
+            self._forget(connection)
+        except ShareGroupError:
+            pass
+        return None
+
     def call_with_rows(self, request: GroupRequest[Reply], rows: pa.Table) -> Reply:
         """As ``call``, for a request whose records come as Arrow rows beside it."""
         return self._retried(self._retry_timeout_s, _may_pass, request.group_id, self._once, request, rows)

@@ -6,16 +6,21 @@ executors too, and more than once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.client import kafka_options
 from coordinator.client.client import CoordinatorClient
+from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.options import OptionTable, configs, group_id
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.errors import ShareGroupError
 
 _UNSET: tuple[object, ...] = (None, "", (), {})
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -94,3 +99,21 @@ def connect(
         configs=coordinator_configs,
         in_batch=in_batch,
     )
+
+
+def start_ahead(options: GroupOptions, cluster_id: str) -> None:
+    """Start the coordinator on demand of these options, if none runs, and do not wait for it: a query will ask for it.
+    It raises nothing, since the query starts a coordinator itself, and is told by name what is wrong then."""
+    config = CoordinatorConfig.parse(options.coordinator_configs)
+    if config.share_coordinator_endpoint:
+        return
+    try:
+        OnDemand(
+            bootstrap_servers=options.bootstrap_servers,
+            kafka_config=options.kafka_config,
+            cluster_id=cluster_id,
+            state_store=store_of(config.share_state_store, cluster_id),
+            configs=dict(options.coordinator_configs),
+        ).start_ahead()
+    except (OSError, ShareGroupError) as error:
+        _log.debug("no coordinator was started ahead: %s", error)

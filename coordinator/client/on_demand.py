@@ -7,6 +7,7 @@ file is trusted only after the process that it names has answered.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -126,6 +127,11 @@ class OnDemand:
     def log_path(self) -> Path:
         return runtime_dir() / f"coordinator-{self.key}.log"
 
+    @property
+    def _lock_path(self) -> Path:
+        """The file that whoever starts the coordinator locks."""
+        return runtime_dir() / f"start-{self.key}.lock"
+
     def connect(self, group_id: str = "") -> Connection:
         """A connection to the coordinator, which serves every group. The coordinator is started if none runs.
 
@@ -136,12 +142,32 @@ class OnDemand:
         """
         if (found := self._find()) is not None:
             return self._compared(found)
-        lock = FileLock(runtime_dir() / f"start-{self.key}.lock", thread_local=False)
+        lock = FileLock(self._lock_path, thread_local=False)
         try:
             with lock.acquire(timeout=START_TIMEOUT_S):
                 return self._compared(found) if (found := self._find()) else self._start()
         except Timeout:
             raise self._not_started("another process is starting it, and does not finish") from None
+
+    def start_ahead(self) -> bool:
+        """Starts the coordinator, unless an endpoint file names one or another process is starting it; returns whether
+        it does. It does not wait for the start. The coordinator's process holds the start lock until it serves, or
+        ends: whoever connects meanwhile waits for it, and starts none beside it.
+
+        Raises:
+            OSError: the lock file can't be opened, or the process can't be started.
+            UnsafeDirectory: the runtime directory can't be used.
+        """
+        number = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not unlocked here: the process has it, too
+                if not self.endpoint_path.exists():
+                    self._launch(start_lock=number)
+                    return True
+            return False
+        finally:
+            os.close(number)
 
     def is_running(self) -> bool:
         """Whether the coordinator runs on this host now, and answers."""
@@ -247,20 +273,9 @@ class OnDemand:
             return None
 
     def _start(self) -> Connection:
-        settings = LaunchSettings(
-            bootstrap_servers=self.bootstrap_servers,
-            kafka_config=dict(self.kafka_config),
-            cluster_id=self.cluster_id,
-            state_store=f"sqlite:{self.state_file}" if self.state_file else self.state_store,
-            endpoint_path=str(self.endpoint_path),
-            log_path=str(self.log_path),
-            configs=dict(self.configs),
-        )
-        process = self._spawn()
-        assert process.stdin is not None and process.stdout is not None
-        with contextlib.closing(process.stdout), contextlib.suppress(BrokenPipeError):
-            process.stdin.write(encode(settings))
-            process.stdin.close()
+        process = self._launch()
+        assert process.stdout is not None
+        with contextlib.closing(process.stdout):
             line = _first_line(process.stdout.fileno(), START_TIMEOUT_S)
         if not line:
             raise self._not_started("it ended, or reported nothing, before it served")
@@ -273,7 +288,27 @@ class OnDemand:
             raise self._not_started("it reported that it serves, and does not answer")
         return connection
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _launch(self, start_lock: int = -1) -> subprocess.Popen[bytes]:
+        """Starts the process, and hands it its settings. ``start_lock``: the descriptor of the locked lock file, which
+        it gets."""
+        settings = LaunchSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            kafka_config=dict(self.kafka_config),
+            cluster_id=self.cluster_id,
+            state_store=f"sqlite:{self.state_file}" if self.state_file else self.state_store,
+            endpoint_path=str(self.endpoint_path),
+            log_path=str(self.log_path),
+            configs=dict(self.configs),
+            start_lock=start_lock,
+        )
+        process = self._spawn(start_lock)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(encode(settings))
+            process.stdin.close()
+        return process
+
+    def _spawn(self, start_lock: int) -> subprocess.Popen[bytes]:
         """Starts the process in a session of its own: it outlives this process, and gets no terminal's Ctrl-C."""
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         with _children_lock, self.log_path.open("ab") as log:
@@ -282,11 +317,12 @@ class OnDemand:
             process = subprocess.Popen(
                 [sys.executable, "-m", "coordinator.service"],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.DEVNULL if start_lock >= 0 else subprocess.PIPE,
                 stderr=log,
                 cwd=runtime_dir(),
                 env={**os.environ, "PYTHONPATH": path},
                 start_new_session=True,
+                pass_fds=[start_lock] if start_lock >= 0 else [],
             )
             _children.append(process)
         return process

@@ -45,7 +45,8 @@ _log = logging.getLogger(__name__)
 
 
 class MemberSession:
-    """The membership of one process in a group. Thread-safe."""
+    """The membership of one process in a group. Thread-safe. ``rejoins``: how often it has joined again after a lapse.
+    ``lives_until_s``: it has not lapsed before then, in monotonic seconds."""
 
     def __init__(
         self,
@@ -86,7 +87,9 @@ class MemberSession:
         self._joining, self._closing = threading.Lock(), threading.Lock()
         self._fenced: FencedMemberEpoch | None = None
         self._idle_after_s, self._lock_s, self._asked_s = idle_after_s, 0.0, time.monotonic()
+        self.rejoins, began_s = 0, time.monotonic()
         self._joined = client.call(self._request)
+        self.lives_until_s = began_s + self._joined.session_timeout_ms / 1000
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"share-heartbeat-{member_id}", daemon=True)
         self._thread.start()
@@ -205,9 +208,11 @@ class MemberSession:
                 self.member_epoch,
             )
             join = msgspec.structs.replace(self._request, member_epoch=self.member_epoch)
+            self.rejoins += 1
+            began_s = time.monotonic()
             try:
                 # As a heartbeat, in whose place it is: the coordinator may stand still after it has refused one.
-                self._take(self._client.call(join, answer_timeout_s=heartbeat_timeout_s(self._joined)))
+                self._take(self._client.call(join, answer_timeout_s=heartbeat_timeout_s(self._joined)), began_s)
             except FencedMemberEpoch as error:
                 self._fenced = error
                 raise
@@ -227,17 +232,20 @@ class MemberSession:
                 was_idle = True
                 continue
             was_idle = False
+            began_s = time.monotonic()
             try:
-                self._take(self.call(Heartbeat))
+                self._take(self.call(Heartbeat), began_s)
             except ShareGroupError as error:  # fenced: the next call raises it; else the next heartbeat retries
                 if not self._closed.is_set():
                     _log.warning("share group %s: heartbeat of member %s: %s", self.group_id, self.member_id, error)
             except Exception:  # noqa: BLE001 - without heartbeats each long batch would lose its locks
                 _log.exception("share group %s: heartbeat of member %s", self.group_id, self.member_id)
 
-    def _take(self, joined: Joined) -> None:
-        """Takes in a later answer of the coordinator; configs that others changed are logged."""
+    def _take(self, joined: Joined, began_s: float) -> None:
+        """Takes in a later answer of the coordinator, to a request of that time; configs that others changed are
+        logged."""
         before, self._joined = self._joined, joined
+        self.lives_until_s = max(self.lives_until_s, began_s + joined.session_timeout_ms / 1000)
         log_changes(before, joined, self._request.configs)
 
 

@@ -48,8 +48,8 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
     plan: TaskPlan
 
 
-_written: dict[str, _Note] = {}
-"""The notes that this process wrote last, by their paths."""
+_last: tuple[Path, _Note] | None = None
+"""The note that this process wrote last, and where."""
 
 
 def endpoint_configs(configs: Mapping[str, str]) -> dict[str, str]:
@@ -66,18 +66,18 @@ def note(query_id: str, batch_id: str, plan: TaskPlan) -> None:
     Raises:
         OSError, UnsafeDirectory: the note can't be written.
     """
+    global _last
     directory = _directory()
     path = directory / f"{_name(query_id)}-{_name(plan.member_id)}.json"
     content = _Note(batch_id=batch_id, plan=plan)
-    if _written.get(str(path)) == content and path.exists():
+    if _last == (path, content) and path.exists():
         return
     _delete_old(directory)
     number, temporary = tempfile.mkstemp(dir=directory)
     with os.fdopen(number, "wb") as file:
         file.write(msgspec.json.encode(content))
     os.replace(temporary, path)
-    _written.clear()
-    _written[str(path)] = content
+    _last = (path, content)
 
 
 def noted(query_id: str, batch_id: str) -> list[TaskPlan]:

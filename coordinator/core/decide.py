@@ -62,7 +62,7 @@ from coordinator.core.commands.report_progress import report_progress
 from coordinator.core.commands.stage_outcomes import mark_dead_letters_written, stage_outcomes
 from coordinator.core.commands.view_group import ViewGroup, view_group
 from coordinator.core.describe import describe_group
-from coordinator.core.in_flight import OffsetsWithBounds, list_in_flight, list_offsets, list_plans
+from coordinator.core.in_flight import OffsetsWithBounds, list_in_flight, list_offsets, list_plans, list_windows
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     DecideRecords,
@@ -70,6 +70,7 @@ from coordinator.protocol.admin_messages import (
     ListInFlight,
     ListOffsets,
     ListPlans,
+    ListWindows,
     ReleaseMember,
 )
 from coordinator.protocol.messages import (
@@ -87,11 +88,11 @@ from coordinator.protocol.task_messages import ReportProgress
 
 
 def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decision[GroupDescription]:
-    return Decision((), describe_group(group))
+    return Decision((), describe_group(group, most_runs=command.most_runs))
 
 
 def _describe_with_lag(group: ShareGroup, command: DescribeWithLag, now_ms: int) -> Decision[GroupDescription]:
-    return Decision((), describe_group(group, command.bounds))
+    return Decision((), describe_group(group, command.bounds, command.most_runs))
 
 
 _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[Any]]] = {
@@ -123,6 +124,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[An
     ListOffsets: list_offsets,
     OffsetsWithBounds: list_offsets,
     ListInFlight: list_in_flight,
+    ListWindows: list_windows,
     ListPlans: list_plans,
     AlterStartOffsets: alter_start_offsets,
     DeleteGroup: delete_group,

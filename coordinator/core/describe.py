@@ -30,13 +30,16 @@ MOST_ASSIGNED = 10_000
 """Assigned partitions that one description shows, of all members together."""
 
 
-def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) -> GroupDescription:
-    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_RUNS runs,
-    MOST_MEMBERS members and MOST_ASSIGNED partitions of members are shown, beside their total numbers."""
+def describe_group(
+    group: ShareGroup, bounds: Iterable[PartitionBounds] = (), most_runs: int | None = None
+) -> GroupDescription:
+    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_RUNS runs, or
+    ``most_runs`` if that is fewer, MOST_MEMBERS members and MOST_ASSIGNED partitions of members are shown, beside their
+    total numbers."""
     ends = {(b.topic_id, b.partition): b.end for b in bounds}
     current = set(group.topics.values())
     shown = [partition for key, partition in sorted(group.partitions.items()) if key.topic_id in current]
-    left = MOST_RUNS
+    left = MOST_RUNS if most_runs is None else max(0, min(most_runs, MOST_RUNS))
     partitions = []
     for partition in shown:
         end = ends.get((partition.key.topic_id, partition.key.partition))
@@ -149,16 +152,11 @@ def describe_partition(
                 "not_before_ms": run.not_before_ms,
                 "disposition": run.disposition.name.lower() if run.disposition else "",
                 "reason": run.reason,
-                **_signals(_progress(group, run)),
+                **_signals(group.progress_of(run)),
             }
             for first, last, run in islice(partition.runs, most)
         ),
     )
-
-
-def _progress(group: ShareGroup, run: Run) -> Progress | None:
-    plan = group.plan_of(run)
-    return run.progress if plan is None else plan.progress_of(run)
 
 
 def _signals(progress: Progress | None) -> dict[str, int | str | bool | None]:

@@ -25,10 +25,12 @@ from coordinator.protocol.admin_messages import (
     ListInFlight,
     ListOffsets,
     ListPlans,
+    ListWindows,
     OffsetsListed,
     PlanInFlight,
     PlansListed,
     RunInFlight,
+    WindowsListed,
 )
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import PartitionBounds
@@ -38,6 +40,8 @@ from coordinator.protocol.values import SharePartitionKey
 MOST_ON_A_PAGE = 1_000
 MOST_LOOKED_AT = 5_000
 """Runs that one page looks at, whether they are shown or not: some milliseconds."""
+MOST_WINDOWS = 1_000
+"""Windows of one request."""
 LOOKED_AT_OF_A_PLAN = 1_000
 """Runs of a plan that are looked at for the plan's stage of isolation."""
 
@@ -62,7 +66,8 @@ def list_offsets(group: ShareGroup, command: ListOffsets, now_ms: int) -> Decisi
     listed = tuple(
         describe_partition(group, group.partitions[key], ends.get(key), most=0)
         for topic, _, key in shown
-        if not command.topics or topic in command.topics
+        if (not command.topics or topic in command.topics)
+        and (not command.partitions or key.partition in command.partitions)
     )
     return Decision((), OffsetsListed(partitions=listed))
 
@@ -93,6 +98,36 @@ def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> Dec
             continue
         shown.append(_run(group, partition, segment, plan))
     return Decision((), msgspec.structs.replace(page, runs=tuple(shown)))
+
+
+def list_windows(group: ShareGroup, command: ListWindows, now_ms: int) -> Decision[WindowsListed]:
+    """The first runs in flight of each window: MOST_ON_A_PAGE at most, of MOST_LOOKED_AT, of all windows together.
+
+    Raises:
+        InvalidRequest: there are more than MOST_WINDOWS windows.
+    """
+    if len(command.windows) > MOST_WINDOWS:
+        raise InvalidRequest(what=f"{len(command.windows):,} windows are more than {MOST_WINDOWS:,}.")
+    threshold_ms = group.config.group_share_in_progress_staleness_threshold_ms
+    left, left_to_look = MOST_ON_A_PAGE, MOST_LOOKED_AT
+    pages = []
+    for window in command.windows:
+        runs: list[RunInFlight] = []
+        partition = group.partitions.get(SharePartitionKey(window.topic_id, window.partition))
+        cursor: Cursor | None = None
+        for segment in () if partition is None else partition.runs.whole_from(window.first):
+            if segment.first > window.last:
+                break
+            if len(runs) >= min(window.limit, left) or left_to_look == 0:
+                cursor = (window.topic_id, window.partition, max(segment.first, window.first))
+                break
+            left_to_look -= 1
+            if segment.run.state not in TERMINAL:
+                assert partition is not None
+                runs.append(_run(group, partition, segment, group.plan_of(segment.run)))
+        left -= len(runs)
+        pages.append(InFlightPage(runs=tuple(runs), cursor=cursor, now_ms=now_ms, staleness_threshold_ms=threshold_ms))
+    return Decision((), WindowsListed(pages=tuple(pages)))
 
 
 def _states(names: tuple[str, ...]) -> frozenset[RecordState]:
@@ -128,7 +163,7 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
     first, last, run = segment
     member = None if plan is None else group.members.get(plan.member_id)
     stage = stage_of(run, group.config.share_delivery_count_limit, on_trial=plan is not None and plan.trial)
-    progress = run.progress if plan is None else plan.progress_of(run)
+    progress = group.progress_of(run)
     return RunInFlight(
         topic=group.topic_names[partition.key.topic_id],
         topic_id=partition.key.topic_id,
@@ -147,7 +182,7 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
         first_signal_ms=None if progress is None else progress.first_ms,
         last_signal_ms=None if progress is None else progress.last_ms,
         hint="" if progress is None else progress.hint,
-        lock_deadline_ms=run.deadline_ms,
+        lock_deadline_ms=None if run.deadline_ms is None else group.locks.deadline_ms(run.deadline_ms),
         not_before_ms=run.not_before_ms,
         stage=stage.value,
         disposition=run.disposition.name.lower() if run.disposition else "",

@@ -211,10 +211,13 @@ class DeadlinesPassed(_Record, frozen=True):
 
 
 class DeadlinesExtended(_Record, frozen=True):
-    """All holders have a full session timeout until ``until_ms``, as after a load."""
+    """All locks end later by ``stalled_ms``. ``until_ms``: until then all holders have a full session timeout, as
+    after a load; ``is_full``: it is given now, and no lock of now ends before."""
 
     durable: ClassVar[bool] = False
+    stalled_ms: int
     until_ms: int
+    is_full: bool
 
 
 class PlanAcquired(_Record, frozen=True):

@@ -32,7 +32,8 @@ class Run(NamedTuple):
     failures, releases: deliveries that failed, and that were given back (docs/concepts.md, "Tries").
     plan_id: the plan that holds the record, or, if the record is AVAILABLE, the plan that held it and whose query may
         come back; None once no query may.
-    deadline_ms: when a ShareConsumer's lock ends; None for a query's, which lives as long as the session.
+    deadline_ms: when a ShareConsumer's lock ends, which memory keeps as :class:`coordinator.core.lock_index.LockIndex`
+        says; None for a query's, which lives as long as the session.
     not_before_ms: the record is not acquired before this time.
     quarantined: the record is delivered only alone (:mod:`coordinator.core.isolation`).
     failed_alone_ms: when the quarantined record first failed alone; None if it has not.
@@ -78,6 +79,23 @@ class Segment(NamedTuple):
 _ABOVE_ALL_OFFSETS = 2**63
 
 
+class FrozenRuns:
+    """The runs of a map as they were at one moment: references to them, which no change of the map touches."""
+
+    __slots__ = ("_entries", "_firsts", "_keys")
+
+    def __init__(self, runs: SortedDict[int, tuple[int, Run]]) -> None:
+        self._firsts = list(runs.keys())
+        # The plain views of the dict below are copied at once, where a sorted view looks each run up.
+        self._keys, self._entries = list(dict.keys(runs)), list(dict.values(runs))
+
+    def steps(self, most: int) -> Iterator[list[tuple[int, int, Run]]]:
+        """The runs as (first, last, run) in order, at most so many at a time."""
+        entries = dict(zip(self._keys, self._entries, strict=True))
+        for at in range(0, len(self._firsts), most):
+            yield [(first, *entries[first]) for first in self._firsts[at : at + most]]
+
+
 class RunMap:
     """The runs of one share partition by first offset.
 
@@ -121,6 +139,9 @@ class RunMap:
     def __iter__(self) -> Iterator[Segment]:
         for first, (last, run) in self._runs.items():
             yield Segment(first, last, run)
+
+    def frozen(self) -> FrozenRuns:
+        return FrozenRuns(self._runs)
 
     def first(self) -> Segment | None:
         """The run with the lowest offsets; None: there is none."""

@@ -11,14 +11,16 @@ load, outside of the log: every holder has one session timeout to come back.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from coordinator.config.resolved import GroupBounds, GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
 from coordinator.core.group_snapshot import snapshot_of
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.lock_index import LockIndex
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import HELD
@@ -44,7 +46,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.replay_members import REPLAY_MEMBERS
 from coordinator.core.replay_plans import REPLAY_PLANS
-from coordinator.core.runs import Run, Segment
+from coordinator.core.runs import Progress, Run, Segment
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
 from coordinator.protocol.values import SharePartitionKey
@@ -104,7 +106,8 @@ class ShareGroup:
         """Soft state: those of ``old_topics`` that the last sweep found, and the next one may forget."""
         self._swept_until_ms = 0
         self._holders: dict[int, set[SharePartitionKey]] = {}
-        self._deadlines: list[tuple[int, int]] = []
+        self.locks = LockIndex()
+        """Soft state: when the locks of ShareConsumers end."""
 
     def __repr__(self) -> str:
         return (
@@ -167,6 +170,11 @@ class ShareGroup:
         """The plan whose id the run carries; None if it carries none."""
         return self.plans.get(run.plan_id) if run.plan_id is not None else None
 
+    def progress_of(self, run: Run) -> Progress | None:
+        """The signals of the run's holder; None: there are none."""
+        plan = self.plan_of(run)
+        return run.progress if plan is None else plan.progress_of(run)
+
     def carrying(self, plan: AcquiredPlan) -> Iterator[tuple[SharePartition, list[Segment]]]:
         """By partition, the segments that still carry the plan's id, in the plan's order."""
         for topic_id, index, ranges in plan.ranges:
@@ -192,7 +200,7 @@ class ShareGroup:
         """When Expire has something to do next; None: never. A deadline is over when it lies before now."""
         deadlines = (self.members[member_id].session_deadline_ms for member_id in self.sessions)
         earliest = [deadline_ms for deadline_ms in deadlines if deadline_ms is not None]
-        earliest += [self._deadlines[0][0]] if self._deadlines else []
+        earliest += [due_ms] if (due_ms := self.locks.next_ms()) is not None else []
         earliest += [self._swept_until_ms] if self.has_forgettable else []
         return min(earliest) + 1 if earliest else None
 
@@ -204,16 +212,6 @@ class ShareGroup:
     def sweep_is_due(self, now_ms: int) -> bool:
         """Whether the sweep for members and partitions to forget is due."""
         return self.has_forgettable and self._swept_until_ms < now_ms
-
-    def due_plan_ids(self, now_ms: int) -> set[int]:
-        """The ids of plans with a lock deadline before ``now_ms``."""
-        due, heap, look = set(), self._deadlines, [0]
-        while look:
-            index = look.pop()
-            if index < len(heap) and heap[index][0] < now_ms:
-                due.add(heap[index][1])
-                look += [2 * index + 1, 2 * index + 2]
-        return due
 
     def may_rest(self, now_ms: int) -> bool:
         """Whether nothing is acquired or delayed and no session lives: an on-demand coordinator may leave."""
@@ -233,7 +231,7 @@ class ShareGroup:
         Nothing of this is logged."""
         deadline_ms = self.deadlines_extended_until_ms = now_ms + self.config.share_session_timeout_ms
         self.assignment_is_old = True
-        self._deadlines = []
+        self.locks = LockIndex()
         for plan in list(self.plans.values()):
             held = [
                 (partition, segment)
@@ -245,14 +243,20 @@ class ShareGroup:
                 self.members[plan.member_id].session_deadline_ms = deadline_ms
                 self.sessions[plan.member_id] = None
             if not plan.query:
-                for partition, (first, last, run) in held:
-                    left_ms = max(deadline_ms, lock_deadline_ms(plan, run, self.config))
-                    partition.apply([(first, last, run._replace(deadline_ms=left_ms))])
-                    self._watch(plan.plan_id, left_ms)
+                self._keep_locks(plan, held, deadline_ms)
         self.unheard = self.members.keys() - self.sessions.keys()
         self.altered_by = {
             key: "" for known in (self.partitions, self.deleted_partitions) for key in known if known[key].altered_after
         }
+
+    def _keep_locks(self, plan: AcquiredPlan, held: Iterable[tuple[SharePartition, Segment]], deadline_ms: int) -> None:
+        for partition, segments in groupby(held, key=itemgetter(0)):
+            runs = [
+                (first, last, run._replace(deadline_ms=max(deadline_ms, lock_deadline_ms(plan, run, self.config))))
+                for _, (first, last, run) in segments
+            ]
+            partition.apply(runs)
+            self._watch(runs)
 
     def snapshot(self) -> Iterator[Record]:
         """Log records that rebuild this group from an empty one."""
@@ -346,24 +350,23 @@ class ShareGroup:
 
     def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
-        partition.apply(record.runs)
-        deadlines = {(run.plan_id, run.deadline_ms) for _, _, run in record.runs if run.deadline_ms is not None}
-        for plan_id, deadline_ms in deadlines:
-            if plan_id is not None:
-                self._watch(plan_id, deadline_ms)
+        runs = self.locks.kept(record.runs)
+        partition.apply(runs)
+        self._watch(runs)
         self._drop_plans_nobody_carries(partition)
 
-    def _watch(self, plan_id: int, deadline_ms: int) -> None:
-        while self._deadlines and self._deadlines[0][1] not in self.plans and self._deadlines[0][1] != plan_id:
-            heapq.heappop(self._deadlines)
-        heapq.heappush(self._deadlines, (deadline_ms, plan_id))
+    def _watch(self, runs: Iterable[tuple[int, int, Run]]) -> None:
+        ends = {(run.plan_id, run.deadline_ms) for _, _, run in runs if run.deadline_ms is not None}
+        for plan_id, kept_ms in ends:
+            if plan_id is not None and kept_ms is not None:
+                self.locks.watch(plan_id, kept_ms, self.plans)
 
     def _deadlines_passed(self, record: DeadlinesPassed) -> None:
-        while self._deadlines and self._deadlines[0][0] < record.now_ms:
-            heapq.heappop(self._deadlines)
+        self.locks.passed(record.now_ms)
 
     def _deadlines_extended(self, record: DeadlinesExtended) -> None:
         self.deadlines_extended_until_ms = record.until_ms
+        self.locks.extend(record.stalled_ms, record.until_ms if record.is_full else None)
 
     def _drop_plans_nobody_carries(self, partition: SharePartition) -> None:
         for plan_id in partition.runs.changed_plan_ids:

@@ -50,9 +50,11 @@ class OffsetsListed(Message, frozen=True):
 
 
 class ListOffsets(GroupRequest[OffsetsListed], frozen=True):
-    """Start offset, end offset and lag of the group's share partitions. ``topics``: these only; empty: all."""
+    """Start offset, end offset and lag of the group's share partitions. ``topics``: of these only; empty: of all;
+    ``partitions``: these numbers only; empty: all."""
 
     topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
 
 
 class RunInFlight(Message, frozen=True, tag=False):
@@ -110,6 +112,30 @@ class ListInFlight(GroupRequest[InFlightPage], frozen=True):
     limit: int = 1_000
 
 
+class Window(Message, frozen=True, tag=False):
+    """Offsets ``first`` to ``last`` of a share partition, of which the first ``limit`` runs are asked for."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    limit: int = 1_000
+
+
+class WindowsListed(Message, frozen=True):
+    """A page of the runs in flight of each window, in the order of the request. A page's ``cursor``: where the rest of
+    its window begins; None: these are all runs of the window."""
+
+    pages: tuple[InFlightPage, ...] = ()
+
+
+class ListWindows(GroupRequest[WindowsListed], frozen=True):
+    """The runs in flight of several windows, at one moment. One request shows and looks at a bounded number of runs: of
+    the last windows it may show none."""
+
+    windows: tuple[Window, ...] = ()
+
+
 class PlanInFlight(Message, frozen=True, tag=False):
     """A query's newest plan. ``state``: a PlanState; ``records``: how many records its last delivery held; ``held``:
     how many runs still carry its id for, as records; ``attempt``: from 0, how often a later process reclaimed the plan.
@@ -143,16 +169,62 @@ class ListPlans(GroupRequest[PlansListed], frozen=True):
     """The newest plan of each query of the group."""
 
 
+class HistoryEntry(Message, frozen=True, tag=False):
+    """Something that became of a record: ``event``, in words. ``at_ms``: when; None where the state store does not say:
+    an SQLite file knows the times of acquisitions alone. The counts are those after it. ``plan_id``: the plan that had
+    the record, of ``member_id``; ``query_id``: Spark's id of its query, known once a sink has decided; ``client_host``:
+    where the member joined last. ``not_before_ms``: it was not to be acquired before this time."""
+
+    event: str
+    at_ms: int | None = None
+    delivery_count: int = 0
+    failures: int = 0
+    releases: int = 0
+    plan_id: str = ""
+    member_id: str = ""
+    query_id: str = ""
+    client_host: str = ""
+    not_before_ms: int | None = None
+    reason: str = ""
+
+
+class HistoryRead(Message, frozen=True):
+    """The history of a record as the state log has it, the oldest entry first. ``is_whole``: it begins with the first
+    delivery; else the log does not hold what was before (it was pruned), or ``is_cut``: it was not read that far back.
+    ``more``: entries before these that the limit left out. ``read_from`` as in GroupsListed."""
+
+    entries: tuple[HistoryEntry, ...] = ()
+    is_whole: bool = False
+    is_cut: bool = False
+    more: int = 0
+    read_from: str = ""
+
+
+class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
+    """The history of the record at an offset: who held it, when, and how each delivery ended; the newest ``limit``
+    entries.
+
+    Raises:
+        GroupIdNotFound, UnknownSharePartition: there is none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    limit: int = 100
+
+
 # --- actions
 
 
 class Action(GroupRequest[Reply], Generic[Reply], frozen=True):
     """Base class of actions. ``reason``: why, for the audit log. ``execute`` false: only say what it would do. ``by``:
-    who asks, as the server knows it; what a client sends there has no effect."""
+    who asks, as the server knows it, and ``name``: the name of the token; what a client sends there has no effect."""
 
     execute: bool = False
     reason: str = ""
     by: str = ""
+    name: str = ""
 
 
 class Effect(Message, frozen=True, tag=False):
@@ -264,7 +336,9 @@ AnyAdminRequest: TypeAlias = (
     ListGroups
     | ListOffsets
     | ListInFlight
+    | ListWindows
     | ListPlans
+    | ReadHistory
     | AlterOffsets
     | DeleteOffsets
     | DeleteGroup
@@ -272,4 +346,6 @@ AnyAdminRequest: TypeAlias = (
     | ReleaseMember
     | DecideRecords
 )
-AnyAdminReply: TypeAlias = GroupsListed | OffsetsListed | InFlightPage | PlansListed | Altered | OffsetsAltered
+AnyAdminReply: TypeAlias = (
+    GroupsListed | OffsetsListed | InFlightPage | WindowsListed | PlansListed | HistoryRead | Altered | OffsetsAltered
+)

@@ -65,10 +65,8 @@ class LeftOut(Message, frozen=True, tag=False):
 
     reason: ``lost`` (another member took them after the session ended, or they were decided), ``cut`` (isolation
     returned them), ``quarantined``, ``archived`` (a failed trial), ``unsubscribed`` (released), ``data_loss``,
-    ``altered`` (an administrator altered the group's offsets);
-    ``end_unknown`` (data was lost from ``first`` on, and the amount is unknown: the count is 0); ``several`` where one
-    entry sums up several reasons.
-    """
+    ``altered`` (an administrator altered the group's offsets); ``end_unknown`` (data was lost from ``first`` on, the
+    amount is unknown: the count is 0); ``several`` where one entry sums up several reasons."""
 
     topic: str
     topic_id: str
@@ -247,9 +245,11 @@ class AcquiredReply(Message, frozen=True):
 
 
 class AcknowledgeReply(Message, frozen=True):
-    """The errors by partition; all acknowledgements of a partition that is not named were applied."""
+    """The errors by partition; all of the others was applied. ``done_below``: start offsets of partitions in which
+    records below them were to be renewed: nobody holds these."""
 
     errors: dict[str, str] = {}
+    done_below: dict[str, int] = {}
 
 
 class ProgressReply(Message, frozen=True):
@@ -331,8 +331,7 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
     and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
     ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
     ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set.
-    ``starting_offsets`` is for partitions that have no start offset yet: None takes share.auto.offset.reset.
-    """
+    ``starting_offsets`` is for partitions that have no start offset yet: None takes share.auto.offset.reset."""
 
     member_id: str
     process_id: str
@@ -397,7 +396,10 @@ class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
 
 
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
-    """The state of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs."""
+    """The state of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs; ``most_runs`` of them,
+    None: as many as one description shows."""
+
+    most_runs: int | None = None
 
 
 # --- requests of ShareConsumers
@@ -405,11 +407,10 @@ class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
 
 class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes.
-
     ``wait_ms``: how long to wait for records when there are none. ``after``: the plan id of the last records that the
-    consumer got; if it acquired more since then, that answer was lost, and it gets these records again, under the same
-    lock. Empty: it got none yet; None: it does not say. ``acquire_mode``: the consumer's own; empty: the group's
-    share.acquire.mode. ``acknowledgements`` are applied before, as by Acknowledge; with them the answer does not wait.
+    consumer got; if it has acquired more since, that answer was lost, and it gets them again, under the same lock.
+    Empty: it got none yet; None: it does not say. ``acquire_mode``: the consumer's own, or empty. ``acknowledgements``
+    are applied before; with them the answer does not wait. ``ahead``: nothing is acquired where isolation would cut.
     """
 
     max_records: int
@@ -417,6 +418,7 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     after: str | None = None
     acquire_mode: str = ""
     acknowledgements: tuple[PartitionAcks, ...] = ()
+    ahead: bool = False
 
 
 class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):

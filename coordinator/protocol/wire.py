@@ -79,8 +79,9 @@ class Endpoint(Message, frozen=True, tag=False):
 
 class LaunchSettings(Message, frozen=True, tag=False):
     """The settings that a coordinator on demand reads from its standard input; they are never on its command line or in
-    its environment, since ``kafka_config`` holds secrets. A standalone coordinator makes them of its properties file,
-    and has no endpoint file and no log file."""
+    its environment, since ``kafka_config`` holds secrets. ``start_lock``: the descriptor of the start lock, which the
+    process closes once it serves; -1: the process that started it holds the lock. A standalone coordinator makes them
+    of its properties file, and has no endpoint file and no log file."""
 
     bootstrap_servers: str
     kafka_config: dict[str, str]
@@ -89,6 +90,7 @@ class LaunchSettings(Message, frozen=True, tag=False):
     cluster_id: str = ""
     endpoint_path: str = ""
     log_path: str = ""
+    start_lock: int = -1
 
     def __repr__(self) -> str:
         return f"<LaunchSettings {self.bootstrap_servers} {self.state_store}>"

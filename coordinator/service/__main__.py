@@ -43,6 +43,8 @@ def _serve(settings: LaunchSettings) -> int:
         for _ in run(settings):
             serving = True
             _say(encode(Started()))
+            if settings.start_lock >= 0:
+                os.close(settings.start_lock)
     except ShareGroupError as error:
         return _fail(error, serving=serving)
     except Exception as error:  # noqa: BLE001 - the process that started this one waits for any error

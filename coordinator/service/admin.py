@@ -21,28 +21,30 @@ from coordinator.protocol.admin_messages import (
     DeleteOffsets,
     GroupListing,
     GroupsListed,
+    HistoryRead,
     ListGroups,
     ListInFlight,
     ListOffsets,
     ListPlans,
+    ListWindows,
     OffsetsListed,
+    ReadHistory,
     ReleaseMember,
 )
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, InvalidRequest, TopicIdsMissing
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
 from coordinator.service.admin_actions import alter_configs, alter_offsets, delete_offsets
 from coordinator.service.brokers.cluster import LATEST, Cluster
-from coordinator.service.brokers.subscription import TopicIdPartition
+from coordinator.service.histories import Histories, StoredLogs, place_of
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Transaction
-from coordinator.service.runtime.transactions import Facts
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class StoredGroups(Protocol):
+class StoredGroups(StoredLogs, Protocol):
     """The groups of a coordinator's state store, whether they are served now or not."""
 
     def stored_groups(self) -> list[GroupListing]:
@@ -54,11 +56,14 @@ class AdminService:
 
     def __init__(self, event_loop: RuntimeApi, cluster: Cluster, stored: StoredGroups) -> None:
         self._event_loop, self._cluster, self._stored = event_loop, cluster, stored
+        self._histories = Histories(stored)
         self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
             ListGroups: self._list_groups,
             ListOffsets: self._list_offsets,
             ListInFlight: self._look,
             ListPlans: self._look,
+            ListWindows: self._look,
+            ReadHistory: self._read_history,
             AlterOffsets: lambda request: alter_offsets(self._event_loop, self._cluster, request),
             DeleteOffsets: lambda request: self._act(request, delete_offsets(request)),
             DeleteGroup: self._single_command,
@@ -89,6 +94,11 @@ class AdminService:
     def _look(self, request: GroupRequest[Reply]) -> Reply:
         return self._event_loop.call(request.group_id, transactions.single_command(request), peek=True)
 
+    def _read_history(self, request: ReadHistory) -> HistoryRead:
+        """The event loop is asked for the place alone; the log is read on the request's own thread."""
+        place = self._event_loop.call(request.group_id, place_of(request), peek=True)
+        return self._histories.read(request, place)
+
     # --- actions
 
     def _single_command(self, request: Action[Reply]) -> Reply:
@@ -113,16 +123,13 @@ class AdminService:
         return GroupsListed(groups=tuple(listings[group_id] for group_id in wanted))
 
     def _list_offsets(self, request: ListOffsets) -> OffsetsListed:
-        listed = self._look(request)
-        partitions = [TopicIdPartition(p.topic, p.topic_id, p.partition) for p in listed.partitions]
-        read_committed = self._event_loop.call(request.group_id, transactions.reads_committed, peek=True)
+        shown = transactions.shown_partitions(request.group_id, request.topics, request.partitions)
+        partitions, read_committed = self._event_loop.call(request.group_id, shown, peek=True)
         where = [p.topic_partition for p in partitions]
         try:
             ends = self._cluster.offsets(where, LATEST, read_committed=read_committed)
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
             _log.warning("offsets listed without lag: group=%s %s", request.group_id, error)
-            return listed
-        bounds = transactions.bounds(
-            partitions, Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends), None
-        )
+            return self._look(request)
+        bounds = transactions.bounds_of_ends(partitions, ends)
         return self._look(OffsetsWithBounds(**msgspec.structs.asdict(request), bounds=bounds))

@@ -48,12 +48,14 @@ from coordinator.protocol.messages import (
     OffsetsReply,
     OpenSink,
     OutcomesStaged,
+    Plan,
     PlanReply,
     Reply,
     Request,
     StartPlan,
 )
 from coordinator.protocol.task_messages import ReportProgress
+from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, StartFacts
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
 from coordinator.service.brokers.partition_starts import Start
@@ -64,7 +66,6 @@ from coordinator.service.plan_gaps import PlanGaps
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.group_limits import GroupLimits
-from coordinator.service.runtime.transaction import one
 from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import open_sink
 
@@ -73,7 +74,9 @@ LONGEST_WAIT_MS = 60_000
 LOOK_AGAIN_S = 1.0
 """Seconds after which a request that waits for records looks again without news."""
 ASKS_AT_ONCE = 8
-"""Threads that ask for log starts beside the handlers' own; and as many for polls with acknowledgements."""
+"""Threads that ask for log starts beside the handlers' own; as many others for polls with acknowledgements, and as many
+for plans that are acquired: where a broker hangs these are soon all taken, and a query's start must not wait for one of
+them."""
 ACKNOWLEDGE_ALONE_AFTER_S = 0.05
 """Seconds that a poll's acknowledgements wait for the brokers. With an answer in that time, they and the acquisition
 are one append."""
@@ -90,6 +93,8 @@ class CoordinatorService:
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
         self._asks_of_polls = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks-of-polls")
+        self._asks_ahead = AfterReplies(ASKS_AT_ONCE, thread_name_prefix="share-asks-ahead")
+        self._asked_ahead = AskedAhead(event_loop.clock.now_ms)
         self._plan_gaps = PlanGaps(watch.cluster)
         self._lost_logs = LostLogs(event_loop, watch)
         self._news = threading.Condition()
@@ -250,6 +255,8 @@ class CoordinatorService:
             outcomes = reply.outcomes or outcomes
             reply = msgspec.structs.replace(reply, given_up=given_up, outcomes=outcomes)
             left_s = deadline - time.monotonic()
+            if reply.plan.plan_id:
+                self._ask_ahead(view, reply.plan)
             if reply.plan.plan_id or request.until is not None or left_s <= 0:
                 return reply
             with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
@@ -315,19 +322,33 @@ class CoordinatorService:
     def _start_plan(self, request: StartPlan) -> PlanReply:
         view = self._view(request, request.plan_id)
         subscription = Subscription.of(view.subscribed)
-        # Both questions run at once: a batch waits for one round trip instead of two.
-        asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in view.plan])
+        ahead = None
+        if request.acquired_here:
+            ahead = self._asked_ahead.take(request.group_id, request.plan_id, view.plan)
+        log_starts, gone = ahead or self._start_facts(view, view.plan)
         names = {topic_id: topic for topic, topic_id, _ in view.plan}
-        gone = deleted_topic_ids(self._watch.cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
         self._lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not subscription.has(topic))
         kept = [TopicIdPartition(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
-        facts = Facts(partitions=kept, log_starts=asked.result(), ends={})
+        facts = Facts(partitions=kept, log_starts=log_starts, ends={})
         start = transactions.start_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
         reply = self._event_loop.call(request.group_id, start)
         for left in (*reply.left_out, *reply.data_loss):
             _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
         return reply
+
+    def _ask_ahead(self, view: GroupView, plan: Plan) -> None:
+        """Ask the brokers what the plan's start will ask, which the reader sends when Spark has logged the plan."""
+        held = frozenset((part.topic, part.topic_id, part.partition) for part in plan.partitions)
+        self._asked_ahead.ask(view.group_id, plan, self._asks_ahead, lambda: self._start_facts(view, held))
+
+    def _start_facts(self, view: GroupView, plan: frozenset[tuple[str, str, int]]) -> StartFacts:
+        """The brokers' answers about the partitions of a plan (topic, topic id, partition)."""
+        # Both questions run at once: a batch waits for one round trip instead of two.
+        asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in plan])
+        names = {topic_id: topic for topic, topic_id, _ in plan}
+        gone = deleted_topic_ids(self._watch.cluster, names, view.group_id, topic_ids=view.topic_ids, past=view.past)
+        return StartFacts(asked.result(), gone)
 
     # --- offsets and descriptions
 
@@ -342,20 +363,21 @@ class CoordinatorService:
         return OffsetsReply(ends=ends)
 
     def _describe(self, request: DescribeGroup) -> GroupDescription:
-        description = self._event_loop.call(request.group_id, transactions.single_command(request), peek=True)
-        partitions = [TopicIdPartition(p.topic, p.topic_id, p.partition) for p in description.partitions]
-        read_committed = description.configs.get("share.isolation.level") == "read_committed"
+        shown = transactions.shown_partitions(request.group_id)
+        partitions, read_committed = self._event_loop.call(request.group_id, shown, peek=True)
+        ends: dict[TopicAndPartition, int] = {}
         try:
             ends = self._watch.cluster.offsets(
                 [p.topic_partition for p in partitions], -1, read_committed=read_committed
             )
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
             _log.warning("group described without lag: group=%s %s", request.group_id, error)
-            return description
-        facts = Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends)
-        bounds = transactions.bounds(partitions, facts, None)
-        with_lag = DescribeWithLag(group_id=request.group_id, bounds=bounds)
-        return self._event_loop.call(request.group_id, one(with_lag), peek=True)
+        with_lag = DescribeWithLag(
+            group_id=request.group_id,
+            bounds=transactions.bounds_of_ends(partitions, ends),
+            most_runs=request.most_runs,
+        )
+        return self._event_loop.call(request.group_id, transactions.single_command(with_lag), peek=True)
 
     # --- inside
 

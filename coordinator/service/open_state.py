@@ -8,12 +8,13 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from coordinator.config.resolved import CoordinatorConfig, GroupBounds
 from coordinator.core.group_counts import Count
+from coordinator.core.record_history import Logged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing
@@ -26,11 +27,11 @@ from coordinator.service.runtime.transaction import TransactionSteps
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.log_parts import log_parts
 from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant, Ownership
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
-from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import Store
 from coordinator.state_log.owner import Owner
 from coordinator.state_log.placement import state_partition_of
@@ -67,6 +68,8 @@ class SqliteState:
         measured: Measured | None = None,
         bounds: GroupBounds | None = None,
     ) -> None:
+        from coordinator.service.stores.sqlite_store import SqliteStore  # 15 ms, and no need with the state in Kafka
+
         store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
         try:
             clock = Clock()
@@ -79,6 +82,12 @@ class SqliteState:
     def stored_groups(self) -> list[GroupListing]:
         """The groups of the file, which no other process serves."""
         return [GroupListing(group_id=group_id, state="EMPTY") for group_id in self._store.group_ids()]
+
+    def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
+        """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
+        from coordinator.service.stores.sqlite_store import parts_of_file
+
+        return parts_of_file(self._store.path, group_id)
 
     def close(self) -> None:
         self.event_loop.close()
@@ -151,6 +160,10 @@ class KafkaState:
             self._listing(group_id, owner, topic.partitions)
             for group_id, owner in groups_in(topic, list(range(topic.partitions))).items()
         ]
+
+    def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
+        """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
+        return log_parts(self._topic, group_id)
 
     def _listing(self, group_id: str, owner: Owner | None, partitions: int) -> GroupListing:
         endpoint = ""

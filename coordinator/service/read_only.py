@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from coordinator.config.resolved import CoordinatorConfig
-from coordinator.protocol.admin_messages import GroupListing, GroupsListed, ListOffsets, OffsetsListed
+from coordinator.core.record_history import Logged
+from coordinator.protocol.admin_messages import GroupListing, GroupsListed, HistoryRead, ListOffsets, OffsetsListed
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, Message, Request
 from coordinator.protocol.wire import LaunchSettings
@@ -27,9 +28,10 @@ from coordinator.service.runtime.transaction import Transaction
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import recorded
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.log_parts import log_parts
 from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.service.stores.sqlite_store import SqliteReader, groups_in_file
+from coordinator.service.stores.sqlite_store import SqliteReader, groups_in_file, parts_of_file
 from coordinator.service.stores.store import Store
 from coordinator.state_log.owner import Owner
 from coordinator.state_log.placement import state_partition_of
@@ -66,7 +68,7 @@ def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
         if isinstance(request, DescribeGroup):
             return described(request)
         reply = admin.handle(request)
-        if isinstance(reply, GroupsListed | OffsetsListed):
+        if isinstance(reply, GroupsListed | OffsetsListed | HistoryRead):
             return msgspec.structs.replace(reply, read_from=stored.name)
         return reply
 
@@ -89,6 +91,10 @@ class FileToRead:
         """The store in which the group lies; None: there is no file."""
         return SqliteReader(self._path) if self._path.exists() else None
 
+    def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
+        """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
+        return parts_of_file(self._path, group_id)
+
 
 class TopicToRead:
     """The state topic as a store of groups that are read only. ``topic`` None: the cluster has none yet."""
@@ -109,6 +115,10 @@ class TopicToRead:
         nobody = NewestClaimant(Owner(installation_id="", process="", host="", pid=0))
         partition = state_partition_of(group_id, self._topic.partitions)
         return KafkaStore(self._topic, partition, nobody, updates_per_snapshot=1)
+
+    def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
+        """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
+        return iter(()) if self._topic is None else log_parts(self._topic, group_id)
 
 
 def _topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster) -> TopicToRead:

@@ -7,7 +7,8 @@ needed. A group is loaded from our own records; Kafka's are for Kafka's tools, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from coordinator.core.record_codec import UnreadableRecord
@@ -48,6 +49,16 @@ from coordinator.state_log.value_version import group_content_of, versioned
 MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
 """Bytes of one of Kafka's records; a longer snapshot continues in updates. Below the state topic's
 max.message.bytes."""
+
+
+TRANSACTION_BYTES = 1024 * 1024
+"""Bytes of a snapshot in one transaction, about. All of a large snapshot in one would take longer than
+share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
+NUMBERS_LEFT_OUT = 2**32
+"""Numbers of a group's records that a snapshot in steps leaves out: more than are appended while it is written."""
+MOST_RUNS_AT_ONCE = 5_000
+"""Runs of a share partition that one record in Kafka's format shows, of a large group: some milliseconds."""
+MAX_OFFSET = 2**63 - 1
 
 
 class Entry(NamedTuple):
@@ -183,15 +194,15 @@ class GroupLog:
             (encode_key(GroupRecordKey(self.group_id, at)), versioned(data)) for at, data in enumerate(records, first)
         ]
 
-    def snapshot_mark(self, parts: int = 0) -> KeyValue:
-        """The mark of a snapshot: its first record, or the last one of a snapshot written in ``parts``."""
-        key = encode_key(GroupSnapshotKey(self.group_id, self.next_sequence or 0))
+    def snapshot_mark(self, sequence: int, parts: int = 0) -> KeyValue:
+        """The mark of a snapshot: its first record, or the last one of a snapshot written in ``parts``. ``sequence``:
+        the number of the group's next record."""
+        key = encode_key(GroupSnapshotKey(self.group_id, sequence))
         return key, versioned(number(INT32, parts) if parts else b"")
 
-    def snapshot_parts(self, records: Sequence[bytes]) -> list[KeyValue]:
-        """The records of a snapshot that is too large for one transaction. Its mark is written after them."""
-        sequence = self.next_sequence or 0
-        keys = (GroupSnapshotPartKey(self.group_id, sequence, part) for part in range(len(records)))
+    def snapshot_parts(self, records: Sequence[bytes], sequence: int, first_part: int = 0) -> list[KeyValue]:
+        """Records of a snapshot that is written in parts, before its mark."""
+        keys = (GroupSnapshotPartKey(self.group_id, sequence, part) for part, _ in enumerate(records, first_part))
         return list(zip(map(encode_key, keys), map(versioned, records), strict=True))
 
     def state_records(self, group: ShareGroup, records: Sequence[Record], now_ms: int) -> list[KeyValue]:
@@ -234,6 +245,54 @@ class GroupLog:
             entries += pieces(record, MAX_STATE_RECORD_BYTES)
         return entries
 
+    def snapshot_in_steps(
+        self, group: ShareGroup, records: Iterable[Sequence[bytes]], tail: list[bytes], owner: KeyValue, now_ms: int
+    ) -> Iterator[list[KeyValue]]:
+        """The records of a snapshot that is written while the group goes on: each list in a transaction of its own, an
+        empty list where appends may come. ``records``: those of the group as it was before the first step. ``tail``:
+        what was appended since. ``owner`` goes into the snapshot, since the owner record before it is pruned."""
+        # The group's own records go on from another number behind the mark: the parts have that number from the
+        # first one on, whatever is appended until then.
+        following, parts = (self.next_sequence or 0) + NUMBERS_LEFT_OUT, 0
+        for each in records:
+            if each:
+                yield self.snapshot_parts(each, following, parts)
+                parts += len(each)
+            yield []
+        for shown in self._shown_in_steps(group, now_ms):
+            yield shown
+            self.written(shown)
+            yield []
+        while sum(map(len, tail)) > TRANSACTION_BYTES:
+            appended, tail[:] = list(tail), ()
+            yield from transactions_of(self.snapshot_parts(appended, following, parts))
+            parts += len(appended)
+            yield []
+        mark = self.snapshot_mark(following, parts + len(tail))
+        yield [*self.snapshot_parts(tail, following, parts), mark, owner]
+        self.next_sequence = following
+
+    def _shown_in_steps(self, group: ShareGroup, now_ms: int) -> Iterator[list[KeyValue]]:
+        """Snapshots in Kafka's format of all share partitions, each list for a transaction of its own, between which
+        the group goes on: a snapshot with the first runs of a partition as they are then, and updates with the others
+        as they are later. The last record of an offset counts."""
+        for key in list(group.partitions):
+            partition, offset = group.partitions.get(key), 0
+            while partition is not None and group.partitions.get(key) is partition:  # else it begins anew, or is gone
+                begin = max(offset, partition.start_offset)
+                runs = list(islice(partition.runs.between(begin, MAX_OFFSET), MOST_RUNS_AT_ONCE))
+                change, log = changed(partition, runs), self._partition(key)
+                if log.snapshot_epoch is None:
+                    record = log.initialize(change, state_epoch=0, now_ms=now_ms)
+                elif not offset:
+                    record = log.snapshot(change, now_ms=now_ms)
+                else:
+                    record = log.update(change)
+                yield pieces(record, MAX_STATE_RECORD_BYTES)
+                if len(runs) < MOST_RUNS_AT_ONCE:
+                    break
+                offset = runs[-1].last + 1
+
     def written(self, shown: Iterable[KeyValue]) -> None:
         """Takes in that these records, in Kafka's format, are durable."""
         for key, value in shown:
@@ -257,6 +316,8 @@ class GroupLog:
             record = log.initialize(project(partition), state_epoch=0, now_ms=now_ms)
         else:
             change = changed(partition, ())._replace(state_batches=batches)
+            if len(partition.runs) > MOST_RUNS_AT_ONCE:  # its snapshots are made in steps, with the group's
+                return pieces(log.update(change), MAX_STATE_RECORD_BYTES)
             limit = self.updates_per_snapshot
             record = log.write(change, lambda: project(partition), updates_per_snapshot=limit, now_ms=now_ms)
         return pieces(record, MAX_STATE_RECORD_BYTES)
@@ -271,6 +332,19 @@ class GroupLog:
 
     def _unreadable(self, reason: str) -> UnreadableRecord:
         return UnreadableRecord(group_id=self.group_id, reason=reason)
+
+
+def transactions_of(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
+    """The entries in order, in parts of about TRANSACTION_BYTES, each for one transaction."""
+    part: list[KeyValue] = []
+    size_bytes = 0
+    for entry in entries:
+        if part and size_bytes + len(entry[1] or b"") > TRANSACTION_BYTES:
+            yield part
+            part, size_bytes = [], 0
+        part.append(entry)
+        size_bytes += len(entry[1] or b"")
+    yield part
 
 
 def _with(batches: list[StateBatch], added: tuple[StateBatch, ...]) -> list[StateBatch]:

@@ -101,6 +101,14 @@ class PartitionLog:
         """
         return self._next(change, whole, self.leader_epoch, updates_per_snapshot, now_ms)
 
+    def update(self, change: Change) -> KeyValue:
+        """An update with ``change``, however many updates there were before.
+
+        Raises:
+            ValueError: there is no snapshot yet.
+        """
+        return self._update(change, self.leader_epoch)
+
     def snapshot(self, whole: Whole, *, now_ms: int) -> KeyValue:
         """A snapshot without a change, as Kafka writes of a cold partition.
 
@@ -154,8 +162,7 @@ class PartitionLog:
     ) -> KeyValue:
         epoch = self._last_epoch()
         if self.updates < updates_per_snapshot:
-            value = ShareUpdateValue(epoch, leader_epoch, *change)
-            return encode_key(ShareUpdateKey(self.group_id, self.topic_id, self.partition)), encode_update(value)
+            return self._update(change, leader_epoch)
         return self._snapshot(
             whole(),
             epoch=epoch + 1,
@@ -164,6 +171,10 @@ class PartitionLog:
             create_timestamp_ms=now_ms,
             now_ms=now_ms,
         )
+
+    def _update(self, change: Change, leader_epoch: int | None) -> KeyValue:
+        value = ShareUpdateValue(self._last_epoch(), leader_epoch, *change)
+        return encode_key(ShareUpdateKey(self.group_id, self.topic_id, self.partition)), encode_update(value)
 
     def _snapshot(
         self,

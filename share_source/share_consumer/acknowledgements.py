@@ -6,6 +6,7 @@ Rule: the callback is called in the program's own thread, from within a method o
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -17,12 +18,15 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import Acknowledge, MarkInProgress, PartitionProgress
 from share_source.range_cursor import Key
 from share_source.share_consumer.errors import in_words, kafka_exception, of_code
-from share_source.share_consumer.in_flight import Sending
 from share_source.share_consumer.membership import Membership
+from share_source.share_consumer.sending import Sending
 from share_source.share_consumer.worker import Worker
 
 AcknowledgementCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 Errors = Mapping[Key, str]
+LINGER_S = 0.05
+"""Seconds that outcomes of a poll wait for the next question for records, to go with it, where the poll's records were
+there before it."""
 Committed = dict[TopicPartition, KafkaException | None]
 
 
@@ -43,6 +47,8 @@ class Acknowledgements:
         self._worker = Worker("share-acknowledgements")
         self._sent: deque[tuple[Sending, Future[dict[Key, str]]]] = deque()
         self._answered: deque[tuple[Sending, Errors]] = deque()
+        self._lingers = False
+        self._hurries = threading.Event()
         self._signals: deque[Future[list[RefusedSignals]]] = deque()
 
     def __repr__(self) -> str:
@@ -53,6 +59,24 @@ class Acknowledgements:
         future = self._worker.submit(lambda: acknowledged(self._membership, sending))
         self._sent.append((sending, future))
         return future
+
+    def send_soon(self, take: Callable[[], Sending]) -> None:
+        """Send what ``take`` gives in LINGER_S, unless it went with another request before."""
+        if not self._lingers:
+            self._lingers = True
+            self._worker.submit(lambda: self._send_rest(take))
+
+    def _send_rest(self, take: Callable[[], Sending]) -> None:
+        self._hurries.wait(LINGER_S)
+        self._lingers = False  # first: what comes from now on is sent by the next call
+        if sending := take():
+            answer: Future[dict[Key, str]] = Future()
+            self._sent.append((sending, answer))
+            answer.set_result(acknowledged(self._membership, sending))
+
+    def call(self, function: Callable[[], object]) -> Future[object]:
+        """Call the function after all that is on its way."""
+        return self._worker.submit(function)
 
     def ride(self, sending: Sending, answer: Future[dict[Key, str]]) -> None:
         """Note acknowledgements that go with another request; ``answer`` will have the errors by partition."""
@@ -82,9 +106,9 @@ class Acknowledgements:
         """Call the callback for these answers; what it raises is raised here, after all of its calls."""
         raised: BaseException | None = None
         for sending, errors in settled:
-            for key, offsets in sending.offsets.items():
+            for key, offsets in sending.offsets.items() if self.callback is not None else ():
                 if self.callback is None:
-                    continue
+                    break  # it took itself away
                 try:
                     self.callback({_named(key): set(offsets)}, _exception(errors.get(key)))
                 except BaseException as error:  # noqa: BLE001 - an answer that is not told now is never told
@@ -94,6 +118,7 @@ class Acknowledgements:
 
     def close(self, then: Callable[[], None]) -> Future[None]:
         """Call ``then`` after all that is on its way, and end."""
+        self._hurries.set()
         future = self._worker.submit(then)
         self._worker.close()
         return future
@@ -128,13 +153,12 @@ def _refused_signals(membership: Membership, partitions: tuple[PartitionProgress
 
 def all_failed(sending: Sending, error: BaseException) -> dict[Key, str]:
     """The errors by partition, where one error concerns all."""
-    code = error.kafka_error if isinstance(error, ShareGroupError) else "UNKNOWN"
-    return dict.fromkeys(sending.keys.values(), code)
+    return sending.all_failed(error.kafka_error if isinstance(error, ShareGroupError) else "UNKNOWN")
 
 
 def committed(sending: Sending, errors: Errors) -> Committed:
     """The result of a commit, by partition."""
-    return {_named(key): _exception(errors.get(key)) for key in sending.offsets}
+    return {_named(key): _exception(errors.get(key)) for key in sending.records}
 
 
 def _named(key: Key) -> TopicPartition:

@@ -19,6 +19,7 @@ from coordinator.protocol.values import AcknowledgeType
 from share_source.share_consumer.acknowledgements import AcknowledgementCallback, Committed
 from share_source.share_consumer.consumer import ShareConsumer
 from share_source.share_consumer.errors import WakeupException
+from share_source.share_consumer.message import AnyMessage
 from share_source.share_consumer.worker import Worker
 
 Answer = TypeVar("Answer")
@@ -55,7 +56,7 @@ class AsyncShareConsumer:
         while not self._unread:
             self._unread.extend(await self._held_back(-1))
         message = self._unread.popleft()
-        self._consumer.hand_out(message)
+        self._consumer.hand_out()
         return message
 
     async def poll(self, timeout: float = -1) -> Messages:
@@ -66,8 +67,7 @@ class AsyncShareConsumer:
             self._unread.clear()
         else:
             messages = await self._held_back(timeout)
-        for message in messages:  # no await from here on: what is handed out is returned
-            self._consumer.hand_out(message)
+        self._consumer.hand_out(len(messages))  # no await from here on: what is handed out is returned
         return messages
 
     async def _held_back(self, timeout: float) -> Messages:
@@ -83,7 +83,7 @@ class AsyncShareConsumer:
     def _poll(self, timeout: float) -> Messages:
         """A poll, in the worker: a commit that comes after it must not accept what the program was not given."""
         messages = self._consumer.poll(timeout)
-        self._consumer.hold_back(messages)
+        self._consumer.hold_back(len(messages))
         return messages
 
     async def _answer(self, polling: Future[Messages]) -> Messages:
@@ -133,11 +133,11 @@ class AsyncShareConsumer:
         """The same as :meth:`ShareConsumer.subscription`."""
         return await self._call(self._consumer.subscription)
 
-    async def acknowledge(self, message: Message, ack_type: int = AcknowledgeType.ACCEPT) -> None:
+    async def acknowledge(self, message: AnyMessage, ack_type: int = AcknowledgeType.ACCEPT) -> None:
         """The same as :meth:`ShareConsumer.acknowledge`."""
         await self._call(lambda: self._consumer.acknowledge(message, ack_type))
 
-    async def mark_in_progress(self, message: Message, hint: str | None = None) -> None:
+    async def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
         """The same as :meth:`ShareConsumer.mark_in_progress`."""
         await self._call(lambda: self._consumer.mark_in_progress(message, hint))
 

@@ -1,8 +1,7 @@
 """The ShareConsumer, with the methods, the exceptions and the messages of confluent_kafka.ShareConsumer.
 
-Rule: a poll alone asks for records, so that a program that works holds no more of them than it was given. Delivery is
-at least once: in implicit mode the next poll or commit accepts what the last poll returned; records without an outcome
-at close() are released.
+Rule: delivery is at least once. In implicit mode the next poll or commit accepts what the last poll returned; records
+without an outcome at close() are released.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ import weakref
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from threading import Condition, Lock
+from threading import Lock
 from typing import Any
 
-from confluent_kafka import IllegalStateException, Message, Messages
+import confluent_kafka
+from confluent_kafka import IllegalStateException, Messages
 
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import PartitionAcks
@@ -27,14 +27,20 @@ from share_source.range_cursor import Key
 from share_source.share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
 from share_source.share_consumer.arguments import ERRONEOUS, INVALID, check_hint, check_type, timeout_seconds
 from share_source.share_consumer.deserializing import Raw, deserialize
-from share_source.share_consumer.errors import SignalInImplicitMode, WakeupException, kafka_exception
-from share_source.share_consumer.fetching import Answered, Fetched, Fetcher
-from share_source.share_consumer.in_flight import InFlight, Sending, acks_of
+from share_source.share_consumer.dropped import dropped
+from share_source.share_consumer.errors import SignalInImplicitMode, kafka_exception
+from share_source.share_consumer.fetching import Fetched
+from share_source.share_consumer.implicit import ImplicitInFlight
+from share_source.share_consumer.in_flight import InFlight
 from share_source.share_consumer.membership import Membership
+from share_source.share_consumer.message import AnyMessage, Message
 from share_source.share_consumer.options import ConsumerOptions
-from share_source.share_consumer.renewal import Renewer
+from share_source.share_consumer.record_runs import RecordRun
+from share_source.share_consumer.renewal import Renewal, Renewer
+from share_source.share_consumer.sending import Sending
 from share_source.share_consumer.single_thread import SingleThread
-from share_source.share_consumer.worker import Worker
+from share_source.share_consumer.supply import Supply
+from share_source.share_consumer.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -61,26 +67,23 @@ class ShareConsumer:
         self._inside = SingleThread(options.group_id)
         self._topics: tuple[str, ...] = ()
         self._changing = Lock()
-        self._in_flight = InFlight()
+        self._explicit = InFlight() if options.explicit else None
+        self._implicit = None if options.explicit else ImplicitInFlight()
+        self._in_flight: InFlight | ImplicitInFlight = self._explicit or self._implicit or ImplicitInFlight()
         self._membership = Membership(options)
-        self._fetching = Worker("share-fetching")
-        self._fetch: Future[Fetched] | None = None
+        self._waiting = Waiting()
         self._acknowledgements = Acknowledgements(self._membership)
         self._renewing: Future[dict[Key, str]] | None = None
         self._riding: Future[dict[Key, str]] | None = None
         self._leaving: Future[None] | None = None
+        self._taking: list[RecordRun] = []
         self._unreturned: list[Message] = []
         self._raws: list[Raw] = []
         self._renewer = Renewer(self._membership, self._held, self._renewed)
-        self._fetcher = Fetcher(options, self._membership, self._renewer.start)
-        self._news = Condition()
-        self._woken = False
-        self._waits = False
-        self._polled_s = 0.0
-        self._held_until_s = 0.0
+        self._supply = Supply(options, self._membership, self._renewer.start, self._waiting.tell)
         self._lock_timeout_ms: int | None = None
-        ends = (self._renewer, self._fetcher, self._fetching, self._acknowledgements, self._membership)
-        self._dropped = weakref.finalize(self, _dropped, os.getpid(), *ends)
+        ends = (self._renewer, *self._supply.threads, self._acknowledgements, self._membership)
+        self._dropped = weakref.finalize(self, dropped, os.getpid(), *ends)
         self._dropped.atexit = False
 
     def __repr__(self) -> str:
@@ -108,20 +111,16 @@ class ShareConsumer:
             names = tuple(map(str, topics))
             if not all(names) or len(set(names)) < len(names):
                 raise ValueError(f"Failed to subscribe: {INVALID}")
-            self._topics = names
+            before, self._topics = self._topics, names
+            if before and before != names:
+                self._supply.cancel()
 
     def unsubscribe(self) -> None:
         """Subscribe to nothing. Records that are in flight can still be acknowledged; those that no poll has returned
         are released."""
         with self._inside.enter():
             self._topics = ()
-            if self._fetch is not None:
-                self._fetch = None
-                self._fetching.submit(self._give_back)  # after the fetch
-
-    def _give_back(self) -> None:
-        self._fetcher.give_back()
-        self._held_until_s = 0.0
+            self._supply.cancel()
 
     def subscription(self) -> list[str]:
         """The topics that the consumer is subscribed to."""
@@ -142,6 +141,7 @@ class ShareConsumer:
         """
         with self._inside.enter():
             seconds = timeout_seconds(timeout)
+            self._supply.polled()
             self._send_signals()
             if not self._unreturned:
                 self._check_signals()
@@ -150,8 +150,8 @@ class ShareConsumer:
                     raise IllegalStateException("Consumer is not subscribed to any topics")
                 deadline_s = None if seconds < 0 else time.monotonic() + seconds
                 with self._changing:
-                    if not self._options.explicit:
-                        self._in_flight.accept_all()
+                    if self._implicit is not None:
+                        self._implicit.accept_all()
                 if not self._renewed_came(deadline_s):
                     self._poll(deadline_s)
                     self._settle()
@@ -162,88 +162,92 @@ class ShareConsumer:
         one."""
         deserialize(self._raws, self._options.key_deserializer, self._options.value_deserializer)
         messages, self._unreturned, self._raws = self._unreturned, [], []
-        for message in messages:
-            self.hand_out(message)
-        return Messages._from_list(messages) if messages else Messages()
+        if not messages:
+            return Messages()
+        self.hand_out(len(messages))
+        return Messages._from_list(messages)  # type: ignore[arg-type]  # they have the methods of confluent's
 
     def _check_decided(self) -> None:
-        if self._options.explicit and (count := self._in_flight.undecided):
+        if self._explicit is not None and (count := self._explicit.undecided):
             raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
 
     def _poll(self, deadline_s: float | None) -> None:
         """Wait for records until then."""
         while not self._unreturned:
-            self._polled_s = time.monotonic()
-            self._check_wakeup()  # before the outcomes leave: a close() that follows sends them
-            fetch = self._ask(deadline_s)
-            if not self._wait(fetch, deadline_s):
+            self._waiting.begin()  # before the outcomes leave: a close() that follows sends them
+            if self._supply.has_come:
+                self._take_in()
+            if self._supply.needs_renewal and not self._waiting.wait(self._renewed_now(), deadline_s):
                 return
-            self._take(fetch.result())
-            if deadline_s is not None and time.monotonic() >= deadline_s:
+            if self._taking or self._look():
+                self._take()
+                self._go_on()
                 return
+            if not self._waiting.wait(self._ask(deadline_s), deadline_s):
+                return
+            self._take_in()
+            if deadline_s is not None and time.monotonic() >= deadline_s and not self._supply.ahead.records:
+                return
+
+    def _look(self) -> bool:
+        self._taking = self._supply.look()
+        return bool(self._taking)
+
+    def _take(self) -> None:
+        """Take the records out of the supply. It is done again if it was interrupted."""
+        self._supply.returned(self._taking)
+        with self._changing:
+            self._in_flight.add(self._taking)
+        messages = [message for run in self._taking for message in run.messages]
+        if self._options.key_deserializer is not None or self._options.value_deserializer is not None:
+            self._raws = [Raw(message, message.key(), message.value()) for message in messages]
+        self._unreturned, self._taking = messages, []
+
+    def _go_on(self) -> None:
+        """A poll returns records: ask for the next ones, if that is due, and send what is to be sent."""
+        riding: Future[dict[Key, str]] = Future()
+        sending = self._supply.ask_ahead(self._topics, self._outgoing, riding.set_result)
+        if sending is None:
+            self._send_on()
+        elif sending:
+            self._ride(sending, riding)
+
+    def _send_on(self) -> None:
+        """Send outcomes that go with no question now: they wait for the next one where that comes at once."""
+        with self._changing:
+            has_outcomes = self._in_flight.has_outcomes
+        if has_outcomes and self._supply.asks_ahead:
+            self._acknowledgements.send_soon(self._outgoing)
+        elif has_outcomes:
+            self._acknowledgements.send(self._outgoing())
+
+    def _outgoing(self) -> Sending:
+        with self._changing:
+            return self._in_flight.take()
+
+    def _ride(self, sending: Sending, riding: Future[dict[Key, str]]) -> None:
+        self._riding = riding
+        self._acknowledgements.ride(sending, riding)
 
     def _ask(self, deadline_s: float | None) -> Future[Fetched]:
         """The question for records that is on its way, or a new one. Outcomes go with a new one."""
-        with self._changing:
-            sending = self._in_flight.take()
-        if self._fetch is not None:
-            if sending:
-                self._acknowledgements.send(sending)
-            return self._fetch
+        if (answer := self._supply.on_its_way()) is not None:
+            self._send_on()
+            return answer
+        sending = self._outgoing()
         left_s = LONGEST_WAIT_S if deadline_s is None else min(deadline_s - time.monotonic(), LONGEST_WAIT_S)
-        topics, wait_ms = self._topics, max(int(left_s * 1000), 0)
         riding: Future[dict[Key, str]] = Future()
-        self._fetch = self._fetching.submit(lambda: self._fetched(topics, sending, wait_ms, riding.set_result))
+        answer = self._supply.ask(self._topics, max(int(left_s * 1000), 0), sending, riding.set_result)
         if sending:
-            self._riding = riding
-            self._acknowledgements.ride(sending, riding)
-        self._fetch.add_done_callback(lambda _: self._tell())
-        return self._fetch
+            self._ride(sending, riding)
+        return answer
 
-    def _fetched(self, topics: tuple[str, ...], sending: Sending, wait_ms: int, answered: Answered) -> Fetched:
-        fetched = self._fetcher.fetch(topics, sending, wait_ms, answered)
-        if fetched.lock_timeout_ms:
-            self._held_until_s = max(self._held_until_s, fetched.until_s)
-        return fetched
-
-    def _wait(self, future: Future[Any], deadline_s: float | None) -> bool:
-        """Whether the future is done by then.
-
-        Raises:
-            WakeupException: another thread called :meth:`wakeup`.
-        """
-        self._waits = True
-        try:
-            with self._news:
-                left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
-                self._news.wait_for(lambda: self._woken or future.done(), left_s)
-        finally:
-            self._waits, self._polled_s = False, time.monotonic()
-        self._check_wakeup()
-        return future.done()
-
-    def _check_wakeup(self) -> None:
-        with self._news:
-            if self._woken:
-                self._woken = False
-                raise WakeupException()
-
-    def _tell(self) -> None:
-        with self._news:
-            self._news.notify_all()
-
-    def _take(self, fetched: Fetched) -> None:
-        """Take in the records of an answer. Those whose locks have ended meanwhile are left to the group."""
+    def _take_in(self) -> None:
+        """Take in an answer: a poll may return its records now."""
+        fetched, unread = self._supply.take_in()
         with self._changing:
-            is_late = time.monotonic() >= max(fetched.until_s, self._held_until_s)
-            self._fetcher.held.partitions = ()
-            self._held_until_s = 0.0
-            if fetched.delivered and not is_late:
-                self._in_flight.add(fetched.delivered)
-                messages = [message for each in fetched.delivered for message in each.messages]
-                self._raws = [Raw(message, message.key(), message.value()) for message in messages]
-                self._unreturned = messages
-            self._fetch = None  # last: an answer that was interrupted is taken in again
+            self._in_flight.add_unread(unread)
+        self._supply.taken_in(fetched)  # last: an answer that was interrupted is taken in again
         if fetched.error is not None:
             self._settle()
             raise kafka_exception(fetched.error) if isinstance(fetched.error, ShareGroupError) else fetched.error
@@ -252,7 +256,7 @@ class ShareConsumer:
 
     # --- outcomes
 
-    def acknowledge(self, message: Message, ack_type: int = AcknowledgeType.ACCEPT) -> None:
+    def acknowledge(self, message: AnyMessage, ack_type: int = AcknowledgeType.ACCEPT) -> None:
         """Note the outcome of a record, in explicit mode; the next poll or commit sends it. The newest outcome counts.
         RENEW: the record stays with this consumer, for another lock's time, and has to be acknowledged again.
 
@@ -261,7 +265,7 @@ class ShareConsumer:
             IllegalStateException: the mode is implicit, or the record is not in flight.
         """
         with self._inside.enter():
-            check_type(1, message, Message, "confluent_kafka.cimpl.Message")
+            check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
             self._decide("message", message.topic(), message.partition(), message.offset(), ack_type)
 
     def acknowledge_offset(
@@ -280,10 +284,10 @@ class ShareConsumer:
         assert topic is not None and partition is not None and offset is not None
         with self._changing:
             key = (topic, partition)
-            if not self._options.explicit or not self._in_flight.decide(key, offset, AcknowledgeType(number)):
+            if self._explicit is None or not self._explicit.decide(key, offset, AcknowledgeType(number)):
                 raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}")
 
-    def mark_in_progress(self, message: Message, hint: str | None = None) -> None:
+    def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
         """Say that the work on a record goes on, in explicit mode (KAFKA-20458): its lock lasts for the group's
         group.share.in.progress.staleness.threshold.ms from then on, and a poll needs no outcome of it. The next poll or
         commit sends the signal, or this method when max.in-flight.progress.batches are pending. ``hint``: for people,
@@ -295,28 +299,32 @@ class ShareConsumer:
             KafkaException: the coordinator has refused an earlier signal.
         """
         with self._inside.enter():
-            check_type(1, message, Message, "confluent_kafka.cimpl.Message")
+            check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
             check_hint(hint)
             self._check_signals()
-            if not self._options.explicit:
+            if self._explicit is None:
                 raise SignalInImplicitMode()
             with self._changing:
-                self._in_flight.mark_in_progress(message, hint)
-                is_full = self._in_flight.pending_signals >= self._options.max_progress_batches
+                self._explicit.mark_in_progress(message, hint)
+                is_full = self._explicit.pending_signals >= self._options.max_progress_batches
             if is_full:
                 self._send_signals()
 
     def _send_signals(self) -> None:
+        if self._explicit is None:
+            return
         with self._changing:
-            signals = self._in_flight.take_signals()
+            signals = self._explicit.take_signals()
         if signals:
             self._acknowledgements.signal(signals)
 
     def _check_signals(self) -> None:
         """Raise why the coordinator refused a signal, if its record is still in flight."""
+        if self._explicit is None:
+            return
         refused = self._acknowledgements.refused_signals()
         with self._changing:
-            told = [why for signals, why in refused if self._in_flight.holds(signals)]
+            told = [why for signals, why in refused if self._explicit.holds(signals)]
         if told:
             raise told[0]
 
@@ -347,25 +355,27 @@ class ShareConsumer:
 
     def _outcomes(self) -> Sending:
         with self._changing:
-            if not self._options.explicit:
-                self._in_flight.accept_all()
+            if self._implicit is not None:
+                self._implicit.accept_all()
             return self._in_flight.take()
 
     def _renewed_came(self, deadline_s: float | None) -> bool:
         """Whether this poll is for the records whose renewal the program asked for: new records come when these are
         done."""
+        if self._explicit is None:
+            return False
         with self._changing:
-            sending = self._in_flight.take() if self._in_flight.has_renewed else Sending()
+            sending = self._explicit.take() if self._explicit.has_renewed else Sending()
         if sending:
             self._renewing = self._acknowledgements.send(sending)
-            self._renewing.add_done_callback(lambda _: self._tell())
+            self._renewing.add_done_callback(self._waiting.tell)
         if self._renewing is not None:
-            if not self._wait(self._renewing, deadline_s):
+            if not self._waiting.wait(self._renewing, deadline_s):
                 return True
             self._renewing = None
             self._settle()
         with self._changing:
-            self._unreturned = self._in_flight.take_renewed()
+            self._unreturned = self._explicit.take_renewed()
         return bool(self._unreturned)
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
@@ -382,9 +392,10 @@ class ShareConsumer:
 
     def _settle(self) -> None:
         settled = self._acknowledgements.settled()
-        with self._changing:
-            for sending, errors in settled:
-                self._in_flight.renew(sending, errors)
+        if self._explicit is not None:
+            with self._changing:
+                for sending, errors in settled:
+                    self._explicit.renew(sending, errors)
         self._acknowledgements.call_back(settled)
 
     # --- locks
@@ -399,44 +410,44 @@ class ShareConsumer:
         """The renewals that are due, in the renewer's thread."""
         with self._changing:
             delivered = self._in_flight.renewals() if self._options.renews_in_background else ()
-            waits_s = time.monotonic() - self._polled_s
-            is_due = self._waits or waits_s < self._options.max_poll_interval_ms / 1000
-            waiting = self._fetcher.held.partitions if is_due else ()
-        return (*delivered, *acks_of(waiting, AcknowledgeType.RENEW))
+        is_due = self._waiting.polls_within(self._options.max_poll_interval_ms / 1000)
+        return (*delivered, *(self._supply.ahead.renewals() if is_due else ()))
 
-    def _renewed(self, until_s: float, lost: list[PartitionAcks]) -> None:
-        """Note the answer to renewals, in the renewer's thread."""
-        names = {(acks.topic_id, acks.partition, batch.first) for acks in lost for batch in acks.batches}
+    def _renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
+        """Note the answer to renewals, in the thread that renews."""
         with self._changing:
             for acks in lost:
                 self._in_flight.forget_lock(acks)
-            held = {(p.topic_id, p.partition, first) for p in self._fetcher.held.partitions for first, *_ in p.ranges}
-            if held and not held & names:
-                self._held_until_s = until_s
+        self._supply.ahead.renewed(renewal, lost)
+
+    def _renewed_now(self) -> Future[object]:
+        """Renew the locks of records that waited for long, before a poll returns them."""
+        renewed = self._acknowledgements.call(self._renewer.try_to_renew)
+        renewed.add_done_callback(self._waiting.tell)
+        return renewed
 
     # --- the rest
 
-    def hold_back(self, messages: Messages) -> None:
-        """Accept none of these records, until each is handed out: the program was not given them yet."""
-        with self._changing:
-            self._in_flight.hold_back(messages)
+    def hold_back(self, count: int) -> None:
+        """Accept none of the last so many records, until each is handed out: the program was not given them yet."""
+        if self._implicit is not None:
+            with self._changing:
+                self._implicit.hold_back(count)
 
-    def hand_out(self, message: Message) -> None:
-        """The program has this record now."""
-        with self._changing:
-            self._in_flight.hand_out(message)
+    def hand_out(self, count: int = 1) -> None:
+        """The program has so many records more, in the order of their polls."""
+        if self._implicit is not None:
+            with self._changing:
+                self._implicit.hand_out(count)
 
     def forget_wakeup(self) -> None:
         """Take back a wakeup that no poll has noticed."""
-        with self._news:
-            self._woken = False
+        self._waiting.forget_wakeup()
 
     def wakeup(self) -> None:
         """Have the poll that runs now, or else the next one, raise WakeupException. Any thread may call it."""
         self._inside.check_process()
-        with self._news:
-            self._woken = True
-            self._news.notify_all()
+        self._waiting.wakeup()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Use these credentials (SASL PLAIN and SCRAM) for connections that are made from now on."""
@@ -460,8 +471,7 @@ class ShareConsumer:
             if sending and self._membership.joined is not None:
                 self._acknowledgements.send(sending)
             self._renewer.close()
-            self._fetcher.close()
-            self._fetching.close()
+            self._supply.close()
             self._dropped.detach()
             deadline_s = time.monotonic() + self._options.socket_timeout_ms / 1000
             with suppress(FutureTimeoutError):  # the session ends by itself
@@ -477,24 +487,6 @@ class ShareConsumer:
                 logger.exception("the acknowledgement commit callback failed at close()")
 
     def _leave(self) -> None:
-        """Give back what no poll has returned, at no try, and leave the group."""
-        self._fetcher.give_back()
+        """Give back what no poll has returned, and leave the group."""
+        self._supply.give_back()
         self._membership.close()
-
-
-def _dropped(
-    pid: int,
-    renewer: Renewer,
-    fetcher: Fetcher,
-    fetching: Worker,
-    acknowledgements: Acknowledgements,
-    membership: Membership,
-) -> None:
-    """End the threads and the membership of a consumer that the program dropped without close(); its records are
-    released. A fork has none of them."""
-    if os.getpid() != pid:
-        return
-    renewer.close()
-    fetcher.close()
-    fetching.close()
-    acknowledgements.close(membership.close)

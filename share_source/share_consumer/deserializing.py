@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 from confluent_kafka.serialization import MessageField, SerializationContext
+
+from share_source.share_consumer.message import Message
 
 Deserializer = Callable[..., Any]
 

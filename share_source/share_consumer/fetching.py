@@ -1,7 +1,8 @@
 """Acquires records at the coordinator, and reads them from the brokers with the source's kept consumers.
 
-Rule: between their acquisition and the poll that returns them, records are held for that poll: their locks are renewed
-(:mod:`share_source.share_consumer.renewal`), so that slow brokers, or a program that polls late, use up no delivery.
+Rule: between their acquisition and the poll that returns them, records are held for that poll
+(:mod:`share_source.share_consumer.ahead`): their locks are renewed, so that slow brokers, or a program that polls late,
+use up no delivery.
 Records that can't be read are released, and never accepted. After a failed read the next acquisition waits, longer each
 time: a member that can't read must not use up the deliveries of records that others can read.
 """
@@ -11,10 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-
-from confluent_kafka import Message
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError
@@ -22,16 +21,17 @@ from coordinator.protocol.messages import (
     Acknowledge,
     AcquiredReply,
     AcquireRecords,
-    PartitionPlan,
+    PartitionAcks,
 )
-from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.offset_ranges import PartitionRanges
-from share_source.range_cursor import Key, Run
+from share_source.range_cursor import Key
 from share_source.range_reader import ReadTask, read_records
 from share_source.share_consumer.acknowledgements import acknowledged, all_failed
-from share_source.share_consumer.in_flight import Delivered, HeldRange, Sending, acks_of
+from share_source.share_consumer.ahead import Acquired, Ahead
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
+from share_source.share_consumer.record_runs import Collector
+from share_source.share_consumer.sending import Sending
 
 logger = logging.getLogger(__name__)
 
@@ -44,60 +44,63 @@ rarely come back within seconds."""
 
 @dataclass(slots=True)
 class Fetched:
-    """The answer to one question for records. ``error``: why there are no records. ``until_s``: when their locks end
-    unless they are renewed, in monotonic seconds."""
+    """The answer to one question for records. ``acquired``: None if there are none. ``error``: why there are none.
+    ``records``: how many were acquired; ``took_s``: the seconds that it took to acquire and to read them."""
 
-    delivered: list[Delivered] = field(default_factory=list)
+    acquired: Acquired | None = None
     error: BaseException | None = None
-    until_s: float = 0.0
     lock_timeout_ms: int = 0
-
-    @property
-    def records(self) -> int:
-        return sum(len(each.messages) for each in self.delivered)
+    records: int = 0
+    took_s: float = 0.0
 
 
-class HeldForPoll:
-    """Acquired records that no poll has returned yet, for the renewal of their locks. Replaced as a whole, so that a
-    thread that reads it needs no lock."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A question for records: of which topics, how many at most, and how long it waits for them. ``ahead``: no poll
+    waits for them yet."""
 
-    def __init__(self) -> None:
-        self.partitions: tuple[PartitionPlan, ...] = ()
+    topics: tuple[str, ...]
+    records: int
+    wait_ms: int = 0
+    ahead: bool = False
 
 
 class Fetcher:
     """Asks for the records of one consumer, one question at a time."""
 
-    def __init__(self, options: ConsumerOptions, membership: Membership, acquired: Callable[[int], None]) -> None:
-        """``acquired`` is told how long the locks of acquired records last, in milliseconds."""
+    def __init__(
+        self, options: ConsumerOptions, membership: Membership, ahead: Ahead, acquired: Callable[[int], None]
+    ) -> None:
+        """``ahead`` gets the records; ``acquired`` is told how long their locks last, in milliseconds."""
         self._options = options
-        self._acquired = acquired
+        self._outage_timeout_ms = options.outage_timeout_ms
+        self._ahead, self._acquired = ahead, acquired
         self._membership = membership
         self._after = ""
         self._pause_s = 0.0
         self._closed = threading.Event()
-        self.held = HeldForPoll()
 
-    def fetch(self, topics: tuple[str, ...], sending: Sending, wait_ms: int, answered: Answered) -> Fetched:
-        """Send the acknowledgements; acquire and read records of these topics, for which it waits that long.
-        ``answered`` is told the errors of the acknowledgements, by partition, before the records are read."""
+    def fetch(self, wanted: Wanted, sending: Sending, answered: Answered) -> Fetched:
+        """Send the acknowledgements; acquire and read the records that are wanted. ``answered`` is told the errors of
+        the acknowledgements, by partition, before the records are read."""
         fetched = Fetched()
         answer = _Answer(sending, answered)
         try:
-            self._fetch(topics, answer, wait_ms, fetched)
+            self._fetch(wanted, answer, fetched)
         except BaseException as error:  # noqa: BLE001 - a callback's of the program too: the poll raises it
             answer.tell(all_failed(sending, error))
-            self.give_back()
-            fetched.delivered, fetched.error = [], error
+            if fetched.acquired is not None:
+                self.release(self._ahead.forget(fetched.acquired))
+            fetched.acquired, fetched.records, fetched.error = None, 0, error
         return fetched
 
     def close(self) -> None:
         """End the pause after a failed read; nothing is acquired after it."""
         self._closed.set()
 
-    def _fetch(self, topics: tuple[str, ...], answer: _Answer, wait_ms: int, fetched: Fetched) -> None:
+    def _fetch(self, wanted: Wanted, answer: _Answer, fetched: Fetched) -> None:
         try:
-            session = self._membership.session(topics)
+            session = self._membership.session(wanted.topics)
         except ShareGroupError:
             if answer.sending and self._membership.joined is not None:  # the session of the topics before has them
                 answer.tell(acknowledged(self._membership, answer.sending))
@@ -107,23 +110,26 @@ class Fetcher:
                 answer.tell(acknowledged(self._membership, answer.sending))
             if self._closed.wait(self._pause_s):
                 return
-        began_s = time.monotonic()
-        reply = self._acquire(session, topics, answer.untold, wait_ms)
+        joins, began_s = self._membership.joins, time.monotonic()
+        reply = self._acquire(session, wanted, answer.untold)
         answer.tell(answer.sending.errors(reply.errors))
         self._after = reply.plan_id or self._after
         if reply.partitions:
-            fetched.lock_timeout_ms = reply.lock_timeout_ms
-            fetched.until_s = began_s + reply.lock_timeout_ms / 1000
+            lock_s = reply.lock_timeout_ms / 1000
+            acquired = Acquired(reply.partitions, began_s, time.monotonic(), lock_s, joins)
+            fetched.acquired, fetched.lock_timeout_ms = acquired, reply.lock_timeout_ms
+            self._ahead.begin(acquired)
+            self._acquired(reply.lock_timeout_ms)
             self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-            self._read(reply, reply.isolation_level or session.isolation_level, fetched)
+            fetched.records = self._read(reply, reply.isolation_level or session.isolation_level, acquired)
             self._pause_s = 0.0
+            fetched.took_s = time.monotonic() - began_s
 
-    def _acquire(
-        self, session: MemberSession, topics: tuple[str, ...], sending: Sending, wait_ms: int
-    ) -> AcquiredReply:
+    def _acquire(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
         fields = {
-            "max_records": self._options.max_poll_records,
-            "wait_ms": wait_ms,
+            "max_records": wanted.records,
+            "wait_ms": wanted.wait_ms,
+            "ahead": wanted.ahead,
             "after": self._after,
             "acquire_mode": self._options.acquire_mode,
             "acknowledgements": sending.partitions,
@@ -131,33 +137,30 @@ class Fetcher:
         try:
             return session.call(AcquireRecords, **fields)
         except FencedMemberEpoch:  # by this member's own later join
-            return self._membership.session(topics).call(AcquireRecords, **fields)
+            return self._membership.session(wanted.topics).call(AcquireRecords, **fields)
 
-    def give_back(self) -> None:
-        """Release the records that are held for a poll that will not come."""
-        partitions, self.held.partitions = self.held.partitions, ()
-        if partitions:
-            self._release(partitions)
-
-    def _read(self, reply: AcquiredReply, isolation_level: str, fetched: Fetched) -> None:
-        self.held.partitions = reply.partitions
-        self._acquired(reply.lock_timeout_ms)
-        collector = _Collector(reply.partitions)
+    def _read(self, reply: AcquiredReply, isolation_level: str, acquired: Acquired) -> int:
+        """Read what was acquired; the number of offsets."""
+        collector = Collector(reply.partitions)
         task = ReadTask(
             partitions=tuple(PartitionRanges(p.topic, p.partition, p.ranges, p.topic_id) for p in reply.partitions),
             kafka_config=self._options.client_config,
             isolation_level=isolation_level,
             fail_on_data_loss=False,
-            poll_timeout_ms=self._options.outage_timeout_ms,
+            poll_timeout_ms=self._outage_timeout_ms,
         )
-        fetched.delivered = collector.delivered(read_records(task, collector))
+        lost = read_records(task, collector)
+        acquired.read(collector.runs(), collector.unread(lost))
+        return sum(part.records for part in task.partitions)
 
-    def _release(self, partitions: Iterable[PartitionPlan]) -> None:
-        """Give back records that can't be read here, at no try; perhaps another member can read them."""
+    def release(self, partitions: tuple[PartitionAcks, ...]) -> None:
+        """Give back records that no poll has returned, at no try; perhaps another member can read them."""
+        if not partitions:
+            return
         try:
-            self._membership.call(Acknowledge, partitions=acks_of(partitions, AcknowledgeType.RELEASE), unread=True)
+            self._membership.call(Acknowledge, partitions=partitions, unread=True)
         except Exception as error:  # noqa: BLE001 - their locks end
-            logger.warning("records that could not be read are not released: %s", error)
+            logger.warning("records that no poll has returned are not released: %s", error)
 
 
 class _Answer:
@@ -176,73 +179,3 @@ class _Answer:
 
 def _ignored(errors: dict[Key, str]) -> None:
     """Ignore a later answer."""
-
-
-class _Collector:
-    """Collects what the range reader reads, as the messages of a ShareConsumer."""
-
-    room = 1 << 30
-
-    def __init__(self, partitions: Iterable[PartitionPlan]) -> None:
-        self._partitions = {(p.topic, p.partition): p for p in partitions}
-        self._delivered = {
-            (p.topic, p.partition): Delivered(p.topic, p.partition, p.topic_id) for p in self._partitions.values()
-        }
-
-    def __len__(self) -> int:
-        return sum(len(each.messages) for each in self._delivered.values())
-
-    def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None:
-        """Records of one partition, in order, and their runs of delivery counts."""
-        into = self._delivered[key]
-        at = 0
-        for delivery_count, count in runs:
-            into.messages += [_with_count(message, delivery_count) for message in messages[at : at + count]]
-            into.counts += [delivery_count] * count
-            at += count
-
-    def build(self) -> None:
-        """Nothing is built: the records stay in the collection."""
-
-    def delivered(self, lost: dict[Key, list[tuple[int, int]]]) -> list[Delivered]:
-        """The records that were read, with the offsets of the ranges that have none."""
-        for key, each in self._delivered.items():
-            ranges = self._partitions[key].ranges
-            if sum(last - first + 1 for first, last, _ in ranges) > len(each.messages):
-                _note_missing(each, ranges, lost.get(key, []))
-        return list(self._delivered.values())
-
-
-def _note_missing(delivered: Delivered, ranges: Iterable[AcquiredRange], lost: list[tuple[int, int]]) -> None:
-    """Note the offsets without a message: gaps, or lost ones."""
-    present = {message.offset() for message in delivered.messages}
-    for first, last, count in ranges:
-        for offset in range(first, last + 1):
-            if offset in present:
-                continue
-            is_lost = any(begin <= offset <= end for begin, end in lost)
-            _extend(delivered.lost if is_lost else delivered.gaps, offset, count)
-
-
-def _extend(ranges: list[HeldRange], offset: int, count: int) -> None:
-    if ranges and ranges[-1].last == offset - 1 and ranges[-1].delivery_count == count:
-        ranges[-1] = ranges[-1]._replace(last=offset)
-    else:
-        ranges.append(HeldRange(offset, offset, count))
-
-
-def _with_count(message: Message, delivery_count: int) -> Message:
-    """The message with its delivery count, which only the constructor sets."""
-    leader_epoch = message.leader_epoch()
-    return Message(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.key(),
-        message.value(),
-        message.headers(),
-        None,
-        message.timestamp(),
-        leader_epoch=-1 if leader_epoch is None else leader_epoch,
-        delivery_count=delivery_count,
-    )

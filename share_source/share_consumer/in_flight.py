@@ -1,4 +1,5 @@
-"""The records that a ShareConsumer holds, and what was decided about them. Pure: no clock, thread or I/O.
+"""The records that a ShareConsumer in explicit mode holds, and what was decided about each of them. Pure: no clock,
+thread or I/O. (Implicit mode: :mod:`share_source.share_consumer.implicit`.)
 
 A record is in flight from the poll that returned it until its outcome is taken to be sent. Rules: the newest outcome of
 a record counts until it is sent; offsets without a record (gaps) are never seen by the program, and are acknowledged
@@ -8,64 +9,20 @@ progress needs no outcome yet, and from its first signal on it is not renewed: s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from confluent_kafka import Message
-
-from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionPlan, PartitionProgress, ProgressBatch
+from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionProgress, ProgressBatch
 from coordinator.protocol.values import AcknowledgeType
 from share_source.range_cursor import Key
 from share_source.share_consumer.errors import RecordHasOutcome, RecordNotInFlight
+from share_source.share_consumer.message import AnyMessage, Message
+from share_source.share_consumer.record_runs import RecordRun, Unread, batch
+from share_source.share_consumer.sending import Sending
 
-GAP, ACCEPT, RENEW = AcknowledgeType.GAP, AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
+RENEW = AcknowledgeType.RENEW
 What = TypeVar("What")
-
-
-class HeldRange(NamedTuple):
-    """Offsets ``first`` to ``last`` of one delivery count that the log has no record for."""
-
-    first: int
-    last: int
-    delivery_count: int
-
-
-@dataclass(slots=True)
-class Delivered:
-    """The records of one partition that a poll returned, and the gaps among them. ``lost``: offsets that could not be
-    read; they are released."""
-
-    topic: str
-    partition: int
-    topic_id: str
-    messages: list[Message] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    gaps: list[HeldRange] = field(default_factory=list)
-    lost: list[HeldRange] = field(default_factory=list)
-
-    @property
-    def key(self) -> Key:
-        return self.topic, self.partition
-
-
-@dataclass(slots=True)
-class Sending:
-    """Acknowledgements on their way to the coordinator. ``offsets``: the records by partition, without gaps.
-    ``renewed``: those whose lock is to be renewed, with their messages and delivery counts."""
-
-    partitions: tuple[PartitionAcks, ...] = ()
-    keys: dict[str, Key] = field(default_factory=dict)
-    offsets: dict[Key, set[int]] = field(default_factory=dict)
-    renewed: dict[Key, dict[int, tuple[Message, int]]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.partitions)
-
-    def errors(self, by_name: Mapping[str, str]) -> dict[Key, str]:
-        """The errors of an answer, by partition."""
-        return {self.keys[name]: code for name, code in by_name.items() if name in self.keys}
 
 
 class _Partition:
@@ -73,8 +30,6 @@ class _Partition:
 
     __slots__ = (
         "counts",
-        "gaps",
-        "held_back",
         "in_progress",
         "messages",
         "outcomes",
@@ -89,8 +44,6 @@ class _Partition:
         self.messages: dict[int, Message] = {}
         self.counts: dict[int, int] = {}
         self.outcomes: dict[int, AcknowledgeType] = {}
-        self.gaps: list[tuple[HeldRange, AcknowledgeType]] = []
-        self.held_back: set[int] = set()
         self.unlocked: set[int] = set()
         self.signals: dict[int, str | None] = {}
         self.in_progress: set[int] = set()
@@ -102,6 +55,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._partitions: dict[Key, _Partition] = {}
+        self._unread: list[Unread] = []
         self._renewed: dict[Key, dict[int, tuple[Message, int]]] = {}
 
     def __repr__(self) -> str:
@@ -118,19 +72,21 @@ class InFlight:
         """Whether records are renewed, or are to be, for the next poll."""
         return any(self._renewed.values()) or any(RENEW in of.outcomes.values() for of in self._partitions.values())
 
-    def add(self, delivered: Iterable[Delivered]) -> None:
-        """Records for a poll to return. They are held back, until each is handed out."""
-        for each in delivered:
-            of = self._of(each.key, each.topic_id)
-            for message, count in zip(each.messages, each.counts, strict=True):
-                offset = _offset(message)
-                of.held_back.add(offset)  # before all else: nothing can come between that accepts the record
-                for forgets in (of.unlocked, of.in_progress, of.signalled):
-                    forgets.discard(offset)
-                of.messages[offset], of.counts[offset] = message, count
-                of.outcomes.pop(offset, None)
-            of.gaps += [(gap, GAP) for gap in each.gaps]
-            of.gaps += [(lost, AcknowledgeType.RELEASE) for lost in each.lost]
+    def add(self, runs: Iterable[RecordRun]) -> None:
+        """Records that a poll returns."""
+        for run in runs:
+            of = self._of(run.key, run.topic_id)
+            offsets = range(run.first, run.last + 1)
+            for forgets in (of.unlocked, of.in_progress, of.signalled):
+                forgets.difference_update(offsets)
+            for offset in of.outcomes.keys() & offsets:
+                del of.outcomes[offset]
+            of.messages.update(zip(offsets, run.messages, strict=True))
+            of.counts.update(dict.fromkeys(offsets, run.delivery_count))
+
+    def add_unread(self, unread: Iterable[Unread]) -> None:
+        """Offsets that were acquired and not read: the next request says so."""
+        self._unread += unread
 
     def decide(self, key: Key, offset: int, outcome: AcknowledgeType) -> bool:
         """Note the outcome of a record; False if it is not in flight, or is to be renewed though it is in progress."""
@@ -148,7 +104,7 @@ class InFlight:
         of.messages[offset], of.counts[offset], of.outcomes[offset] = message, count, outcome
         return True
 
-    def mark_in_progress(self, message: Message, hint: str | None) -> None:
+    def mark_in_progress(self, message: AnyMessage, hint: str | None) -> None:
         """Note that the program works on a record.
 
         Raises:
@@ -193,44 +149,28 @@ class InFlight:
             for offset in range(batch.first, batch.last + 1)
         )
 
-    def accept_all(self) -> None:
-        """Implicit mode: every record without an outcome is accepted, but for those that are held back."""
-        for of in self._partitions.values():
-            of.outcomes.update(dict.fromkeys(of.counts.keys() - of.outcomes.keys() - of.held_back, ACCEPT))
-
-    def hold_back(self, messages: Iterable[Message]) -> None:
-        """Accept none of these records by themselves, until each is handed out."""
-        for message in messages:
-            if (of := self._partitions.get(_key(message))) is not None:  # none of them after close()
-                of.held_back.add(_offset(message))
-
-    def hand_out(self, message: Message) -> None:
-        """The program has the record."""
-        if (of := self._partitions.get(_key(message))) is not None:
-            of.held_back.discard(_offset(message))
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether anything is to be sent."""
+        return bool(self._unread) or any(of.outcomes for of in self._partitions.values())
 
     def take(self) -> Sending:
         """The outcomes and gaps that are to be sent; they are no longer in flight."""
         sending = Sending()
-        partitions = []
+        unread, self._unread = self._unread, []
+        sending.add_unread(unread)
         for key, of in self._partitions.items():
-            batches = [_batch(gap, kind) for gap, kind in of.gaps]
-            of.gaps = []
             outcomes, of.outcomes = of.outcomes, {}
-            if outcomes:
-                decided = sorted((offset, of.counts.pop(offset), kind) for offset, kind in outcomes.items())
-                for forgets in (of.unlocked, of.in_progress, of.signalled):
-                    forgets -= outcomes.keys()
-                of.signals = {offset: hint for offset, hint in of.signals.items() if offset not in outcomes}
-                batches += _batches(decided)
-                sending.offsets[key] = set(outcomes)
-                messages = {offset: of.messages.pop(offset) for offset in outcomes}
-                if RENEW in outcomes.values():
-                    sending.renewed[key] = {at: (messages[at], n) for at, n, kind in decided if kind == RENEW}
-            if batches:
-                sending.keys[f"{of.topic_id}:{key[1]}"] = key
-                partitions.append(PartitionAcks(topic_id=of.topic_id, partition=key[1], batches=tuple(batches)))
-        sending.partitions = tuple(partitions)
+            if not outcomes:
+                continue
+            decided = sorted((offset, of.counts.pop(offset), kind) for offset, kind in outcomes.items())
+            for forgets in (of.unlocked, of.in_progress, of.signalled):
+                forgets -= outcomes.keys()
+            of.signals = {offset: hint for offset, hint in of.signals.items() if offset not in outcomes}
+            messages = {offset: of.messages.pop(offset) for offset in outcomes}
+            sending.add(key, of.topic_id, _batches(decided))
+            if RENEW in outcomes.values():
+                sending.renewed[key] = {at: (messages[at], n) for at, n, kind in decided if kind == RENEW}
         return sending
 
     def renew(self, sent: Sending, failed: Iterable[Key]) -> None:
@@ -268,9 +208,9 @@ class InFlight:
             if (of.topic_id, key[1]) != (refused.topic_id, refused.partition):
                 continue
             held = self._held(key)
-            for batch in refused.batches:
-                offsets = range(batch.first, batch.last + 1)
-                if all(held.get(offset) == batch.delivery_count for offset in offsets):
+            for lost in refused.batches:
+                offsets = range(lost.first, lost.last + 1)
+                if all(held.get(offset) == lost.delivery_count for offset in offsets):
                     of.unlocked.update(offsets)
 
     def _held(self, key: Key) -> dict[int, int]:
@@ -280,6 +220,7 @@ class InFlight:
     def clear(self) -> None:
         """Forget all records: the consumer is closed."""
         self._partitions.clear()
+        self._unread.clear()
         self._renewed.clear()
 
     def _of(self, key: Key, topic_id: str) -> _Partition:
@@ -289,28 +230,9 @@ class InFlight:
         return of
 
 
-def _key(message: Message) -> Key:
-    topic, partition = message.topic(), message.partition()
-    assert topic is not None and partition is not None
-    return topic, partition
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None
-    return offset
-
-
-def _batch(held: HeldRange, kind: AcknowledgeType) -> AckBatch:
-    return AckBatch(first=held.first, last=held.last, delivery_count=held.delivery_count, types=(int(kind),))
-
-
 def _batches(decided: list[tuple[int, int, AcknowledgeType]]) -> list[AckBatch]:
     """Runs of neighbouring offsets with one delivery count and one outcome."""
-    return [
-        AckBatch(first=first, last=last, delivery_count=count, types=(int(kind),))
-        for first, last, (count, kind) in _neighbours(decided)
-    ]
+    return [batch(first, last, count, kind) for first, last, (count, kind) in _neighbours(decided)]
 
 
 def _neighbours(records: Iterable[tuple[int, int, What]]) -> Iterator[tuple[int, int, tuple[int, What]]]:
@@ -318,18 +240,3 @@ def _neighbours(records: Iterable[tuple[int, int, What]]) -> Iterator[tuple[int,
     for (_, *alike), run in groupby(enumerate(records), key=lambda e: (e[1][0] - e[0], *e[1][1:])):
         offsets = [offset for _, (offset, _, _) in run]
         yield offsets[0], offsets[-1], (alike[0], alike[1])
-
-
-def acks_of(partitions: Iterable[PartitionPlan], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
-    """One outcome for all that was acquired of these partitions."""
-    return tuple(
-        PartitionAcks(
-            topic_id=part.topic_id,
-            partition=part.partition,
-            batches=tuple(
-                AckBatch(first=first, last=last, delivery_count=count, types=(int(kind),))
-                for first, last, count in part.ranges
-            ),
-        )
-        for part in partitions
-    )

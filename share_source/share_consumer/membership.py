@@ -20,6 +20,8 @@ from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import MemberRequest, Reply
 from share_source.share_consumer.options import ConsumerOptions
 
+Joins = tuple[int, int] | None
+"""Which join of a member it is: its epoch, and how often it came back after a lapse; None: it has not joined."""
 PATTERN = "^"
 """A subscription of one name that begins so is a regular expression, as for librdkafka's consumers."""
 
@@ -44,6 +46,17 @@ class Membership:
     def joined(self) -> MemberSession | None:
         """The session, if the consumer has joined."""
         return self._session
+
+    @property
+    def joins(self) -> Joins:
+        """Which session it is: another one after each join."""
+        session = self._session
+        return None if session is None else (session.member_epoch, session.rejoins)
+
+    @property
+    def lives_until_s(self) -> float:
+        """The session has not lapsed before then, in monotonic seconds."""
+        return 0.0 if self._session is None else self._session.lives_until_s
 
     def session(self, topics: tuple[str, ...]) -> MemberSession:
         """The session of this subscription, which begins here if need be.

@@ -46,8 +46,7 @@ OPTIONS = (
     Option(
         "max.poll.records",
         "500",
-        "Records that a poll returns. With share.acquire.mode=batch_optimized a run of records that came back is not "
-        "cut to meet it.",
+        "Records that a poll returns, at most. A consumer that is behind acquires more ahead, for the next polls.",
     ),
     Option(
         "max.poll.interval.ms",

@@ -12,11 +12,14 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
 
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import Acknowledge, PartitionAcks
-from share_source.share_consumer.membership import Membership
+from share_source.share_consumer.membership import Joins, Membership
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +28,23 @@ SHORTEST_PAUSE_S = 0.2
 """Seconds between two renewals, at least."""
 
 Held = Callable[[], tuple[PartitionAcks, ...]]
-Renewed = Callable[[float, list[PartitionAcks]], None]
+
+
+class Renewal(NamedTuple):
+    """When a renewal began, until when its locks last (in monotonic seconds), and in which session it began."""
+
+    began_s: float
+    until_s: float
+    joins: Joins
+
+
+Renewed = Callable[[Renewal, list[PartitionAcks]], None]
 
 
 class Renewer:
-    """A daemon thread that renews what ``held`` names, from ``start`` to ``close``. ``renewed`` is told until when
-    these locks last, in monotonic seconds, and which of them were refused, each range by itself. Both are methods, and
-    the thread keeps their object alive no longer than the program does."""
+    """A daemon thread that renews what ``held`` names, from ``start`` to ``close``. ``renewed`` is told of each
+    renewal, and for which records it was refused, each range by itself. Both are methods, and the thread keeps their
+    object alive no longer than the program does."""
 
     def __init__(self, membership: Membership, held: Held, renewed: Renewed) -> None:
         self._membership = membership
@@ -40,6 +53,7 @@ class Renewer:
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock_s = 0.0
+        self._renewing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Renewer of locks of {self._lock_s:.1f} s>"
@@ -64,31 +78,49 @@ class Renewer:
             if self._changed.wait(max(self._lock_s / RENEWALS_PER_LOCK, SHORTEST_PAUSE_S)):
                 self._changed.clear()
                 continue
-            try:
-                self.renew()
-            except ShareGroupError as error:
-                logger.warning("locks are not renewed: %s", error)
-            except Exception:  # the thread must outlive any mistake: without it each long record would lose its lock
-                logger.exception("locks are not renewed")
+            self.try_to_renew()
+
+    def try_to_renew(self) -> None:
+        """Renew all locks once, now; a failure is logged."""
+        try:
+            self.renew()
+        except ShareGroupError as error:
+            logger.warning("locks are not renewed: %s", error)
+        except Exception:  # the thread must outlive any mistake: without it each long record would lose its lock
+            logger.exception("locks are not renewed")
 
     def renew(self) -> None:
-        """Renew all locks once; it raises as :meth:`Membership.call`."""
-        until_s = time.monotonic() + self._lock_s
+        """Renew all locks once, now; it raises as :meth:`Membership.call`."""
+        with self._renewing:
+            self._renew()
+
+    def _renew(self) -> None:
+        began_s, joins = time.monotonic(), self._membership.joins
         if not (partitions := self._named()):
             return
-        lost: list[PartitionAcks] = []
-        if refused := self._membership.call(Acknowledge, partitions=partitions).errors:
+        reply = self._membership.call(Acknowledge, partitions=partitions)
+        lost = list(done(partitions, reply.done_below))
+        if refused := reply.errors:
             for acks in _single_ranges(self._named()):
-                name = f"{acks.topic_id}:{acks.partition}"
-                if name in refused and self._membership.call(Acknowledge, partitions=(acks,)).errors:
-                    lost.append(acks)
+                if f"{acks.topic_id}:{acks.partition}" in refused:
+                    alone = self._membership.call(Acknowledge, partitions=(acks,))
+                    lost += [acks] if alone.errors else done((acks,), alone.done_below)
             logger.info("locks are not renewed: %s, and of these %d ranges are lost", refused, len(lost))
         if (renewed := self._renewed()) is not None:
-            renewed(until_s, lost)
+            renewed(Renewal(began_s, began_s + self._lock_s, joins), lost)
 
     def _named(self) -> tuple[PartitionAcks, ...]:
         held = self._held()
         return held() if held is not None else ()
+
+
+def done(renewed: Iterable[PartitionAcks], done_below: Mapping[str, int]) -> Iterator[PartitionAcks]:
+    """The ranges that were to be renewed below these start offsets: they are nobody's, and no outcome is refused."""
+    for acks in renewed:
+        end = done_below.get(f"{acks.topic_id}:{acks.partition}", 0)
+        below = [msgspec.structs.replace(of, last=min(of.last, end - 1)) for of in acks.batches if of.first < end]
+        if below:
+            yield PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=tuple(below))
 
 
 def _single_ranges(partitions: Iterable[PartitionAcks]) -> Iterator[PartitionAcks]:

@@ -147,7 +147,7 @@ def _events(site: Site) -> Callable[[Request], Awaitable[Response]]:
         try:
             site.sessions.open_stream(session)
         except TooManyOpen as error:
-            return PlainTextResponse(str(error), 429, headers={"retry-after": "60"})
+            return PlainTextResponse(str(error), 429, headers={"retry-after": "60", "connection": "close"})
         return EventStream(site, session, name)
 
     return endpoint

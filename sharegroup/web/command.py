@@ -173,5 +173,6 @@ def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...
     return examined
 
 
-MOST_EXAMINED = 5_000
-"""Runs of a group that the doctor looks at for the page: of more, the first, which hold back start offsets."""
+MOST_EXAMINED = 1_000
+"""Runs of a group that the doctor looks at for the page, a page of them: of more, the first, which hold back start
+offsets."""

@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport
+from sharegroup.admin_access import described
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
 from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
@@ -173,7 +174,7 @@ def _topic_of(visit: Visit, group_id: str) -> str:
     Raises:
         GroupIdNotFound: there is no such group.
     """
-    return visit.site.watch.description(group_id, visit.admin).configs.get(DLQ_TOPIC, "")
+    return described(visit.admin, group_id, most_runs=0).configs.get(DLQ_TOPIC, "")
 
 
 LOOKS: dict[str, Handler] = {"/deadletters": show_list, "/deadletter": show_one, "/redrive": show_job}

@@ -15,7 +15,10 @@ from dataclasses import dataclass, replace
 from sharegroup.doctor.findings import Finding
 
 KEPT_S = 5.0
-"""Seconds for which findings are shown before the group is examined anew."""
+"""Seconds for which findings are shown before the group is examined anew, at least."""
+REST = 9.0
+"""How much longer than an examination took its findings are kept, if that is longer than KEPT_S: the doctor takes a
+tenth of the time at most, also of a group with many runs that somebody looks at all day."""
 PATIENCE_S = 0.1
 """Seconds that a page waits for the first findings."""
 MOST_KEPT = 200
@@ -51,8 +54,8 @@ class Examinations:
     def of(self, group_id: str) -> Findings:
         """The newest findings of the group."""
         with self._lock:
-            at_s, known = self._known.get(group_id, (-KEPT_S, Findings()))
-            if time.monotonic() - at_s < KEPT_S:
+            until_s, known = self._known.get(group_id, (0.0, Findings()))
+            if time.monotonic() < until_s:
                 return known
             if group_id not in self._asked and len(self._asked) < MOST_KEPT:
                 self._asked[group_id] = self._pool.submit(self._find, group_id)
@@ -60,7 +63,7 @@ class Examinations:
         if not known.is_known and asked is not None:
             wait([asked], PATIENCE_S)
             with self._lock:
-                return self._known.get(group_id, (at_s, known))[1]
+                return self._known.get(group_id, (until_s, known))[1]
         return known
 
     def close(self) -> None:
@@ -68,13 +71,15 @@ class Examinations:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _find(self, group_id: str) -> None:
+        began_s = time.monotonic()
         try:
             findings = Findings(found=tuple(self._examine(group_id)), is_known=True)
         except Exception as error:  # noqa: BLE001 - whatever the brokers answer, the page is shown
             findings = Findings(is_known=True, error=f"{type(error).__name__}: {error}")
         findings = replace(findings, at_s=time.monotonic())
+        kept_s = max(KEPT_S, REST * (findings.at_s - began_s))
         with self._lock:
-            self._known[group_id] = (findings.at_s, findings)
+            self._known[group_id] = (findings.at_s + kept_s, findings)
             self._known.move_to_end(group_id)
             while len(self._known) > MOST_KEPT:
                 self._known.popitem(last=False)

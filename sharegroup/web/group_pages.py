@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from starlette.responses import Response
 
@@ -18,15 +20,22 @@ from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
 from coordinator.protocol.messages import MemberDescription, PartitionDescription
+from sharegroup.admin_access import described
 from sharegroup.top import HELD
 from sharegroup.web import strip
+from sharegroup.web.at_once import at_once
 from sharegroup.web.groups_page import sparklines
 from sharegroup.web.site import Handler, Visit
 
 ON_A_PAGE = 10
-"""Partitions on a page of a group: each costs up to seven calls."""
-RUNS_OF_A_STRIP = 150
-"""Runs of a partition that are drawn one by one on the page of its group."""
+"""Partitions on a page of a group: as many runs of each are looked at as one request shows of all."""
+RUNS_OF_A_STRIP, PIECES_OF_A_STRIP = 100, 60
+"""Runs of a partition that are drawn one by one on the page of its group, and pieces with shares of more: ten strips
+fit into a page of 100 kB."""
+SAMPLES_OF_A_STRIP = 3
+"""Places at which the rest of a partition is looked at that has more runs."""
+MOST_HELD = 1_000
+"""Runs that members hold, of a whole group, of which its page says who holds how much."""
 MOST_MEMBERS = 50
 MOST_RUNS = 60
 """Runs that the page of a partition lists."""
@@ -56,19 +65,23 @@ def show_group(visit: Visit) -> Response:
     """The page of a group."""
     group_id = visit.text("group")
     admin = visit.admin
-    partitions = admin.list_offsets(group_id).partitions
+    looks: tuple[Callable[[], Any], ...] = (
+        partial(described, admin, group_id, most_runs=0),
+        partial(admin.in_flight, group_id, only_state=HELD, limit=MOST_HELD),
+        partial(admin.plans, group_id),
+    )
+    description, held, plans = at_once(looks)
+    partitions = description.partitions
     ordered = sorted(partitions, key=lambda p: (-p.archiving, -(p.end_offset - p.start_offset), p.topic, p.partition))
     pages = max(1, -(-len(ordered) // ON_A_PAGE))
     number = min(visit.number("page", 1, least=1), pages)
     on_page = ordered[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
-    held = admin.in_flight(group_id, only_state=HELD, limit=1_000)
-    description = visit.site.watch.description(group_id, admin)
     return visit.page(
         "group.html",
         group_id=group_id,
         description=description,
         seen=visit.site.watch.snapshot.groups.get(group_id),
-        partitions=[Drawn(partition=p, strip=_strip_of(admin, group_id, p)) for p in on_page],
+        partitions=_drawn(admin, group_id, on_page),
         partitions_total=len(partitions),
         number=number,
         pages=pages,
@@ -76,7 +89,8 @@ def show_group(visit: Visit) -> Response:
         in_flight=sum(p.acquired for p in partitions),
         archiving=sum(p.archiving for p in partitions),
         archived=sum(p.archived_total for p in partitions),
-        holdings=_holdings(description.members, admin.plans(group_id), held.runs),
+        is_part=held.cursor is not None,
+        holdings=_holdings(description.members, plans, held.runs),
         now_ms=held.now_ms,
         findings=visit.site.examinations.of(group_id),
         sparklines=sparklines(visit, group_id),
@@ -88,11 +102,19 @@ def show_group(visit: Visit) -> Response:
     )
 
 
-def _strip_of(admin: ShareAdmin, group_id: str, p: PartitionDescription) -> strip.Strip | None:
-    if p.end_offset <= p.start_offset:
-        return None
-    first, last = p.start_offset, p.end_offset - 1
-    return strip.draw(strip.look(admin, group_id, p, first, last, RUNS_OF_A_STRIP), first, last)
+def _drawn(admin: ShareAdmin, group_id: str, partitions: Sequence[PartitionDescription]) -> list[Drawn]:
+    """The partitions with their strips."""
+    windows = {
+        (p.topic_id, p.partition): strip.Window(partition=p, first=p.start_offset, last=p.end_offset - 1)
+        for p in partitions
+        if p.end_offset > p.start_offset
+    }
+    looked = strip.look(admin, group_id, list(windows.values()), RUNS_OF_A_STRIP, SAMPLES_OF_A_STRIP)
+    strips = {
+        key: strip.draw(each, window.first, window.last, RUNS_OF_A_STRIP, PIECES_OF_A_STRIP)
+        for (key, window), each in zip(windows.items(), looked, strict=True)
+    }
+    return [Drawn(partition=p, strip=strips.get((p.topic_id, p.partition))) for p in partitions]
 
 
 def _holdings(
@@ -140,7 +162,7 @@ def partition_of(visit: Visit) -> PartitionDescription:
     group_id, topic, index = visit.text("group"), visit.text("topic"), visit.number("partition")
     if not group_id:
         raise GroupIdNotFound(group_id=group_id)
-    for found in visit.admin.list_offsets(group_id, [topic]).partitions:
+    for found in visit.admin.list_offsets(group_id, [topic], partitions=[index]).partitions:
         if (found.topic, found.partition) == (topic, index):
             return found
     raise UnknownSharePartition(group_id=group_id, partition=f"{topic}-{index}")
@@ -153,7 +175,7 @@ def show_partition(visit: Visit) -> Response:
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
     first = min(max(visit.number("first", start), start), end - 1)
     last = min(max(visit.number("last", end - 1), first), end - 1)
-    looked = strip.look(visit.admin, group_id, partition, first, last)
+    (looked,) = strip.look(visit.admin, group_id, [strip.Window(partition=partition, first=first, last=last)])
     drawn = strip.draw(looked, first, last)
     size = last - first + 1
     return visit.page(

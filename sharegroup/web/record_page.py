@@ -1,5 +1,5 @@
-"""The page of one record: its state, its counts and its holder; and, when they are asked for, its key, value and
-headers."""
+"""The page of one record: its state, its counts and its holder; and, when they are asked for, who had it before and how
+each delivery ended, and its key, value and headers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from starlette.responses import Response
 
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
+from sharegroup.in_flight import begins
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.group_pages import partition_of
 from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
 from sharegroup.web.site import Handler, Visit
 
+MOST_ENTRIES = 100
+"""Entries of a history that are shown, the newest ones."""
 STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED", "IN_PROGRESS")
 _WORDS = {
     "AVAILABLE": "available: it is delivered again",
@@ -36,6 +39,21 @@ def show_record(visit: Visit) -> Response:
         now_ms=now_ms,
         state=_state(partition, offset, run),
         is_held=run is not None and run.state in ("ACQUIRED", "IN_PROGRESS"),
+    )
+
+
+def show_history(visit: Visit) -> Response:
+    """The history of the record, as the state log has it, on a page of its own that is not refreshed by itself: each
+    look reads the log."""
+    partition, offset = partition_of(visit), visit.number("offset")
+    found = visit.admin.history(visit.text("group"), partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
+    return visit.page(
+        "history.html",
+        group_id=visit.text("group"),
+        partition=partition,
+        offset=offset,
+        history=found,
+        begins=begins(found),
     )
 
 
@@ -83,5 +101,5 @@ def _state(partition: PartitionDescription, offset: int, run: RunInFlight | None
     return "done"
 
 
-LOOKS: dict[str, Handler] = {"/record": show_record, "/content": show_content}
+LOOKS: dict[str, Handler] = {"/record": show_record, "/history": show_history, "/content": show_content}
 """The handlers by their addresses."""

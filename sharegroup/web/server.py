@@ -7,9 +7,11 @@ others' time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,10 @@ HEADERS_S = 10.0
 """Seconds in which the headers of a request have to arrive."""
 MOST_HEADER_BYTES = 16_384
 BACKLOG = 64
+LOG_EVERY_S = 60.0
+"""Seconds after which uvicorn's log says the same again: a client could fill the log with refused requests."""
+MOST_TEXTS = 1_000
+"""Texts that are remembered for that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,25 @@ class Address:
     def unavailable(self, reason: str) -> WebNotAvailable:
         """The error for a page that can't be shown here."""
         return WebNotAvailable(listener=show_address(self.host, self.port), reason=reason)
+
+
+class Seldom(logging.Filter):
+    """Lets each text pass once in LOG_EVERY_S; texts with values in them are alike if the texts without are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the text was not said for a while."""
+        now_s, text = time.monotonic(), str(record.msg)
+        is_due = now_s - self._said_s.get(text, -LOG_EVERY_S) >= LOG_EVERY_S
+        if is_due and (text in self._said_s or len(self._said_s) < MOST_TEXTS):
+            self._said_s[text] = now_s
+        return is_due
+
+
+logging.getLogger("uvicorn.error").addFilter(Seldom())
 
 
 class PatientProtocol(H11Protocol):

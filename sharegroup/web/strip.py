@@ -9,15 +9,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from coordinator.client.admin import ShareAdmin
-from coordinator.protocol.admin_messages import Cursor, RunInFlight
+from coordinator.protocol import admin_messages as messages
+from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
 
 WIDTH, HEIGHT = 1_000, 24
 """Size of a strip in its own units."""
 MOST_EXACT = 300
-"""Runs that a strip draws one by one; of more it draws shares in PIECES pieces."""
+"""Runs that a strip draws one by one unless it is told another number; of more it draws shares in PIECES pieces."""
 PIECES = 120
 SAMPLES, RUNS_OF_A_SAMPLE = 6, 24
 """Places at which the rest of a window is looked at that has more runs than were asked for, and runs at each."""
@@ -64,6 +66,15 @@ class Strip:
     runs: tuple[RunInFlight, ...] = field(default=(), repr=False)
 
     @property
+    def paths(self) -> dict[str, str]:
+        """The pieces as one path of SVG for each colour: a page with ten strips stays small."""
+        found: dict[str, list[str]] = {}
+        for p in self.pieces:
+            x, width, y, height = (f"{number:.1f}".removesuffix(".0") for number in (p.x, p.width, p.y, p.height))
+            found.setdefault(p.colour, []).append(f"M{x} {y}h{width}v{height}h-{width}z")
+        return {colour: "".join(parts) for colour, parts in found.items()}
+
+    @property
     def label(self) -> str:
         """The strip in words, for who does not see it."""
         shown = ", ".join(f"{count:,} {WORDS[state]}" for state, count in self.counts.items() if count)
@@ -80,37 +91,80 @@ class Looked:
     now_ms: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Offsets ``first`` to ``last`` of a share partition."""
+
+    partition: PartitionDescription
+    first: int
+    last: int
+
+
 def look(
-    admin: ShareAdmin, group_id: str, partition: PartitionDescription, first: int, last: int, most: int = MOST_EXACT
-) -> Looked:
-    """The runs of offsets ``first`` to ``last``: all if there are at most ``most``, else the first, and samples."""
-    page = _page(admin, group_id, partition, first, last, most)
-    if page.parts[-1][1] >= last:
-        return page
-    runs, parts = list(page.runs), list(page.parts)
-    rest = parts[-1][1] + 1
-    step = max(1, (last - rest + 1) // SAMPLES)
-    for number in range(SAMPLES):
-        at = max(rest + number * step, parts[-1][1] + 1)
-        if at > last:
-            break
-        more = _page(admin, group_id, partition, at, last, RUNS_OF_A_SAMPLE)
-        runs += [run for run in more.runs if not runs or run.first > runs[-1].last]
-        parts += more.parts
-    return Looked(runs=tuple(runs), parts=tuple(parts), now_ms=page.now_ms)
+    admin: ShareAdmin, group_id: str, windows: Sequence[Window], most: int = MOST_EXACT, samples: int = SAMPLES
+) -> list[Looked]:
+    """The runs of each window: all if there are at most ``most``, else the first, and ``samples`` of the rest."""
+    pages = _pages(admin, group_id, [(each, each.first, most) for each in windows])
+    places = [list(_places(each, page.end, samples)) for each, page in zip(windows, pages, strict=True)]
+    asked = [(each, at, RUNS_OF_A_SAMPLE) for each, ats in zip(windows, places, strict=True) for at in ats]
+    sampled = iter(_pages(admin, group_id, asked))
+    return [_joined([page, *islice(sampled, len(ats))]) for page, ats in zip(pages, places, strict=True)]
 
 
-def _page(
-    admin: ShareAdmin, group_id: str, partition: PartitionDescription, first: int, last: int, most: int
-) -> Looked:
-    cursor: Cursor = (partition.topic_id, partition.partition, first)
-    page = admin.in_flight(group_id, cursor=cursor, limit=most)
-    here = (partition.topic_id, partition.partition)
-    runs = tuple(r for r in page.runs if (r.topic_id, r.partition) == here and r.first <= last and r.last >= first)
-    end = last
-    if page.cursor is not None and page.cursor[:2] == here:
-        end = min(last, max(first, page.cursor[2] - 1))
-    return Looked(runs=runs, parts=((first, end),), now_ms=page.now_ms)
+def _places(window: Window, rest: int, samples: int) -> Iterator[int]:
+    """The offsets at which the rest of the window, from ``rest`` on, is sampled."""
+    left = window.last - rest + 1
+    if left > 0:
+        step = max(1, left // samples)
+        yield from range(rest, min(window.last + 1, rest + samples * step), step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Page:
+    """The runs of a window from ``first`` on, and the offset before which they are all of it."""
+
+    runs: tuple[RunInFlight, ...]
+    first: int
+    end: int
+    now_ms: int
+
+
+def _joined(pages: Sequence[_Page]) -> Looked:
+    """The pages of one window as one: a sample may reach beyond the place of the next."""
+    runs: list[RunInFlight] = []
+    parts: list[tuple[int, int]] = []
+    for page in pages:
+        first = max(page.first, parts[-1][1] + 1) if parts else page.first
+        if first < page.end:
+            runs += [run for run in page.runs if run.last >= first and (not runs or run.first > runs[-1].last)]
+            parts.append((first, page.end - 1))
+    return Looked(runs=tuple(runs), parts=tuple(parts), now_ms=pages[0].now_ms)
+
+
+def _pages(admin: ShareAdmin, group_id: str, asked: Sequence[tuple[Window, int, int]]) -> list[_Page]:
+    """A page for each window, from an offset on, with at most so many runs: one request for all."""
+    if not asked:
+        return []
+    windows = [
+        messages.Window(
+            topic_id=each.partition.topic_id,
+            partition=each.partition.partition,
+            first=at,
+            last=each.last,
+            limit=most,
+        )
+        for each, at, most in asked
+    ]
+    found = admin.windows_in_flight(group_id, windows)
+    return [
+        _Page(
+            runs=page.runs,
+            first=at,
+            end=each.last + 1 if page.cursor is None else page.cursor[2],
+            now_ms=page.now_ms,
+        )
+        for (each, at, _), page in zip(asked, found, strict=True)
+    ]
 
 
 def state_of(run: RunInFlight, now_ms: int) -> str:
@@ -134,18 +188,18 @@ def colour_of(run: RunInFlight, now_ms: int) -> str:
     return f"acquired h{zlib.crc32(run.member_id.encode()) % HOLDERS}"
 
 
-def draw(looked: Looked, first: int, last: int) -> Strip:
-    """The strip of offsets ``first`` to ``last``."""
+def draw(looked: Looked, first: int, last: int, most: int = MOST_EXACT, pieces: int = PIECES) -> Strip:
+    """The strip of offsets ``first`` to ``last``. Of more than ``most`` runs it has shares in so many ``pieces``."""
     spans = list(_spans(looked, first, last))
     counts = dict.fromkeys(WORDS, 0)
     for low, high, colour in spans:
         counts[colour.split()[0]] += high - low + 1
-    is_exact = len(spans) <= 2 * MOST_EXACT + 2
-    pieces = _exact(spans, first, last) if is_exact else _shares(spans, first, last)
+    is_exact = len(spans) <= 2 * most + 2
+    drawn = _exact(spans, first, last) if is_exact else _shares(spans, first, last, pieces)
     return Strip(
         first=first,
         last=last,
-        pieces=tuple(pieces),
+        pieces=tuple(drawn),
         counts=counts,
         is_exact=is_exact,
         is_sampled=counts["unseen"] > 0,
@@ -155,7 +209,7 @@ def draw(looked: Looked, first: int, last: int) -> Strip:
 
 def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, str]]:
     """The window cut into neighbouring offsets of one colour: between runs that were looked at, records are done."""
-    at = first
+    at, beside = first, ("", "")
     runs = iter(looked.runs)
     run = next(runs, None)
     for low, high in looked.parts:
@@ -167,7 +221,11 @@ def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, st
                 yield at, run.first - 1, "done"
             start, end = max(run.first, at), min(run.last, last)
             if end >= start:
-                yield start, end, colour_of(run, looked.now_ms)
+                colour = colour_of(run, looked.now_ms)
+                if colour == beside[0] and run.member_id != beside[1] and " " in colour:
+                    colour = f"acquired h{(int(colour[-1]) + 1) % HOLDERS}"  # another holder's, by chance
+                beside = (colour, run.member_id)
+                yield start, end, colour
                 at = end + 1
             run = next(runs, None)
         if high >= at:
@@ -184,9 +242,9 @@ def _exact(spans: Iterable[tuple[int, int, str]], first: int, last: int) -> Iter
         yield Piece(x=x, width=width, y=0, height=HEIGHT, colour=colour, first=low, last=high)
 
 
-def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int) -> Iterator[Piece]:
-    size = -(-(last - first + 1) // PIECES)
-    shares: list[dict[str, int]] = [{} for _ in range(PIECES)]
+def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int, pieces: int) -> Iterator[Piece]:
+    size = -(-(last - first + 1) // pieces)
+    shares: list[dict[str, int]] = [{} for _ in range(pieces)]
     for low, high, colour in spans:
         at = low
         while at <= high:

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
@@ -27,9 +25,9 @@ REST = 4.0
 """How much longer than a look took the next one waits: looks take a fifth of the time at most."""
 RUNS_LOOKED_AT = 200
 """Runs that are looked at for the oldest one of a group: those that members hold, from the first on."""
-MOST_DESCRIBED = 2_000
-"""Runs of a group up to which each look describes them; a group with more is described every DESCRIBED_S seconds."""
-DESCRIBED_S = 60.0
+MOST_DESCRIBED = 1_000
+"""Runs of a group that are looked at for those that were tried before: of more, the first, which hold back start
+offsets."""
 MOST_ERRORS = 3
 """Groups in a row that can't be looked at, after which the look is given up."""
 HELD_LONG_MS = 300_000
@@ -41,12 +39,12 @@ STANDS_S = 600.0
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """A group as it was seen last. ``failed``: records in flight that failed before, or were delivered more than once;
-    ``quarantined``: those of them in quarantine. ``attention``: why a person should look, worst first, with its weight;
-    ``dead_letter_topic``: where its dead letters go; empty: nowhere."""
+    ``is_part``: there may be more, since not all runs were looked at. ``attention``: why a person should look, worst
+    first, with its weight; ``dead_letter_topic``: where its dead letters go; empty: nowhere."""
 
     line: GroupLine
     failed: int = 0
-    quarantined: int = 0
+    is_part: bool = False
     attention: tuple[tuple[int, str], ...] = ()
     dead_letter_topic: str = ""
     topics: tuple[str, ...] = ()
@@ -77,7 +75,6 @@ class Watch:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._histories: dict[str, History] = {}
-        self._described: dict[str, tuple[float, GroupDescription]] = {}  # of groups with many runs
         self._looked_s: dict[str, float] = {}
         self._moved_s: dict[str, tuple[int, float]] = {}
         self._told: set[Callable[[int], None]] = set()
@@ -98,20 +95,6 @@ class Watch:
         """The group's last hour."""
         with self._lock:
             return self._histories.get(group_id) or History()
-
-    def description(self, group_id: str, admin: ShareAdmin) -> GroupDescription:
-        """The group's description: a new one, asked with ``admin``, or of a group with many runs one of a while ago.
-
-        Raises:
-            GroupIdNotFound: there is no such group.
-        """
-        known_s, known = self._described.get(group_id, (-DESCRIBED_S, None))
-        if known is not None and time.monotonic() - known_s < 2 * DESCRIBED_S:
-            return known
-        found = admin.describe_groups([group_id])[group_id]
-        if found.state == "DEAD":
-            raise GroupIdNotFound(group_id=group_id)
-        return found
 
     def tell(self, told: Callable[[int], None]) -> Callable[[], None]:
         """Call ``told`` with the number of each round when it ends. Returns what stops that."""
@@ -156,7 +139,7 @@ class Watch:
     def _forget(self, after: Snapshot) -> None:
         """Forget what was kept of groups that are there no more."""
         with self._lock:
-            for kept in (self._histories, self._described, self._looked_s, self._moved_s):
+            for kept in (self._histories, self._looked_s, self._moved_s):
                 for group_id in kept.keys() - after.groups.keys():
                     del kept[group_id]
 
@@ -167,9 +150,11 @@ class Watch:
             ShareGroupError: MOST_ERRORS groups in a row can't be looked at.
         """
         seen: dict[str, Seen] = {}
-        errors = 0
+        errors, shown_s = 0, time.monotonic()
         for group_id in group_ids:
             began_s = time.monotonic()
+            if not before.round and began_s - shown_s > 1.0:  # the first look at many groups takes long
+                self.snapshot, shown_s = Snapshot(groups=dict(seen)), began_s
             try:
                 seen[group_id] = self._look_at(group_id, before.groups.get(group_id))
                 errors = 0
@@ -186,37 +171,25 @@ class Watch:
         return seen
 
     def _look_at(self, group_id: str, before: Seen | None) -> Seen:
-        description = self._description(group_id)
+        description = self._admin.describe_groups([group_id], most_runs=MOST_DESCRIBED)[group_id]
         page = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
         now_s = time.monotonic()
         elapsed_s = now_s - self._looked_s.get(group_id, now_s)
         self._looked_s[group_id] = now_s
         old = None if before is None else before.line
         line = line_of(description, page.runs, page.now_ms, before=old, elapsed_s=elapsed_s)
-        failed, quarantined = _troubled(description)
+        failed, quarantined, is_part = _troubled(description)
         numbers = (line.lag, line.in_flight, line.acquired_rate, line.done_rate, failed)
         with self._lock:
             self._histories.setdefault(group_id, History()).add(time.time(), numbers)
         return Seen(
             line=line,
             failed=failed,
-            quarantined=quarantined,
-            attention=attention(line, quarantined, self._stands_s(line, now_s)),
+            is_part=is_part,
+            attention=attention(line, quarantined, self._stands_s(line, now_s), is_part=is_part),
             dead_letter_topic=description.configs.get("errors.deadletterqueue.topic.name", ""),
             topics=tuple(dict.fromkeys(p.topic for p in description.partitions)),
         )
-
-    def _description(self, group_id: str) -> GroupDescription:
-        """The group's description; of a group with many runs one of a while ago, with the partitions of now."""
-        now_s = time.monotonic()
-        described_s, known = self._described.get(group_id, (-DESCRIBED_S, None))
-        if known is not None and now_s - described_s < DESCRIBED_S:
-            return msgspec.structs.replace(known, partitions=self._admin.list_offsets(group_id).partitions)
-        found = self._admin.describe_groups([group_id])[group_id]
-        self._described.pop(group_id, None)
-        if sum(p.runs_total for p in found.partitions) > MOST_DESCRIBED:
-            self._described[group_id] = (now_s, found)
-        return found
 
     def _stands_s(self, line: GroupLine, now_s: float) -> float:
         """Seconds since an acknowledgement of the group moved something."""
@@ -227,8 +200,11 @@ class Watch:
         return now_s - since_s
 
 
-def attention(line: GroupLine, quarantined: int, stands_s: float) -> tuple[tuple[int, str], ...]:
-    """Why a person should look at the group, the worst first; the weight is from 1 to 3."""
+def attention(
+    line: GroupLine, quarantined: int, stands_s: float, *, is_part: bool = False
+) -> tuple[tuple[int, str], ...]:
+    """Why a person should look at the group, the worst first; the weight is from 1 to 3. ``is_part``: not all runs were
+    looked at for those in quarantine."""
     found = []
     if line.lag and line.state == "Empty":
         found.append((3, "nobody consumes"))
@@ -237,15 +213,15 @@ def attention(line: GroupLine, quarantined: int, stands_s: float) -> tuple[tuple
     if line.lag and line.members and stands_s > STANDS_S:
         found.append((3, f"stands still for {duration(int(stands_s * 1000))}"))
     if quarantined:
-        found.append((2, f"{quarantined:,} in quarantine"))
+        found.append((2, f"{quarantined:,}{' or more' if is_part else ''} in quarantine"))
     if (line.oldest_ms or 0) > HELD_LONG_MS:
         found.append((1, f"held for {duration(line.oldest_ms or 0)}"))
     return tuple(found)
 
 
-def _troubled(description: GroupDescription) -> tuple[int, int]:
-    """The records in flight that failed or were delivered before, and those of them in quarantine, as far as the
-    description shows runs."""
+def _troubled(description: GroupDescription) -> tuple[int, int, bool]:
+    """The records in flight that failed or were delivered before, and those of them in quarantine, of the runs that the
+    description shows; and whether there are more runs than these."""
     failed = quarantined = 0
     for partition in description.partitions:
         for run in partition.runs:
@@ -254,4 +230,4 @@ def _troubled(description: GroupDescription) -> tuple[int, int]:
             size = int(run["last"] or 0) - int(run["first"] or 0) + 1
             failed += size if run["failures"] or int(run["delivery_count"] or 0) > 1 else 0
             quarantined += size if run["quarantined"] else 0
-    return failed, quarantined
+    return failed, quarantined, any(p.runs_total > len(p.runs) for p in description.partitions)

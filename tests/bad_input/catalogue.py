@@ -29,7 +29,7 @@ from coordinator.protocol.receipt_errors import NoneHeld
 from coordinator.protocol.values import GROUP_OF_COLUMN
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.archive import archive_dataset, compact
-from share_source.errors import BatchReadRefused, SchemaRefused, TriggerOnceRefused
+from share_source.errors import BatchReadRefused, LogNotTold, SchemaRefused, TriggerOnceRefused
 from tests.bad_input.row import Place, Row, command, shown, sink, source, sources
 from tests.bad_input.second_round import SECOND_ROUND, rows_of
 from tests.support.sink_rows import REQUIRED, schema
@@ -113,6 +113,11 @@ LOAD = [
         "trigger(once=True)",
         TriggerOnceRefused(),
         "tests/spark/test_bad_input.py::test_trigger_once_is_refused_and_available_now_is_named",
+    ),
+    shown(
+        "on Spark 4.0 spark.sql.streaming.triggerAvailableNowWrapper.enabled=true",
+        LogNotTold(),
+        "tests/spark/test_without_start.py::test_the_wrapper_for_available_now_is_refused_by_name",
     ),
 ]
 

@@ -13,7 +13,10 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from share_source import consumers
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import ReadTask
+from share_source.reader_choice import NATIVE, PYTHON
+from tests.support.compiled_reader import ensure_compiled
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.read_tasks import reading_with
 from tests.support.state_topics import Hosts
 
 
@@ -24,8 +27,18 @@ def open_at(topic: StateTopic) -> Iterator[Hosts]:
         yield hosts
 
 
+@pytest.fixture(params=[PYTHON, NATIVE])
+def reader(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs the test with each of the two readers; the name of the reader."""
+    name = str(request.param)
+    if name == NATIVE:
+        ensure_compiled()
+    with reading_with(name):
+        yield name
+
+
 @pytest.fixture
-def task(kafka: KafkaBroker) -> Iterator[Callable[..., ReadTask]]:
+def task(kafka: KafkaBroker, reader: str) -> Iterator[Callable[..., ReadTask]]:
     """Makes tasks: `task({("orders", 0): [(first, last, delivery count)]})`. The test starts without consumers, and
     leaves none."""
 

@@ -51,6 +51,10 @@ def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, t
         who = member(client, group_id, orders)
         listed = admin.list_groups()
         assert next((g.state, listed.read_from) for g in listed.groups if g.group_id == group_id) == ("STABLE", "")
+        asked, is_running = [], on_demand.OnDemand.is_running
+        monkeypatch.setattr(on_demand.OnDemand, "is_running", lambda found: asked.append(found) or is_running(found))
+        assert all(admin.describe_groups([group_id])[group_id].state == "STABLE" for _ in range(5))
+        assert asked == [], "a coordinator that answers is not asked whether it runs"
         with pytest.raises(GroupNotEmpty):
             admin.reset_offsets(group_id, "latest", execute=True)
         leave(client, who)

@@ -8,8 +8,8 @@ import pytest
 from coordinator.dead_letters.record_format import Origin
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.stores.kafka.kafka_store import TRANSACTION_BYTES
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
+from coordinator.state_log.group_log import TRANSACTION_BYTES
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.state_topics import Hosts, state_topic, taken

@@ -129,7 +129,7 @@ def test_a_coordinator_that_dies_in_an_outage_is_started_again_after_it(kafka, q
         assert held(asked.result(120)) == [(10, 19)]
 
 
-def test_a_task_rides_out_an_outage_with_few_lines_in_the_log(kafka, orders, caplog, capfd):
+def test_a_task_rides_out_an_outage_with_few_lines_in_the_log(kafka, orders, reader, caplog, capfd):
     kafka.proxy.cut()
     ranges = PartitionRanges(orders, 0, (AcquiredRange(0, 29, 1),), "")
     task = ReadTask(partitions=(ranges,), kafka_config={"bootstrap.servers": kafka.proxied_bootstrap})

@@ -143,7 +143,7 @@ def test_a_source_record_that_no_broker_returns_now_is_not_lost(alice):
         list(refused.read(topic, 0, [0]))
 
 
-def test_a_tasks_wrong_password_is_reported_in_librdkafkas_words(alice, monkeypatch):
+def test_a_tasks_wrong_password_is_reported_in_librdkafkas_words(alice, reader, monkeypatch):
     monkeypatch.setattr(range_reader, "REFUSED_S", 0.5)
     ranges = PartitionRanges("orders", 0, (AcquiredRange(0, 9, 1),), "")
     config = {**ALICE, "sasl.password": "another", "bootstrap.servers": alice.broker.proxied_bootstrap}

@@ -313,6 +313,60 @@ def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafk
     assert len(accepted) == len(set(accepted)), "a record is accepted once"
 
 
+MANY = 400
+
+
+def acquired(kafka: KafkaBroker, group: str) -> int:
+    """How many records members hold."""
+    client = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
+    partitions = client.call(DescribeGroup(group_id=group)).partitions
+    client.close()
+    held = [run for p in partitions for run in p.runs if run["state"] == "ACQUIRED"]
+    return sum(int(run["last"]) - int(run["first"]) + 1 for run in held)
+
+
+def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafka, topic, make, tmp_path):
+    """The consumer is killed with records that no poll has returned; so is the coordinator, and partitions move."""
+    orders = topic(partitions=2)
+    kafka.produce(orders, [f"{number}" for number in range(MANY)])
+    settings = {"max_poll_records": 5, "share_record_lock_duration_ms": 3000, "share_session_timeout_ms": 4000}
+    arguments = {"config": config(kafka, make.group, **settings), "topic": orders}
+    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": 28})
+    processes = [holds]
+    try:
+        wait_until(lambda: holds.lines("holds"), what="a consumer holds records")
+        wait_until(lambda: acquired(kafka, make.group) > 5, what="it has acquired more, ahead")
+        processes += [ConsumerProgram(tmp_path, name, arguments) for name in ("one", "other")]
+        wait_until(lambda: any(len(each.lines("accepted")) > 20 for each in processes[1:]), what="others work")
+        holds.kill()
+        assert kill_coordinators()
+        done = {number: (size, 0) for number, size in dict(enumerate(log_ends(kafka, orders))).items()}
+        wait_until(lambda: described(kafka, make.group) == done, timeout_s=120, what="every record is accepted")
+    finally:
+        for process in processes:
+            process.kill()
+    deliveries = [line for process in processes for line in process.lines("got")]
+    assert len(deliveries) == len(set(deliveries)), "a delivery has one holder"
+    accepted = [line.rpartition(" ")[0] for process in processes for line in process.lines("accepted")]
+    assert len(accepted) == len(set(accepted)), "a record is accepted once"
+
+
+def test_records_ahead_go_to_another_member_at_a_close(kafka, topic, make):
+    orders = topic()
+    kafka.produce(orders, [f"{number}" for number in range(100)])
+    consumer, seen = make(orders, max_poll_records=5, share_record_lock_duration_ms=3_600_000), []
+    while len(seen) < 25:
+        seen += list(consumer.poll(1.0))
+    wait_until(lambda: acquired(kafka, make.group) > 5, what="it has acquired more, ahead")
+    consumer.commit_sync()
+    consumer.close()
+    other = make(orders, max_poll_records=100, share_record_lock_duration_ms=3_600_000)
+    rest = polled(other, 75)
+    assert [message.offset() for message in seen + rest] == list(range(100))
+    other.commit_sync()
+    assert described(kafka, make.group) == {0: (100, 0)}, "nothing was tried in vain, or given up"
+
+
 def log_ends(kafka: KafkaBroker, topic: str) -> list[int]:
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(2)}
     found = {at.partition: answer.result().offset for at, answer in kafka.admin.list_offsets(asked).items()}

@@ -2,6 +2,7 @@
 
 from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     administration,
+    ahead,
     assignment,
     dead_letters,
     durability,

@@ -21,7 +21,8 @@ from coordinator.core.records import (
 from coordinator.core.runs import Run, RunMap
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.service.runtime import transactions
+from coordinator.service.runtime import snapshots, transactions
+from coordinator.service.runtime.snapshots import SnapshotInSteps
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
@@ -106,6 +107,18 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
 )
 def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
     patch.setitem(share_group._REPLAY, GroupProgressKept, lambda self, record: None)
+
+
+@mistake(
+    {
+        rules.SNAPSHOT_IS_WHOLE: (),
+    },
+    simulator=(Seeds(),),
+)
+def leave_appends_out_of_the_snapshot_that_is_under_way(patch: Patch) -> None:
+    patch.setattr(snapshots, "STEPS_FROM_RUNS", 1)
+    patch.setattr(snapshots, "RUNS_A_STEP", 1)
+    patch.setattr(SnapshotInSteps, "appended", lambda self, records: None)
 
 
 @mistake(

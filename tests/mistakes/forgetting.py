@@ -56,7 +56,7 @@ def forget_members_half_an_hour_early(patch: Patch) -> None:
     {
         rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
     },
-    simulator=(Seeds("members", 33),),
+    simulator=(Seeds("members", 158),),
     model=True,
 )
 def log_a_member_that_is_back_at_its_first_heartbeat_only(patch: Patch) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import decide, share_group
+from coordinator.core import decide, lock_index, share_group
 from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquisition, membership
+from coordinator.core.lock_index import LockIndex
 from coordinator.core.members import Member
 from coordinator.core.records import MemberJoined, PlanAcquired, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
@@ -143,7 +144,8 @@ def forget_the_receipt(patch: Patch) -> None:
         rules.STALL_IS_NOBODYS_SILENCE: ("core/test_membership::test_a_stall_ends_no_session_and_no_lock",),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
-    simulator=(Seeds("stalls", 282),),
+    simulator=(Seeds("stalls", 550),),
+    model=True,
 )
 def count_a_stall_as_silence(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, ExtendDeadlines, lambda group, command, now_ms: Decision((), Done()))
@@ -155,6 +157,7 @@ def count_a_stall_as_silence(patch: Patch) -> None:
             "core/test_membership::test_a_vanished_member_loses_its_records_also_among_many_stalls",
         ),
     },
+    model=True,
 )
 def give_a_full_session_after_each_stall(patch: Patch) -> None:
     """A full session's time after each time in which nobody was heard."""
@@ -165,6 +168,29 @@ def give_a_full_session_after_each_stall(patch: Patch) -> None:
         return right(group, command, now_ms)
 
     patch.setitem(decide._DECIDERS, ExtendDeadlines, extend_deadlines)
+
+
+@mistake(
+    {
+        rules.STALL_IS_NOBODYS_SILENCE: ("core/test_lock_index::test_after_a_stall_each_lock_has_a_sessions_time",),
+    },
+    model=True,
+)
+def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
+    """Locks are extended by the time of the stall, and sessions alone to a full session's time."""
+    right = LockIndex.extend
+    patch.setattr(LockIndex, "extend", lambda self, by_ms, floor_ms: right(self, by_ms, None))
+
+
+@mistake(
+    {
+        rules.STALL_IS_NOBODYS_SILENCE: ("core/test_lock_index::test_a_lock_given_after_a_stall_ends_in_its_own_time",),
+    },
+    model=True,
+)
+def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
+    right = lock_index._parts
+    patch.setattr(lock_index, "_parts", lambda kept_ms: (-1, right(kept_ms)[1]))
 
 
 @mistake(

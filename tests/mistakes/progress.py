@@ -98,7 +98,7 @@ def take_signals_for_what_another_has_done(patch: Patch) -> None:
 )
 def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
     """The lock ends as if the member were still there."""
-    patch.setattr(membership, "_orphaned", lambda plan, run, config, now_ms: run)
+    patch.setattr(membership, "_orphaned", lambda group, plan, run, now_ms: run)
 
 
 @mistake(
@@ -111,7 +111,10 @@ def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
     model=True,
 )
 def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
-    patch.setattr(membership, "_orphaned", lambda plan, run, config, now_ms: redelivery.consumer_lost_lock(run, config))
+    def orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> Run:
+        return redelivery.consumer_lost_lock(run, group.config)
+
+    patch.setattr(membership, "_orphaned", orphaned)
 
 
 @mistake(

@@ -13,7 +13,7 @@ from coordinator.core.commands import acquire_plan
 from coordinator.protocol.errors import BrokerNotReachable, FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup
 from coordinator.service.runtime import transactions
-from share_source import reader
+from share_source import plan_reader, reader
 from share_source.reader import ShareGroupStreamReader
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
@@ -96,7 +96,7 @@ def fail_while_brokers_do_not_answer(patch: Patch) -> None:
 )
 def ask_for_a_plan_at_each_call(patch: Patch) -> None:
     def partitions(self: ShareGroupStreamReader, start: Any, end: Any) -> Any:
-        return self._start_plan(reader.PlanOffset.parse(end, self._options.group_id))
+        return self._start_plan(plan_reader.PlanOffset.parse(end, self._options.group_id))
 
     patch.setattr(ShareGroupStreamReader, "partitions", partitions)
 
@@ -127,8 +127,8 @@ def start_without_the_log(patch: Patch) -> None:
 def never_fail_for_a_loss(patch: Patch) -> None:
     def take_up(self: ShareGroupStreamReader, offset: Any) -> Any:
         session = self._joined_as(offset.member_id)
-        reply = session.call(reader.StartPlan, plan_id=offset.plan_id, fail_on_data_loss=True)
-        return [reader.TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
+        reply = session.call(plan_reader.StartPlan, plan_id=offset.plan_id, fail_on_data_loss=True)
+        return [plan_reader.TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
 
     patch.setattr(ShareGroupStreamReader, "_start_plan", take_up)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.protocol.messages import OutcomesStaged
+from share_source.logged_end import LoggedEnd
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, SmallWorld, mistake
 from tests.protocol.members import Query
 from tests.protocol.setting import Budget, Setting
-from tests.protocol.worlds import ONE_RECORD, ROLLS
+from tests.protocol.worlds import ONE_RECORD, ROLLS, WITHOUT_START
 
 
 @mistake(
@@ -89,3 +90,39 @@ def write_before_acknowledging(patch: Patch) -> None:
 
     for name, wrong in (("decides", decides), ("wrote", wrote), ("heard", heard)):
         patch.setattr(Query, name, wrong)
+
+
+NOT_TOLD = "test_reader_without_start::test_a_reader_asked_before_it_knows_the_log_acknowledges_nothing"
+AFTER_A_COMMIT = "test_reader_without_start::test_after_a_commit_the_next_process_completes_and_delivers_nothing_again"
+
+
+@mistake({rules.LOG_IS_TOLD: ()}, explorer=(SmallWorld(WITHOUT_START, Budget(1, crashes=1)),))
+def guess_that_the_last_batch_was_committed(patch: Patch) -> None:
+    """Spark's wrapper for AvailableNow asks for an offset before it looks into its log: a reader that knows its member
+    by other means takes this for a sign that the last batch was committed."""
+    right = Query.knows_nothing
+
+    def guesses(self: Query) -> Query:
+        if not self.offsets:
+            return right(self)
+        end = (self.log_member, self.offsets[-1])
+        return self._replace(member=self.log_member, phase="ask", told=(end, None, False))
+
+    patch.setattr(Query, "knows_nothing", guesses)
+
+
+@mistake({rules.LOG_IS_TOLD: (NOT_TOLD,)})
+def go_on_though_the_log_was_not_told(patch: Patch) -> None:
+    patch.setattr(LoggedEnd, "partitions_asked", lambda self, start, end: LoggedEnd(end))
+
+
+@mistake({rules.LOG_IS_TOLD: (AFTER_A_COMMIT,)})
+def be_somebody_new_after_a_restart(patch: Patch) -> None:
+    """The process does not keep what Spark tells of its log."""
+    right = LoggedEnd.partitions_asked
+
+    def partitions_asked(self: LoggedEnd, start: Any, end: Any) -> LoggedEnd:
+        after = right(self, start, end)
+        return self if start == end else after
+
+    patch.setattr(LoggedEnd, "partitions_asked", partitions_asked)

@@ -224,6 +224,25 @@ def ignore_a_commit_without_rows(patch: Patch) -> None:
 
 @mistake(
     {
+        rules.EXPLICIT_MODE_RELEASES: (
+            "core/test_explicit_mode::test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink",
+        ),
+    },
+    model=True,
+)
+def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) -> None:
+    right = stage_outcomes._silent_about
+
+    def silent_about(group: ShareGroup, plan: Any, command: Any, *, is_known: bool) -> Iterator[Record]:
+        for record in right(group, plan, command, is_known=is_known):
+            if record.explicit_attempts is not None or record.replaces is not None:
+                yield record
+
+    patch.setattr(stage_outcomes, "_silent_about", silent_about)
+
+
+@mistake(
+    {
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_an_older_attempt_without_a_commit_vetoes_nothing",),
     },
     model=True,

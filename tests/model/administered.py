@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.model.choice import ChoiceModel
 from tests.model.state import ARCHIVING, AVAILABLE, HELD, REJECTED, TERMINAL, Partition, Record, Refused
 
@@ -26,9 +28,11 @@ class AdministeredModel(ChoiceModel):
             anew = {
                 k: Record(AVAILABLE, r.count, plan_id=None if r.quarantined else r.plan_id) for k, r in chosen.items()
             }
-            if anew == chosen:
+            changed = {k: r for k, r in chosen.items() if replace(r, reason="") != anew[k]}
+            if not changed:
                 raise Refused("not in flight")
-            for key, record in chosen.items():
+            for key, record in changed.items():
+                anew[key].reason = reason
                 if record.state in HELD and key[1] < partition.log_start:
                     self.log_lost(key, record.plan_id)
                     self.archive(key, record)

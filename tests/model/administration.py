@@ -83,9 +83,9 @@ def delete_group(steps: Steps, *, force: bool, crash: Callable[[], None]) -> boo
     naive = functools.partial(steps.model.check_deletable, force=force, now_ms=steps.core.now_ms)
     if steps.both(f"delete_group {force}", DeleteGroup(**NOW, force=force), naive) is None:
         return False
+    steps.forget_group()
     crash()
     assert not steps.core.group.exists and not list(steps.core.group.snapshot()), "a deleted group leaves nothing"
-    steps.forget_group()
     steps.core.run(CreateGroup(incarnation=f"i{len(steps.trace)}", topic_ids=True))
     steps.model.partitions = {index: Partition() for index in steps.core.logs()}
     _begin(steps, {index: steps.core.log_starts[index] for index in steps.core.logs()})

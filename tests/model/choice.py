@@ -161,7 +161,7 @@ class ChoiceModel(SinksModel):
             assert record.state == AVAILABLE, f"{key} has a holder"
             assert key[1] >= partition.start, f"{key} is below the start offset"
             partition.end = max(partition.end, key[1] + 1)
-            record.state, record.plan_id, record.not_before_ms = ACQUIRED, number, None
+            record.state, record.plan_id, record.not_before_ms, record.reason = ACQUIRED, number, None, ""
             record.last_tried_ms = now_ms if record.quarantined else None
             record.deadline_ms = None if member.query else now_ms + self.lock_ms
             self.hand_out(key, record)

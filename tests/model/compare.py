@@ -97,12 +97,14 @@ class Comparison:
             self.core.group.plans,
         )
         records, start = self.model.partitions[index].records, partition.start_offset
+        locks = self.core.group.locks
         known = below = acquired = archiving = 0
         last_before, run_before = -1, None
         for first, last, run in partition.runs:
             assert last_before < first <= last, "runs overlap"
             assert first > last_before + 1 or run != run_before, "equal neighbours are not merged"
             last_before, run_before = last, run
+            ((_, _, run),) = locks.shown([(first, last, run)])
             for offset in range(first, last + 1):
                 record = records.get(offset)
                 assert record is not None, f"{index}:{offset} should not be known"

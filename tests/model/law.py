@@ -124,7 +124,7 @@ def check_by_hand(group: ShareGroup, command: DecideRecords, was: Run, now: Run,
         assert now == Run(RecordState.ARCHIVED, was.delivery_count), f"nobody gets it again: {where}"
     else:
         plan_id = None if was.quarantined else was.plan_id
-        assert now == Run(RecordState.AVAILABLE, was.delivery_count, plan_id=plan_id), where
+        assert now == Run(RecordState.AVAILABLE, was.delivery_count, plan_id=plan_id, reason=command.reason), where
 
 
 def check_tries(command: Any, was: Run, now: Run, plan: AcquiredPlan | None) -> None:
@@ -155,7 +155,8 @@ def check_in_progress(group: ShareGroup, command: Any, was: Run, now: Run) -> No
         assert now.deadline_ms <= longest_ms, f"held for too long: {command}: {was} -> {now}"
     else:
         assert isinstance(command, LeaveGroup | Expire)
-        assert was.deadline_ms is not None and now.deadline_ms <= was.deadline_ms, f"{command}: {was} -> {now}"
+        assert was.deadline_ms is not None
+        assert now.deadline_ms <= group.locks.deadline_ms(was.deadline_ms), f"{command}: {was} -> {now}"
 
 
 def check_archived(group: ShareGroup, command: Any, was: Run, query: bool) -> None:

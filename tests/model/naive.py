@@ -60,6 +60,8 @@ class Naive:
     ends_before: dict[int, int] = field(default_factory=dict)
     """Index to the end of what was handed out, of partitions whose offsets were deleted."""
     retention_ms: int = 604_800_000
+    extended_until_ms: int = 0
+    """Until then every holder has the session's time that it was given last."""
     topic: int = 0
     """Which one of the topics of this name exists, or did last; ``deleted``: those whose deletion is known."""
     deleted: set[int] = field(default_factory=set)
@@ -292,6 +294,22 @@ class Naive:
             record.deadline_ms = min(deadline_ms, now_ms + self.grace_ms)
             self.met["left, and works on"] += 1
 
+    def stalled(self, ms: int, now_ms: int) -> None:
+        """For ``ms`` before now nobody was heard: all deadlines move by that time; and from now on all have a session's
+        time, unless they were given one less than a session ago."""
+        self.extended_until_ms += ms
+        is_full = now_ms >= self.extended_until_ms
+        if is_full:
+            self.extended_until_ms = now_ms + self.session_ms
+        held = [r for partition in self.partitions.values() for r in partition.records.values() if r.state in HELD]
+        for each in (*self.members.values(), *held):
+            if each.deadline_ms is not None:
+                each.deadline_ms = max(each.deadline_ms + ms, self.extended_until_ms if is_full else 0)
+        for member in self.members.values():
+            if member.unheard_until_ms:
+                member.unheard_until_ms = self.extended_until_ms
+        self.met[f"stall with a lock held{', a session given' if is_full else ''}"] += bool(held)
+
     def expire(self, now_ms: int) -> None:
         locks = [
             (partition, offset, record)
@@ -378,6 +396,7 @@ class Naive:
     def reloaded(self, now_ms: int) -> None:
         """Every holder has one session timeout to come back, or what is left of a longer lock; the others join again.
         Renewals are forgotten."""
+        self.extended_until_ms = now_ms + self.session_ms
         for member in self.members.values():
             member.deadline_ms, member.unheard_until_ms = None, now_ms + self.session_ms
         for plan in self.plans.values():

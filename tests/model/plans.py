@@ -112,7 +112,7 @@ class PlansModel(Naive):
         kept = []
         for key, record in candidates:
             if isolation_try(record, self.limit) == kind and (most is None or len(kept) < most):
-                record.state, record.not_before_ms = ACQUIRED, None
+                record.state, record.not_before_ms, record.reason = ACQUIRED, None, ""
                 self.hand_out(key, record)
                 kept.append(key)
             else:

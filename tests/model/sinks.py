@@ -91,8 +91,8 @@ class SinksModel(PlansModel):
             plan.explicit = True
         elif mode == "implicit" and has_rows and plan.reclaims not in plan.heard:
             plan.explicit = False
+        self.members[plan.member].decides = True
         if plan.explicit:
-            self.members[plan.member].decides = True
             plan.heard.add(plan.reclaims)
             self.met["nothing said"] += not has_rows
         if has_rows or is_known or (plan.explicit and not replaces):

@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.model.arguments import BACKOFFS, SinkConfigs, pieces
 from tests.model.compare import PARTITIONS
+from tests.model.member_steps import CONSUMERS, QUERIES
 from tests.model.plans import Ack
 from tests.model.sinks import Row
-from tests.model.steps import CONSUMERS, QUERIES, Steps
+from tests.model.steps import Steps
 from tests.support.group_driver import GroupDriver
 
 TWO_QUERIES = QUERIES[:2]

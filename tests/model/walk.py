@@ -11,10 +11,11 @@ from tests.model.administration import alter_start, decide_by_hand, delete_group
 from tests.model.arguments import BACKOFFS, LockConfigs, SinkConfigs, pieces
 from tests.model.compare import PARTITIONS
 from tests.model.driver import RECOVER_EVERY
+from tests.model.member_steps import CONSUMERS, QUERIES
 from tests.model.plans import Ack, Signal
 from tests.model.sinks import Row
 from tests.model.state import Key
-from tests.model.steps import CONSUMERS, QUERIES, Steps
+from tests.model.steps import Steps
 
 MEMBERS_KEPT = 2
 """Of the five members, so that some are forgotten."""
@@ -71,6 +72,9 @@ class Walk:
 
     def time(self) -> None:
         self.steps.pass_time(self.chance.choice((1, 500, 2_000, 10_000, 30_001, 46_000)))
+
+    def stall(self) -> None:
+        self.steps.stall(self.chance.choice((1, 600, 10_000, 46_000)))
 
     def rest(self) -> None:
         """Nobody is there for long, and then those come back that do."""
@@ -366,6 +370,7 @@ ACTIONS = {
     "heartbeat": 8,
     "leave": 1,
     "time": 6,
+    "stall": 3,
     "crash": 2,
     "new_records": 8,
     "log_start": 3,

@@ -6,6 +6,9 @@ after the sink wrote; a new process replays the last logged, uncommitted batch b
 batch id), one skips a batch id that it knows; or, where the setting says so, to the first one alone. Where the setting
 has a sink of ours, it reads its batch, decides, acknowledges, then writes what it accepts. Sets of records are bits of
 an int.
+
+Without a start (``without_start``) the process of a reader knows of Spark's log only what Spark's calls told it, in
+share_source.logged_end: ``partitions(end, end)`` first, if there is a log (S25).
 """
 
 from __future__ import annotations
@@ -14,13 +17,18 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from coordinator.protocol.messages import AcknowledgeReply, AcquiredReply, Joined, OutcomesStaged, PlanReply
+from share_source.errors import LogNotTold
+from share_source.logged_end import LoggedEnd
 from tests.protocol.happened import bits
 from tests.protocol.requests import TOPIC_IDS, Request, Said, number_of_log
 from tests.protocol.setting import Setting
 
 ASKED_AGAIN = ("CoordinatorNotAvailable",)
-LOCAL = ("log", "decide", "write", "commit")
-"""Phases in which a query needs nobody: it writes offsets/N, decides its records, writes its output, commits/N."""
+LOCAL = ("tell", "log", "decide", "write", "commit")
+"""Phases in which a query needs nobody: Spark tells the reader where its log ends; it writes offsets/N, decides its
+records, writes its output, commits/N."""
+Named = tuple[str, str]
+"""An offset: the member and the plan that it names; the initial offset names no plan."""
 
 
 class Query(NamedTuple):
@@ -58,6 +66,9 @@ class Query(NamedTuple):
     """A driver before it that was stopped: its member, the plan that it was given, and what it knew of Spark's log."""
     departed: bool = False
     """It is never started again."""
+    without_start: bool = False
+    told: tuple[Named | None, Named | None, bool] = (None, None, False)
+    """What the reader knows of Spark's log, as share_source.logged_end.LoggedEnd has it."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.phase}, logged {self.offsets}, committed {self.commits}, wrote {self.replaced}"
@@ -73,10 +84,18 @@ class Query(NamedTuple):
         replays = len(self.offsets) > self.commits
         phase = "use" if replays else "ask"
         mode = mode or self.mode
-        return self._replace(member=member, processes=processes, phase=phase, at=len(self.offsets), mode=mode)
+        begun = self._replace(member=member, processes=processes, phase=phase, at=len(self.offsets), mode=mode)
+        return begun.knows_nothing() if self.without_start else begun
+
+    def knows_nothing(self) -> Query:
+        """A new process of a reader that Spark gives no start: it would be somebody new, and Spark tells it at once
+        where the log ends, if there is one."""
+        phase = "tell" if self.offsets else "ask"
+        return self._replace(member=f"{self.name}{self.processes}", phase=phase)
 
     def died(self) -> Query:
-        return self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, said=(), at=0, topic=0)
+        gone = self._replace(epoch=0, joined=False, phase="down", plan="", batch=0, said=(), at=0, topic=0)
+        return gone._replace(told=(None, None, False))
 
     def stops(self) -> Query:
         """The query after its driver was stopped; the others think that it has died."""
@@ -107,7 +126,7 @@ class Query(NamedTuple):
             process = f"{self.name}-{self.processes}"
             return Request("join query", self.member, self.epoch, process, partitions=partitions)
         if self.phase == "ask":
-            start = self.offsets[self.at - 1] if self.at else ""
+            start = self.start()
             return Request(
                 "next", self.member, self.epoch, start, self.most, log_start, topic=topic, partitions=partitions
             )
@@ -118,6 +137,24 @@ class Query(NamedTuple):
         plan, mode = self.offsets[-1], self.mode if self.phase == "use" and self.own_mode else ""
         at = {"log_start": log_start, "topic": topic, "partitions": partitions}
         return Request(self.phase, self.member, self.epoch, plan, **at, mode=mode)
+
+    def start(self) -> str:
+        """The plan that the next request completes: Spark's start, or what the reader knows of it."""
+        if self.without_start:
+            return self.logged_end().latest_asked(_offset((self.member, "")))["plan_id"]  # type: ignore[no-any-return]
+        return self.offsets[self.at - 1] if self.at else ""
+
+    def logged_end(self) -> LoggedEnd:
+        end, initial, offered = self.told
+        return LoggedEnd(end and _offset(end), initial and _offset(initial), offered)
+
+    def partitions_asked(self, start: Named, end: Named) -> Query:
+        """The reader after Spark's ``partitions(start, end)``; it fails by name where it can't know Spark's log."""
+        try:
+            self.logged_end().partitions_asked(_offset(start), _offset(end))
+        except LogNotTold:
+            return self.failed()
+        return self._replace(member=end[0], told=(end, None, False))
 
     def pinned_topic(self, topic: int) -> int:
         """The topic that its sink names, which is opened while ``topic`` is there: the batch's."""
@@ -132,7 +169,8 @@ class Query(NamedTuple):
         if isinstance(answer, Joined):
             return self._replace(epoch=answer.member_epoch, joined=True)
         if isinstance(answer, PlanReply) and self.phase == "ask":
-            return self._replace(phase="log", plan=answer.plan.plan_id) if answer.plan.plan_id else self
+            asked = self._answered(answer.plan.plan_id) if self.without_start else self
+            return asked._replace(phase="log", plan=answer.plan.plan_id) if answer.plan.plan_id else asked
         if isinstance(answer, PlanReply):
             if answer.data_loss and setting.fail_on_data_loss:
                 return self.failed()
@@ -151,6 +189,12 @@ class Query(NamedTuple):
             return self._replace(phase="write")
         return self._replace(phase="commit")  # after "complete", which only a mistake asks for
 
+    def _answered(self, plan: str) -> Query:
+        committed = (self.member, self.start())
+        after = self.logged_end().answered(_offset(committed), _offset((self.member, plan) if plan else committed))
+        initial = None if after.initial is None else committed
+        return self._replace(told=(self.told[0], initial, after.offered))
+
     # --- what it does alone
 
     def decides(self, setting: Setting) -> list[Query]:
@@ -166,11 +210,17 @@ class Query(NamedTuple):
         """The step of a phase in which it needs nobody."""
         if self.phase == "decide":
             return self.decides(setting)[0]
+        if self.phase == "tell":
+            end = (self.log_member, self.offsets[-1])
+            told = self.partitions_asked(end, end)
+            return told._replace(phase="use" if len(self.offsets) > self.commits else "ask") if told.up else told
         if self.phase == "log" and self.at < len(self.offsets):
             return self.died()  # a concurrent update of Spark's log
         if self.phase == "log":
+            before = (self.member, self.offsets[-1] if self.offsets else "")
             offsets = (*self.offsets, self.plan)
-            return self._replace(phase="use", offsets=offsets, log_member=self.member, at=len(offsets), plan="")
+            logged = self._replace(phase="use", offsets=offsets, log_member=self.member, at=len(offsets), plan="")
+            return logged.partitions_asked(before, (self.member, self.plan)) if self.without_start else logged
         if self.phase == "write":
             return self.wrote(log_start, setting, topic)
         return self._replace(phase="ask", commits=self.commits + 1, batch=0, said=())
@@ -203,6 +253,11 @@ class Query(NamedTuple):
         written = (self.replaced[at] | self.skipped[at]) if at < len(self.replaced) else 0
         reads = self.batch if at == len(self.offsets) - 1 else 0
         return bool((written | reads) >> offset & 1)
+
+
+def _offset(named: Named) -> dict[str, str]:
+    member, plan = named
+    return {"member": member, "plan_id": plan}
 
 
 class Consumer(NamedTuple):

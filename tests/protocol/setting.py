@@ -33,6 +33,8 @@ class Setting:
     gives_back: int = 0
     own_mode: bool = False
     """Each query names its acknowledgement mode itself, whatever the group's is."""
+    without_start: bool = False
+    """Spark is 4.0 or 4.1: ``latestOffset()`` has no arguments."""
     implicit: bool = False
     """The group begins in implicit mode also with a sink that may say "nothing", which accepts then."""
 
@@ -60,6 +62,8 @@ class Setting:
             told.append(f"a ShareConsumer that fetches {self.fetches} times" + (", or releases" * self.releases))
         if self.sink:
             told.append(f"a sink that says {' or '.join(self.sink)}" + ", into a target that replaces" * self.replaces)
+        if self.without_start:
+            told.append("latestOffset() has no start")
         if self.rejects or self.gives_back:
             told.append(f"it rejects {self.rejects:b} and releases {self.gives_back:b}")
         return "; ".join(told)

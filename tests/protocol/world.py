@@ -87,7 +87,8 @@ class Steps:
         served = self.coordinators.begin()
         mode, own = self.setting.acknowledgement_mode, self.setting.own_mode
         named = zip("abcdef", self.setting.most, strict=False)
-        queries = tuple(Query(name, most, mode=mode, own_mode=own) for name, most in named)
+        without = self.setting.without_start
+        queries = tuple(Query(name, most, mode=mode, own_mode=own, without_start=without) for name, most in named)
         return World(served.memory, served.log, 0, queries, Consumer(self.setting.fetches))
 
     def of(self, world: World, budget: Budget) -> Iterator[Step]:

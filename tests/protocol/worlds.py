@@ -9,6 +9,7 @@ ONE_RECORD = Setting(records=1, most=(1, 1))
 SLICES = Setting(limit=3, base=1)
 CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True)
 STOPPED = Setting(records=3, most=(1,), fetches=1)
+WITHOUT_START = Setting(records=1, most=(1, 1), without_start=True)
 
 REJECTS = Setting(sink=("accept",), rejects=1)
 ROLLS = Setting(records=1, most=(1,), sink=("accept", "release"))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LATE_MS = 30_000
 """How much later than its last sending a request may arrive, and an append be written."""
 BY_HAND = "archived by hand"
+WHY = "by hand"
+"""The reason that each decision by hand is given."""
 
 
 @dataclass
@@ -112,7 +114,7 @@ class Actions:
         if after.state != RecordState.AVAILABLE or ("release", key) not in self.by_hand:
             return None
         plan_id = None if before.quarantined else before.plan_id
-        if after != Run(RecordState.AVAILABLE, before.delivery_count, plan_id=plan_id):
+        if after != Run(RecordState.AVAILABLE, before.delivery_count, plan_id=plan_id, reason=WHY):
             return None
         if before.state in HELD:
             self.ledger.note_lost(key, before)
@@ -179,7 +181,7 @@ class Administrator(Process):
         last = first + chance.choice((0, 0, 2))
         decision = chance.choice(("archive", "release"))
         self.actions.by_hand.update((decision, (log, offset)) for offset in range(first, last + 1))
-        fields = {"topic": TOPIC, "partition": log, "first": first, "last": last, "reason": "by hand"}
+        fields = {"topic": TOPIC, "partition": log, "first": first, "last": last, "reason": WHY}
         return DecideRecords(group_id=GROUP, execute=True, decision=decision, **fields)
 
     def _release(self) -> ReleaseMember | None:

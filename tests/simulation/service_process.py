@@ -17,6 +17,7 @@ from unittest import mock
 import msgspec
 import tenacity.nap
 
+from coordinator.core.record_history import Logged
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import JoinGroup, NextPlan
@@ -88,7 +89,7 @@ class ServiceProcess(CoordinatorProcess):
         super().__init__(*arguments, **options)
         self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
         self.service = CoordinatorService(_Engine(self), self.watch)
-        self.service._asks = self.service._asks_of_polls = _AtOnce()  # type: ignore[assignment]
+        self.service._asks = self.service._asks_of_polls = self.service._asks_ahead = _AtOnce()  # type: ignore[assignment]
         self.admin = AdminService(_Engine(self), self.watch.cluster, _NoGroups())  # type: ignore[arg-type]
 
     def die(self, why: str) -> None:
@@ -134,6 +135,9 @@ class _NoGroups:
 
     def stored_groups(self) -> list[GroupListing]:
         return []
+
+    def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
+        return iter(())
 
 
 class _AtOnce:

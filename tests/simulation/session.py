@@ -48,12 +48,17 @@ class Session:
         join = {"topics": (TOPIC,), **join}
         self.process, self.world, self.network, self.find = process, process.world, network, find
         self.member_id = member_id
-        self.member_epoch = 0
+        self.member_epoch, self.rejoins, self.lives_until_ms = 0, 0, 0
         self.configs: dict[str, str] = join.get("configs", {})
         self._join = JoinGroup(group_id=GROUP, member_id=member_id, process_id=process.name, **join)
         self._connection: Server | None = None
         self._fenced: FencedMemberEpoch | None = None
         self._joined: Joined | None = None
+
+    @property
+    def joins(self) -> tuple[int, int]:
+        """Which session it is, as :attr:`Membership.joins` says it."""
+        return self.member_epoch, self.rejoins
 
     def join(self) -> Answer:
         """Become a member, and begin to send heartbeats."""
@@ -66,6 +71,7 @@ class Session:
             try:
                 return (yield from self._call(request, fields))
             except UnknownMemberId:  # again, if the coordinator dies again in between
+                self.rejoins += 1
                 yield from self._join_with(self.member_epoch)
 
     def ask(self, request: Any) -> Answer:
@@ -81,8 +87,13 @@ class Session:
         return (yield from self._ask(request(**who, **fields)))
 
     def _join_with(self, epoch: int | None) -> Answer:
+        began_ms = self.world.now_ms
         joined = yield from self._ask(msgspec.structs.replace(self._join, member_epoch=epoch))
-        self.member_epoch, self._joined = joined.member_epoch, joined
+        self.member_epoch = joined.member_epoch
+        self._take(joined, began_ms)
+
+    def _take(self, joined: Joined, began_ms: int) -> None:
+        self._joined, self.lives_until_ms = joined, max(self.lives_until_ms, began_ms + joined.session_timeout_ms)
 
     def _ask(self, request: Any) -> Answer:
         """Until there is an answer: every request may be repeated, by protocol."""
@@ -116,8 +127,9 @@ class Session:
         while True:
             assert self._joined is not None
             yield self._joined.heartbeat_interval_ms
+            began_ms = self.world.now_ms
             try:
-                yield from self.call(Heartbeat)
+                self._take((yield from self.call(Heartbeat)), began_ms)
             except (CoordinatorNotAvailable, GroupTakenOver):
                 continue  # the next heartbeat tries again
             except (Gone, MemberForgotten):

@@ -7,8 +7,6 @@ from itertools import groupby
 from typing import Any
 
 from coordinator.protocol.messages import (
-    AcquiredReply,
-    AcquireRecords,
     LeaveGroup,
     MarkInProgress,
     PartitionProgress,
@@ -19,7 +17,7 @@ from tests.simulation.broker import topic_partition_of
 from tests.simulation.changes_judge import RELEASE
 from tests.simulation.session import Answer
 from tests.simulation.share_consumer import ConsumerProcess
-from tests.simulation.witness import RENEW, receipts
+from tests.simulation.witness import RENEW
 from tests.simulation.world import Gone
 
 STALENESS = "group.share.in.progress.staleness.threshold.ms"
@@ -36,10 +34,7 @@ class SignallingProcess(ConsumerProcess):
     def _fetch_and_work(self) -> Answer:
         held = self._taken_over()
         if not held:
-            most = self.world.chance.choice((1, 3, 10))
-            reply: AcquiredReply = yield from self.session.call(AcquireRecords, max_records=most)
-            self.witness.received(self.name, reply.plan_id, reply.partitions)
-            held = {(log, offset): count for log, offset, count in receipts(reply.partitions)}
+            held = yield from self._poll()
         if not held:
             yield self.world.between(500, 5_000)
         while held:

@@ -9,9 +9,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
+from coordinator.service.runtime import snapshots
+from coordinator.service.runtime.snapshots import SnapshotInSteps
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.durability import start_without_appending
 from tests.mistakes.mistake import WITH_SINKS, Make, Patch, Seeds
@@ -36,6 +39,31 @@ def test_every_record_ends_and_no_answer_is_forgotten(first: int) -> None:
     print(f"seeds {first} to {first + AT_ONCE - 1}")
     for seed in range(first, first + AT_ONCE):
         play(ServiceScenario.of(seed))
+
+
+def test_snapshots_in_steps_lose_nothing_among_crashes(monkeypatch: Patch) -> None:
+    """Each run of records is a step, and the members go on between the steps."""
+    met: Counter[str] = Counter()
+    appended, write_step = SnapshotInSteps.appended, SnapshotInSteps.write_step
+
+    def count_appended(self: SnapshotInSteps, records: Sequence[bytes]) -> None:
+        met["appends during a snapshot"] += 1
+        appended(self, records)
+
+    def count_step(self: SnapshotInSteps) -> bool:
+        is_whole = write_step(self)
+        met["snapshots" if is_whole else "steps"] += 1
+        return is_whole
+
+    monkeypatch.setattr(snapshots, "STEPS_FROM_RUNS", 1)
+    monkeypatch.setattr(snapshots, "RUNS_A_STEP", 1)
+    monkeypatch.setattr(SnapshotInSteps, "appended", count_appended)
+    monkeypatch.setattr(SnapshotInSteps, "write_step", count_step)
+    for seed in range(20):
+        play(ServiceScenario.of(seed))
+        play(ServiceScenario.of_signals(seed))
+    assert met["appends during a snapshot"] > 100
+    assert met["steps"] > met["snapshots"] > 100
 
 
 def test_a_stopped_drivers_late_plan_in_sparks_log_stops_no_query() -> None:

@@ -24,6 +24,7 @@ from coordinator.protocol.messages import (
     Acknowledge,
     AcknowledgeReply,
     AcquiredReply,
+    AcquireRecords,
     Joined,
     MarkInProgress,
     NextPlan,
@@ -148,7 +149,7 @@ class Witness:
     # --- every answer on its way out
 
     def begun(self, coordinator: CoordinatorProcess, request: Any) -> None:
-        if isinstance(request, Acknowledge | MarkInProgress):
+        if isinstance(request, Acknowledge | MarkInProgress) or _rides(request):
             self.asked[request] += 1
         if isinstance(request, StartPlan):
             self.own_modes[number_of(request.plan_id), request.member_epoch] = request.acknowledgement_mode
@@ -171,11 +172,13 @@ class Witness:
         elif isinstance(answer, PlanReply):
             self._planned(coordinator, request, answer)
         elif isinstance(answer, AcquiredReply):
+            self._acknowledged(coordinator, request, request.acknowledgements, answer.errors)
             self._durable(answer.plan_id, answer.partitions)
+            left_ms = min(self.lock_ms, answer.lock_timeout_ms) - (self.lock_ms - self._sure_lock_ms)
             for receipt in receipts(answer.partitions):
-                self.lock_until_ms[receipt] = coordinator.decided_ms + self._sure_lock_ms
+                self.lock_until_ms[receipt] = coordinator.decided_ms + left_ms
         elif isinstance(answer, AcknowledgeReply):
-            self._acknowledged(coordinator, request, answer)
+            self._acknowledged(coordinator, request, request.partitions, answer.errors)
         elif isinstance(answer, ProgressReply):
             self.signals.answered(coordinator, request, answer)
         self._look_at(coordinator, request.group_id, name)
@@ -250,15 +253,19 @@ class Witness:
         if len(held) > most:
             self.world.fail(f"plan {number} delivers {len(held)} records on try {sorted(tries)}: {most} at most")
 
-    def _acknowledged(self, coordinator: CoordinatorProcess, request: Acknowledge, answer: AcknowledgeReply) -> None:
-        for acks in request.partitions:
-            error = answer.errors.get(f"{acks.topic_id}:{acks.partition}")
+    def _acknowledged(
+        self, coordinator: CoordinatorProcess, request: Any, partitions: Iterable[PartitionAcks], errors: dict[str, str]
+    ) -> None:
+        of_all = list(partitions)
+        for acks in of_all:
+            error = errors.get(f"{acks.topic_id}:{acks.partition}")
+            alike = [a for a in of_all if (a.topic_id, a.partition) == (acks.topic_id, acks.partition)]
             if error is None:
                 self._said_to_be_done(coordinator, request, acks)
-            elif self._was_in_time(coordinator, request, acks):
+            elif all(self._was_in_time(coordinator, request, each) for each in alike):
                 self.world.fail(f"{request.member_id} is refused in time ({error}): {acks}")
 
-    def _said_to_be_done(self, coordinator: CoordinatorProcess, request: Acknowledge, acks: PartitionAcks) -> None:
+    def _said_to_be_done(self, coordinator: CoordinatorProcess, request: Any, acks: PartitionAcks) -> None:
         for offset, count, kind in outcomes(acks):
             record = (log_of(acks.topic_id, acks.partition), offset)
             run = self.ledger.runs.get(record)
@@ -271,7 +278,7 @@ class Witness:
             elif run is not None and run.state in HELD and run.delivery_count == count:
                 self.world.fail(f"{record} is said to be acknowledged, and is still held in the log")
 
-    def _was_in_time(self, coordinator: CoordinatorProcess, request: Acknowledge, acks: PartitionAcks) -> bool:
+    def _was_in_time(self, coordinator: CoordinatorProcess, request: Any, acks: PartitionAcks) -> bool:
         log = log_of(acks.topic_id, acks.partition)
         return self.is_held(coordinator, request, [(log, offset, count) for offset, count, _ in outcomes(acks)])
 
@@ -283,8 +290,13 @@ class Witness:
         if now_ms > self.session_until_ms.get(request.member_id, 0):
             return False
         taken = self.ledger.actions.reset
-        held = [r for r in asked if r not in self.ledger.lost and r[:2] not in taken]
+        held = [r for r in asked if r not in self.ledger.lost and r[:2] not in taken and self._is_undecided(r)]
         return len(held) == len(asked) and all(now_ms <= self.lock_until_ms.get(r, 0) for r in held)
+
+    def _is_undecided(self, receipt: Receipt) -> bool:
+        """Whether the log says that the delivery is held. The member's process before may have acknowledged it."""
+        run = self.ledger.runs.get(receipt[:2])
+        return run is not None and run.state in HELD and run.delivery_count == receipt[2]
 
     # --- what a member received
 
@@ -298,6 +310,15 @@ class Witness:
             is_back = (partition, offset, done) in self.ledger.lost or (partition, offset) in self.ledger.actions.reset
             if done is not None and count > done and not is_back:
                 self.world.fail(f"{receipt} is delivered, and delivery {done} was answered to be done")
+
+    def handed_out(self, member_id: str, held: dict[Record, int]) -> None:
+        """A ShareConsumer's poll returns these records: nobody else has got them meanwhile."""
+        if not self.sure_locks or self.ledger.actions.may_release(member_id):
+            return
+        for record, count in held.items():
+            run = self.ledger.runs.get(record, NEVER_ACQUIRED)
+            if run.delivery_count > count and record not in self.ledger.actions.reset:
+                self.world.fail(f"{member_id} hands out delivery {count} of {record}, and there is a later one: {run}")
 
     def sent(self, acks: PartitionAcks) -> None:
         """A ShareConsumer is about to send these outcomes."""
@@ -314,6 +335,11 @@ class Witness:
         """A query was told that its batch is completed."""
         for partition, offset, count in batch:
             self.final.setdefault((partition, offset), count)
+
+
+def _rides(request: Any) -> bool:
+    """Whether outcomes go with a question for records."""
+    return isinstance(request, AcquireRecords) and bool(request.acknowledgements)
 
 
 def rows_of(request: StageRuns) -> Iterator[tuple[Record, int, int]]:
@@ -350,6 +376,9 @@ def _text(message: Any) -> str:
         return f"staged {message.staged}, stale {message.stale}"
     if isinstance(message, Joined):
         return f"epoch {message.member_epoch}"
+    if _rides(message):
+        done = [(a.partition, *outcomes(a)) for a in message.acknowledgements]
+        return f"AcquireRecords of {message.member_id} with {done}"
     if isinstance(message, Acknowledge):
         return f"Acknowledge of {message.member_id} {[(a.partition, *outcomes(a)) for a in message.partitions]}"
     if isinstance(message, Exception):

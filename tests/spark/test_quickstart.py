@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sharegroup.quickstart_broker import RECORDS
-from tests.support.imports import python_path
+from tests.support.imports import ROOT, python_path
 from tests.support.waiting import wait_until
+from tools.bootstrap import SPARK_WITHOUT_START
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -34,8 +35,12 @@ def end(process):
     process.wait(60)
 
 
-def test_the_first_program_reads_all_records_of_the_quickstart(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"}
+@pytest.mark.parametrize("version", ["", *(pytest.param(v, marks=pytest.mark.soak) for v in SPARK_WITHOUT_START)])
+def test_the_first_program_reads_all_records_of_the_quickstart(tmp_path, version):
+    """On the Spark that the tests run on; and, in the soak, on older ones."""
+    older = [str(ROOT / ".build" / f"pyspark-{version}")] if version else []
+    path = os.pathsep.join([*older, python_path()])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     broker = subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         port = re.search(r"localhost:(\d+)", next(broker.stdout))[1]

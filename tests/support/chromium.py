@@ -1,15 +1,28 @@
-"""Debian's Chromium, driven by playwright; what axe-core says of a page; and pictures for the docs."""
+"""Chromium, driven by playwright: the page of `sharegroup web` in it, signing in, what axe-core says of a page, and
+pictures for the docs."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, Playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-CHROMIUM = "/usr/bin/chromium"
+from coordinator.protocol.rights import Tokens
+from sharegroup.web.app import create_app
+from sharegroup.web.command import site_of
+from sharegroup.web.server import Address, Server
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+"""The browser: Debian's, or the one that CHROMIUM names."""
+ACTOR, LOOKER = "a" * 20, "l" * 20
+TOKENS = Tokens.parse(f"admin ada:{ACTOR}\nread lo:{LOOKER}", "the test")
+WAIT_MS = 60_000
 ARGUMENTS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -18,32 +31,74 @@ SIZES = {"light": (1_200, 800), "dark": (1_200, 800), "phone": (390, 800)}
 """Width and height by the look of a page."""
 PICTURES = os.environ.get("WEB_PICTURES", "")
 """The folder for pictures of pages; empty: none are made. ``WEB_PICTURES=docs/pictures`` makes those of the docs."""
-KEPT = {"groups": SIZES, "group": SIZES, "offsets": SIZES}
-"""The looks of which pictures are kept, by the name of the page; of other pages the light one."""
+KEPT = {"groups": tuple(SIZES), "group": tuple(SIZES), "offsets": tuple(SIZES), "history": tuple(SIZES)}
+"""The looks of which pictures are kept, by the name of the page; of others the light one."""
+TALLEST, TALLEST_OF = 1_300, {"group": 2_600}
+"""Pixels of a picture's height, at most, and by the name of the page."""
 
 
-def launch(playwright: Playwright) -> Browser:
+@contextmanager
+def browser() -> Iterator[Browser]:
     """A browser with a new and empty profile."""
-    return playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
-
-
-def new_page(browser: Browser, look: str) -> tuple[Page, list[str]]:
-    """A page of a new and empty context, in this look; and what goes wrong in it: errors of scripts, and what the
-    page's policy refuses."""
-    width, height = SIZES[look]
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if look == "dark" else "light"
+    assert shutil.which(CHROMIUM), (
+        f"Chromium is missing at {CHROMIUM}: install it (Debian: apt-get install chromium), or name a Chromium or "
+        "Chrome with the environment variable CHROMIUM"
     )
-    page, wrong = context.new_page(), []
+    with (
+        sync_playwright() as playwright,
+        closing(playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))) as found,
+    ):
+        yield found
+
+
+@contextmanager
+def page_server(config: Mapping[str, str]) -> Iterator[str]:
+    """The page over the cluster of these properties; its address."""
+    with (
+        site_of(config, TOKENS, 1.0, is_tls=False) as site,
+        closing(Server(create_app(site), Address(host="127.0.0.1", port=0))) as server,
+    ):
+        server.start()
+        yield server.url
+
+
+def signed_in(url: str, browser: Browser, token: str = ACTOR) -> tuple[Page, list[str]]:
+    """A page that shows all groups; and what goes wrong in it, as of :func:`new_page`."""
+    page, wrong = new_page(browser)
+    page.goto(url)
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Share groups")).to_be_visible(timeout=WAIT_MS)
+    return page, wrong
+
+
+def new_page(browser: Browser) -> tuple[Page, list[str]]:
+    """A page of a new and empty context; and what goes wrong in it: errors of scripts, and what the page's policy
+    refuses."""
+    page, wrong = browser.new_context().new_page(), []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     return page, wrong
 
 
+def faults(page: Page, name: str) -> list[str]:
+    """Returns what is wrong with the page in each look: serious rules that it breaks, and a width beyond the screen's.
+    Pictures are kept of it, if pictures are made."""
+    found = []
+    for look, (width, height) in SIZES.items():
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if look == "dark" else "light")
+        found += [f"{look}: {each}" for each in violations(page)]
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            found.append(f"{look}: wider than the screen")
+        picture(page, name, look)
+    return found
+
+
 def violations(page: Page) -> list[str]:
     """The serious and critical rules of axe-core that the page breaks, each with the first element that does."""
-    script = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-    page.evaluate(script)
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
     found: Any = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{each['id']} ({each['impact']}): {each['nodes'][0]['html'][:200]}"
@@ -61,5 +116,9 @@ def picture(page: Page, name: str, look: str) -> None:
     path = Path(PICTURES) / f"web-{name}-{look}.png"
     height = int(page.evaluate("document.documentElement.scrollHeight"))
     width = SIZES[look][0]
-    page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": min(height, 1_300)})
+    page.screenshot(
+        path=path,
+        full_page=True,
+        clip={"x": 0, "y": 0, "width": width, "height": min(height, TALLEST_OF.get(name, TALLEST))},
+    )
     Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)

@@ -1,6 +1,6 @@
 """A store around another one that fails when a test says so: before the append, after it, or by dying."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from coordinator.core.records import Record
@@ -83,6 +83,15 @@ class FaultyStore:
         if self.snapshot_fault is not None:
             raise self.snapshot_fault
         self.inner.replace_with_snapshot(group_id, records, shown)
+
+    def snapshot_in_steps(
+        self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+    ) -> Iterator[None]:
+        self.snapshots += 1
+        for _ in self.inner.snapshot_in_steps(group, records, tail, now_ms):
+            if self.snapshot_fault is not None:
+                raise self.snapshot_fault
+            yield
 
     def close(self) -> None:
         self.inner.close()

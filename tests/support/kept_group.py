@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from coordinator.core.group_snapshot import GroupCut
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.group_log import GroupLog
+from coordinator.state_log.owner import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.projection import project
 from coordinator.state_log.record_keys import (
+    GroupOwnerKey,
     ShareSnapshotKey,
     ShareUpdateKey,
     decode_key,
+    encode_key,
 )
 from coordinator.state_log.record_values import ShareSnapshotValue
 from tests.kip932.consumers import ACCEPT, REJECT, RELEASE, ShareConsumers
@@ -24,6 +29,7 @@ from tests.support.state_records import TOPIC_ID, state_after
 
 GROUP = "billing"
 OTHERS = "billing-2"
+OWNER = Owner(installation_id="i", process="p", host="h", pid=1)
 MARKER = 1
 """A transaction ends with a marker, which takes an offset."""
 
@@ -41,6 +47,7 @@ class Kept(ShareConsumers):
         self.updates_per_snapshot = updates_per_snapshot
         self.live = self.new_log()
         self.kafkas: dict[SharePartitionKey, ShareSnapshotValue] = {}
+        self.tail: list[bytes] | None = None
         super().__init__(**fields)
 
     def new_log(self) -> GroupLog:
@@ -59,24 +66,49 @@ class Kept(ShareConsumers):
         offset = self.write([*self.live.keyed(own, first), *shown])
         if self.live.needed_offset is None:
             self.live.needed_offset = offset
+        if self.tail is not None:
+            self.tail += own
         self.wrote(first + len(own), shown)
+
+    def snapshot_in_steps(self, most_runs: int) -> Iterator[None]:
+        """The group may go on wherever this yields."""
+        self.tail = []
+        steps = (encode_records(records) for records in GroupCut(self.group).steps(most_runs))
+        owner, first = (encode_key(GroupOwnerKey(GROUP)), encode_owner(OWNER)), None
+        for entries in self.live.snapshot_in_steps(self.group, steps, self.tail, owner, self.now_ms):
+            if entries:
+                offset = self.write(entries)
+                first = offset if first is None else first
+                self._take_in(entries)
+            else:
+                self.check_load()
+                yield
+        self.tail, self.live.needed_offset, self.live.owner = None, first, OWNER
+        self.check_log()
 
     def snapshot(self) -> None:
         own = encode_records(self.group.snapshot())
         shown = self.live.snapshot_records(self.group, self.now_ms)
         first = self.live.next_sequence or 0
-        self.live.needed_offset = self.write([self.live.snapshot_mark(), *self.live.keyed(own, first), *shown])
+        self.live.needed_offset = self.write([self.live.snapshot_mark(first), *self.live.keyed(own, first), *shown])
         self.wrote(first + len(own), shown)
 
     def wrote(self, next_sequence: int, shown: list[KeyValue]) -> None:
         self.live.next_sequence = next_sequence
         self.live.written(shown)
-        for key, value in shown:
+        self._take_in(shown)
+        if self.tail is None:
+            self.check_log()
+        else:
+            self.check_load()
+
+    def _take_in(self, entries: list[KeyValue]) -> None:
+        """Kafka's tools read the records in Kafka's format."""
+        for key, value in entries:
             known = decode_key(key)
-            assert isinstance(known, (ShareSnapshotKey, ShareUpdateKey))
-            at = SharePartitionKey(known.topic_id, known.partition)
-            self.kafkas[at] = state_after(self.kafkas.get(at), key, value)
-        self.check_log()
+            if isinstance(known, (ShareSnapshotKey, ShareUpdateKey)):
+                at = SharePartitionKey(known.topic_id, known.partition)
+                self.kafkas[at] = state_after(self.kafkas.get(at), key, value)
 
     def write(self, entries: list[KeyValue]) -> int:
         """The offset of the first."""
@@ -92,7 +124,7 @@ class Kept(ShareConsumers):
 
     def parts_of_a_snapshot(self) -> list[KeyValue]:
         """The parts of a snapshot, which are written before its mark."""
-        return self.live.snapshot_parts(encode_records(self.group.snapshot()))
+        return self.live.snapshot_parts(encode_records(self.group.snapshot()), self.live.next_sequence or 0)
 
     def snapshot_in_parts(self) -> None:
         """Each part is a transaction of its own, and the mark is the last one."""
@@ -100,7 +132,7 @@ class Kept(ShareConsumers):
         shown = self.live.snapshot_records(self.group, self.now_ms)
         for part in [*parts, *shown]:
             self.write([part])
-        self.write([self.live.snapshot_mark(len(parts))])
+        self.write([self.live.snapshot_mark(self.live.next_sequence or 0, len(parts))])
         self.live.needed_offset = first
         self.wrote(self.live.next_sequence or 0, shown)
 
@@ -124,9 +156,14 @@ class Kept(ShareConsumers):
         log.end()
         return group, log
 
-    def check_log(self) -> None:
+    def check_load(self) -> GroupLog:
+        """Checks that a load has all of the group now."""
         group, log = self.load()
         assert durable_state(group) == durable_state(self.group)
+        return log
+
+    def check_log(self) -> None:
+        log = self.check_load()
         assert (log.next_sequence, log.needed_offset) == (self.live.next_sequence, self.live.needed_offset)
         assert {k: repr(p) for k, p in log.partitions.items()} == {k: repr(p) for k, p in self.live.partitions.items()}
         assert set(self.kafkas) == set(self.group.partitions)

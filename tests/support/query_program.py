@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
+from share_source import complete_run
 from tests.support.query_sinks import each_batch, is_stream_sink
 from tests.support.query_spec import QuerySpec
 from tests.support.query_work import decided, worked_on
@@ -107,6 +108,8 @@ class Program:
         events.add("started", run=str(query.runId))
         try:
             query.awaitTermination()
+            if spec.completes:
+                complete_run(query, spec.options)
         except StreamingQueryException as error:
             events.add("ended", error=_text(error))
         else:

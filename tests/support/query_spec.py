@@ -55,6 +55,9 @@ class QuerySpec:
     hint: str = ""
     """What the work says of its progress (share_sink.progress) each time that it begins on values; empty: nothing."""
 
+    completes: bool = False
+    """The program completes the last batch when the query has ended (share_source.complete_run)."""
+
     checkpoint: str = ""
     """Where it is, if not at its usual place."""
 

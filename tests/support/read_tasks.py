@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from share_source.range_reader import ReadTask, read_task
+from share_source.reader_choice import VARIABLE, is_native, reader_choice
+
+
+@contextmanager
+def reading_with(reader: str) -> Iterator[None]:
+    """Reads with this reader, `native` or `python`, in this process and in those that it starts."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = reader
+    _choose_again()
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
+        _choose_again()
+
+
+def _choose_again() -> None:
+    reader_choice.cache_clear()
+    is_native.cache_clear()
 
 
 def rows(task: ReadTask) -> list[dict[str, Any]]:

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Message
+import confluent_kafka
 
 from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, MarkInProgress, PartitionPlan, ProgressReply
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
+from share_source.share_consumer.ahead import Acquired
 from share_source.share_consumer.consumer import ShareConsumer
-from share_source.share_consumer.fetching import Fetched
-from share_source.share_consumer.in_flight import Delivered, Sending
+from share_source.share_consumer.fetching import Fetched, Wanted
+from share_source.share_consumer.message import Message
+from share_source.share_consumer.record_runs import RecordRun
+from share_source.share_consumer.sending import Sending
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:9", "group.id": "billing"}
 LOCK_MS = 30_000
+JOINS = (1, 0)
 
 
-def delivered(first: int, count: int) -> Delivered:
-    """So many records of orders-0, delivered once."""
-    messages = [Message(topic="orders", partition=0, offset=first + at, value=b"v") for at in range(count)]
-    return Delivered("orders", 0, "T", messages, [1] * count)
+def run_of(first: int, count: int, *, delivery_count: int = 1, topic_id: str = "T") -> RecordRun:
+    """So many records of orders-0."""
+    read = [confluent_kafka.Message(topic="orders", partition=0, offset=first + at, value=b"v") for at in range(count)]
+    messages = [Message(message, delivery_count) for message in read]
+    return RecordRun(("orders", 0), topic_id, first, delivery_count, messages)
+
+
+def acquired(*runs: RecordRun, lock_s: float = LOCK_MS / 1000, joins: Any = JOINS) -> Acquired:
+    """One acquisition of these records of orders-0, which were read at once."""
+    ranges = tuple(AcquiredRange(run.first, run.last, run.delivery_count) for run in runs)
+    plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=ranges)
+    now_s = time.monotonic()
+    found = Acquired((plan,), now_s, now_s, lock_s, joins)
+    found.read(runs, [])
+    return found
 
 
 class StubMembership:
@@ -32,6 +48,7 @@ class StubMembership:
     member_id = "m"
 
     def __init__(self) -> None:
+        self.joins, self.lives_until_s = JOINS, math.inf
         self.calls: list[tuple[str, Any]] = []
         self.joined: object = self
         self.when_leaving: Callable[[], object] = lambda: None
@@ -60,13 +77,16 @@ class Stubs:
         self.riding: list[Any] = []
         self.when_asked: Callable[[], object] = lambda: None
         self.when_riding: Callable[[], object] = lambda: None
-        self._fetcher = consumer._fetcher
+        self.supply = consumer._supply
+        self.wanted: list[Wanted] = []
+        self.delivery_count = 1
         self.real_membership = consumer._membership
         self._answers: queue.SimpleQueue[tuple[int, Exception | None]] = queue.SimpleQueue()
         self._next = 0
         consumer._membership = consumer._acknowledgements._membership = self.membership  # type: ignore[assignment]
-        consumer._renewer._membership = consumer._fetcher._membership = self.membership  # type: ignore[assignment]
-        consumer._fetcher.fetch = self._fetch  # type: ignore[method-assign]
+        consumer._renewer._membership = consumer._supply._membership = self.membership  # type: ignore[assignment]
+        consumer._supply._fetcher._membership = self.membership  # type: ignore[assignment]
+        consumer._supply._fetcher.fetch = self._fetch  # type: ignore[method-assign]
 
     def answer(self, records: int) -> None:
         """The next fetch answers with so many records."""
@@ -76,10 +96,9 @@ class Stubs:
         """The next fetch fails."""
         self._answers.put((0, error))
 
-    def hold(self, topic: str, first: int, last: int) -> None:
-        """The fetcher holds these records for the next poll."""
-        held = PartitionPlan(topic=topic, topic_id="T", partition=0, ranges=(AcquiredRange(first, last, 1),))
-        self._fetcher.held.partitions = (held,)
+    def hold(self, first: int, last: int) -> None:
+        """These records are being read for the next poll."""
+        self.supply.ahead.begin(acquired(run_of(first, last - first + 1)))
 
     def signals(self) -> list[Any]:
         """The partitions of each request with signals."""
@@ -96,9 +115,8 @@ class Stubs:
             for offset in range(batch.first, batch.last + 1)
         ]
 
-    def _fetch(
-        self, topics: tuple[str, ...], sending: Sending, wait_ms: int, answered: Callable[[dict[Any, str]], object]
-    ) -> Fetched:
+    def _fetch(self, wanted: Wanted, sending: Sending, answered: Callable[[dict[Any, str]], object]) -> Fetched:
+        self.wanted.append(wanted)
         self.asked.set()
         self.when_asked()
         if sending:
@@ -109,7 +127,9 @@ class Stubs:
         answered({})
         fetched = Fetched(error=error)
         if records:
-            fetched.delivered = [delivered(self._next, records)]
-            fetched.lock_timeout_ms, fetched.until_s = LOCK_MS, time.monotonic() + LOCK_MS / 1000
+            run = run_of(self._next, records, delivery_count=self.delivery_count)
+            fetched.acquired, fetched.records = acquired(run, joins=self.membership.joins), records
+            fetched.lock_timeout_ms = LOCK_MS
+            self.supply.ahead.begin(fetched.acquired)
             self._next += records
         return fetched

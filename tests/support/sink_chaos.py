@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 
 PARTITIONS, DLQ_PARTITIONS = 4, 3
 REJECTED, TRANSIENT = 0.05, 0.15
-OWN_DELAY_MS, BACKOFF_MS, JITTER = 3_000, 2_500, 0.2
+OWN_DELAY_MS, BACKOFF_MS, JITTER = 1_500, 1_200, 0.2
 """About what a batch takes. Of odd records the row says it, of even ones the group's retry policy."""
 CONFIGS = {
     "share.release.backoff.ms": str(BACKOFF_MS),
@@ -35,7 +35,7 @@ CONFIGS = {
     "share.session.timeout.ms": "300000",  # a restart with a broker that restarts takes a while on a busy machine
 }
 VICTIMS = ("driver", "coordinator", "broker")
-AFTER_S = (0.5, 6.0)
+AFTER_S = (0.5, 3.0)
 """From the moment at which somebody is to die, a part of the records being written, or from the kill before."""
 NUMBER = "int(substring(text, 2))"
 COLUMNS = {

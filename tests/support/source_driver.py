@@ -13,7 +13,7 @@ from coordinator.protocol.messages import LatestOffsets, NextPlan, OffsetsReply,
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transactions import Facts
-from share_source import reader
+from share_source import plan_reader
 from share_source.options import SourceOptions
 from share_source.reader import ShareGroupStreamReader
 from tests.support.group_driver import TOPIC_ID, GroupDriver
@@ -75,14 +75,21 @@ class DriverClient:
 
 
 @contextmanager
-def reading(client: DriverClient, **options: str) -> Iterator[ShareGroupStreamReader]:
-    """The reader of a query's new process; it stops at the end, as a killed one does: its session stays."""
+def opening(client: DriverClient) -> Iterator[None]:
+    """Readers open their sessions at this client."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            reader,
+            plan_reader,
             "open_session",
             lambda asked, member_id: MemberSession(client, asked.group_id, member_id, topics=asked.topics),  # type: ignore[arg-type]
         )
+        yield
+
+
+@contextmanager
+def reading(client: DriverClient, **options: str) -> Iterator[ShareGroupStreamReader]:
+    """The reader of a query's new process; it stops at the end, as a killed one does: its session stays."""
+    with opening(client):
         source = ShareGroupStreamReader(SourceOptions.parse({**OPTIONS, **options}))
         try:
             yield source

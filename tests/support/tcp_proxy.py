@@ -1,7 +1,8 @@
 """A TCP proxy in front of a broker, so that a test can cut the data path and heal it.
 
 While cut, the connections there were are gone and new ones are refused, as with a broker whose host went away; with
-`silent=True` they stay open and no byte passes, as with a firewall that drops packets; with `records_only=True` a
+`silent=True` they stay open and no byte passes, as with a firewall that drops packets; with `silent_so_far=True` so do
+those that there are, and new ones get through; with `records_only=True` a
 connection is gone as soon as records are asked for on it, so that clients know of the cluster and can read nothing.
 """
 
@@ -26,6 +27,7 @@ class TcpProxy:
         self._listener: socket.socket | None = _listen(*free_ports(1))
         self.port: int = self._listener.getsockname()[1]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._silent: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._flowing = threading.Event()
         self._flowing.set()
@@ -37,8 +39,12 @@ class TcpProxy:
         state = "open" if self._listener and self._flowing.is_set() else "cut"
         return f"<TcpProxy 127.0.0.1:{self.port} -> {self.target[0]}:{self.target[1]} {state} pairs={len(self._pairs)}>"
 
-    def cut(self, *, silent: bool = False, records_only: bool = False) -> None:
-        """Nothing gets through from now on, or no records."""
+    def cut(self, *, silent: bool = False, silent_so_far: bool = False, records_only: bool = False) -> None:
+        """Nothing gets through from now on, or nothing on the connections there are, or no records."""
+        if silent_so_far:
+            with self._lock:
+                self._silent |= self._pairs
+            return
         if records_only:
             self._without_records.set()
             self._drop_connections()  # in new ones the first request is the first byte
@@ -49,8 +55,13 @@ class TcpProxy:
             self._drop_connections()
 
     def heal(self) -> None:
-        """New connections get through again; those that were cut silently go on where they stopped."""
+        """New connections get through again; those that were cut silently go on where they stopped, or are gone if new
+        ones got through meanwhile."""
         self._without_records.clear()
+        with self._lock:
+            silent, self._silent = self._silent, set()
+        for pair in silent:
+            _shut(pair)
         self._flowing.set()
         if self._listener is None:
             self._listener = _listen(self.port)
@@ -103,6 +114,7 @@ class TcpProxy:
         finally:
             with self._lock:
                 self._pairs.discard(pair)
+                self._silent.discard(pair)
             _shut(pair)
             for end in pair:
                 end.close()
@@ -123,6 +135,8 @@ class TcpProxy:
                     if requests and key.fileobj is client and self._asks_for_records(requests, chunk):
                         return
                     self._flowing.wait()
+                    if pair in self._silent:
+                        continue  # its bytes are lost
                     key.data.sendall(chunk)
 
     def _asks_for_records(self, requests: "_Requests", chunk: bytes) -> bool:

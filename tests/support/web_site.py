@@ -14,6 +14,7 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.rights import Tokens
 from coordinator.service.admin import AdminService
+from coordinator.service.stores.sqlite_store import parts_of_file
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport
 from sharegroup.doctor.findings import GroupFacts
@@ -35,10 +36,16 @@ TOKENS = Tokens.parse(f"read lo:{LOOKER}\nadmin ada:{ACTOR}\nmember:{MEMBER}", "
 
 
 class Stored:
-    """No group beside those that are served."""
+    """No group beside those that are served, and the logs of a file."""
+
+    def __init__(self, path: Any) -> None:
+        self._path = path
 
     def stored_groups(self) -> list[Any]:
         return []
+
+    def log_parts(self, group_id: str) -> Any:
+        return parts_of_file(self._path, group_id)
 
 
 class InProcess(ShareAdmin):
@@ -107,7 +114,7 @@ class Page:
         if cluster is None:
             self.cluster.add("orders", 2, end=100)
         self.running = Running(path, self.cluster)
-        self.admin = InProcess(self.running, AdminService(self.running.event_loop, self.cluster, Stored()))
+        self.admin = InProcess(self.running, AdminService(self.running.event_loop, self.cluster, Stored(path)))
         self.kafka = FakeKafka()
         self.watch = Watch(self.admin)
         self.site = Site(

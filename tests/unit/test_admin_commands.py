@@ -145,7 +145,7 @@ def groups_known(monkeypatch):
         def list_groups(self):
             return GroupsListed(groups=tuple(GroupListing(group_id=name, state=known[name]) for name in known))
 
-        def describe_groups(self, group_ids):
+        def describe_groups(self, group_ids, *, most_runs=None):
             return {name: group(state=known.get(name, "DEAD"), group_id=name) for name in group_ids}
 
         def in_flight(self, *_, **__):

@@ -3,13 +3,23 @@ coordinator serves."""
 
 import pytest
 
-from coordinator.core.in_flight import MOST_LOOKED_AT, list_in_flight
+from coordinator.core import decide
+from coordinator.core.in_flight import MOST_LOOKED_AT, MOST_ON_A_PAGE, MOST_WINDOWS, list_in_flight, list_windows
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import GroupCreated, PartitionInitialized, RunsChanged, TopicRegistered
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.admin_messages import GroupListing, ListGroups, ListInFlight, ListOffsets, ListPlans
+from coordinator.protocol.admin_messages import (
+    GroupListing,
+    ListGroups,
+    ListInFlight,
+    ListOffsets,
+    ListPlans,
+    ListWindows,
+    Window,
+)
 from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest
+from coordinator.protocol.messages import DescribeGroup
 from coordinator.service.admin import AdminService
 from coordinator.service.read_only import FileToRead, LooksOnly
 from tests.support.fake_cluster import FakeCluster
@@ -56,6 +66,24 @@ def test_offsets_are_listed_with_lag_and_without_runs(held):
     assert held.admin.handle(ListOffsets(**LOOK, topics=("payments",))).partitions == ()
 
 
+def test_of_one_partition_alone_the_brokers_are_asked(held):
+    held.cluster.add("payments", 3, end=7)
+    held.join("m2", topics=("orders", "payments"), starting_offsets="earliest")
+    held.next(member="m2", max_records=100)
+    asked, offsets = [], held.cluster.offsets
+
+    def asked_for(partitions, at, **given):
+        asked.append(list(partitions))
+        return offsets(asked[-1], at, **given)
+
+    held.cluster.offsets = asked_for
+    for named, found in (({}, 4), ({"topics": ("payments",)}, 3), ({"topics": ("payments",), "partitions": (2, 9)}, 1)):
+        asked.clear()
+        listed = held.admin.handle(ListOffsets(**LOOK, **named)).partitions
+        assert len(listed) == found
+        assert [(p.topic, p.partition) for p in listed] in [sorted(each) for each in asked]
+
+
 def test_offsets_are_listed_without_lag_while_the_brokers_are_away(held):
     held.cluster.unreachable = True
     assert [p.lag for p in held.admin.handle(ListOffsets(**LOOK)).partitions] == [None]
@@ -96,9 +124,27 @@ def test_plans_show_state_attempt_and_what_is_held(held):
 
 
 def test_a_look_at_an_unknown_group_is_refused(running):
-    for look in (ListOffsets, ListInFlight, ListPlans):
+    for look in (ListOffsets, ListInFlight, ListPlans, ListWindows, DescribeGroup):
         with pytest.raises(GroupIdNotFound):
-            running.admin.handle(look(group_id="none"))
+            handler = running.service if look is DescribeGroup else running.admin
+            handler.handle(look(group_id="none"))
+
+
+def test_a_description_is_made_once_with_as_many_runs_as_asked_for(held, monkeypatch):
+    made = []
+    describe_group = decide.describe_group
+
+    def counted(group, *given, **more):
+        made.append(describe_group(group, *given, **more))
+        return made[-1]
+
+    monkeypatch.setattr(decide, "describe_group", counted)
+    for most_runs, shown in ((None, 1), (5, 1), (0, 0), (-1, 0)):
+        made.clear()
+        description = held.service.handle(DescribeGroup(**LOOK, most_runs=most_runs))
+        (partition,) = description.partitions
+        assert (len(partition.runs), partition.runs_total, partition.lag) == (shown, 1, 100)
+        assert made == [description]
 
 
 def test_a_file_that_nobody_serves_is_read_and_not_changed(held, tmp_path):
@@ -112,6 +158,15 @@ def test_a_file_that_nobody_serves_is_read_and_not_changed(held, tmp_path):
     with pytest.raises(GroupIdNotFound):
         admin.handle(ListOffsets(group_id="none"))
     assert (tmp_path / "state.db").read_bytes() == before
+
+
+def test_a_file_that_its_owner_is_just_making_has_no_groups(tmp_path):
+    (tmp_path / "state.db").touch()
+    stored = FileToRead(tmp_path / "state.db")
+    admin = AdminService(LooksOnly(stored), FakeCluster(), stored)
+    assert admin.handle(ListGroups()).groups == ()
+    with pytest.raises(GroupIdNotFound):
+        admin.handle(ListOffsets(group_id="billing"))
 
 
 # --- pages
@@ -157,3 +212,46 @@ def test_a_cursor_of_a_run_that_is_gone_goes_on_behind_it():
     cursor = ("id-1", 0, 1)
     assert [run.first for run in list_in_flight(group, ListInFlight(**LOOK, cursor=cursor), 0).reply.runs] == [2]
     assert list_in_flight(group, ListInFlight(**LOOK, cursor=("id-9", 0, 0)), 0).reply.runs == ()
+
+
+# --- windows
+
+
+def windows(group, *asked):
+    """The offsets of the runs of each window, and where its rest begins."""
+    given = [
+        Window(topic_id="id-1", partition=p, first=first, last=last, limit=limit) for p, first, last, limit in asked
+    ]
+    pages = list_windows(group, ListWindows(**LOOK, windows=tuple(given)), 7).reply.pages
+    assert {page.now_ms for page in pages} <= {7}
+    return [([run.first for run in page.runs], page.cursor and page.cursor[2]) for page in pages]
+
+
+def test_windows_show_their_runs_in_flight_and_where_the_rest_begins():
+    found = windows(
+        group_of(20, partitions=2), (1, 3, 9, 10), (0, 0, 19, 2), (0, 10, 10, 5), (0, 50, 60, 5), (9, 0, 9, 5)
+    )
+    assert found == [([4, 6, 8], None), ([0, 2], 3), ([10], None), ([], None), ([], None)]
+
+
+def test_windows_are_the_pages_of_their_partitions():
+    group = group_of(50, partitions=3)
+    for partition in range(3):
+        cursor = ("id-1", partition, 7)
+        page = list_in_flight(group, ListInFlight(**LOOK, cursor=cursor, limit=4), 7).reply
+        asked = Window(topic_id="id-1", partition=partition, first=7, last=49, limit=4)
+        assert list_windows(group, ListWindows(**LOOK, windows=(asked,)), 7).reply.pages == (page,)
+
+
+def test_windows_together_show_and_look_at_a_bounded_number_of_runs():
+    wide = (0, 0, 10**9, 10**9)
+    many = windows(group_of(2 * MOST_ON_A_PAGE), *[wide] * 3)
+    assert [len(runs) for runs, _ in many] == [MOST_ON_A_PAGE, 0, 0]
+    assert [rest for _, rest in many] == [2 * MOST_ON_A_PAGE - 1, 0, 0]
+    terminal = group_of(1)
+    done = tuple((n, n, Run(RecordState.ACKNOWLEDGED, 1 + n % 2)) for n in range(1, 2 * MOST_LOOKED_AT))
+    terminal.replay(RunsChanged(topic_id="id-1", partition=0, runs=done))
+    assert windows(terminal, (0, 1, 10**9, 5), wide) == [([], MOST_LOOKED_AT + 1), ([], 0)]
+    assert windows(group_of(10), (0, 0, 9, 0), (0, 0, 9, -1)) == [([], 0), ([], 0)]
+    with pytest.raises(InvalidRequest, match="1,001 windows are more than 1,000"):
+        windows(group_of(1), *[wide] * (MOST_WINDOWS + 1))

@@ -9,7 +9,7 @@ from coordinator.protocol.values import AcquiredRange
 from share_source.consumers import ConsumerPosition, KeptConsumer
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor
-from share_source.range_reader import Event, ReadTask, _Reader
+from share_source.range_reader import Event, Reader, ReadTask
 
 KEY = ("orders", 0)
 
@@ -67,7 +67,7 @@ def test_a_consumer_beyond_the_logs_end_serves_no_task_there(monkeypatch):
         get_watermark_offsets=lambda partition, timeout: (0, 50), incremental_unassign=lambda partitions: None
     )
     part = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
-    reader = _Reader(
+    reader = Reader(
         ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [RangeCursor(part)]
     )
     reader._handle(Event(KafkaError(KafkaError._AUTO_OFFSET_RESET), "orders", 0, 100))
@@ -83,6 +83,6 @@ def test_a_broker_that_does_not_know_a_topic_yet_is_asked_again(monkeypatch, ans
     monkeypatch.setattr(consumer, "exists", lambda key, timeout_s: answers.pop(0))
     part = PartitionRanges("orders", 0, (AcquiredRange(100, 109, 1),), "T")
     cursor = RangeCursor(part)
-    reader = _Reader(ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [cursor])
+    reader = Reader(ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [cursor])
     reader._check_topics()
     assert cursor.done == lost

@@ -16,7 +16,7 @@ from share_source.options import SourceOptions
 def check(monkeypatch):
     """A function that checks these options on a cluster with these topics, of which none is denied."""
     topics = {name: SimpleNamespace(error=None, partitions={0: None}) for name in ("orders", "orders-dlq")}
-    monkeypatch.setattr(cluster_check, "cluster_metadata", lambda *_: SimpleNamespace(topics=topics))
+    monkeypatch.setattr(cluster_check, "cluster_metadata", lambda *_: SimpleNamespace(topics=topics, cluster_id="c"))
     monkeypatch.setattr(cluster_check, "denied_topics", lambda *_: set())
 
     def run(**options):

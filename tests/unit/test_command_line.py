@@ -96,7 +96,9 @@ def test_a_shell_completes_commands_and_options():
 
 def test_its_version_is_said(capsys):
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("sharegroup, version ")
+    version, reader = capsys.readouterr().out.splitlines()
+    assert version.startswith("sharegroup, version ")
+    assert reader.startswith(("reader: python (", "reader: native (librdkafka "))
 
 
 def test_the_package_has_the_version_that_is_installed():

@@ -5,6 +5,7 @@ import pyarrow.flight as flight
 import pytest
 
 from coordinator.client.connection import Connection, Unreachable
+from coordinator.protocol.admin_messages import DecideRecords
 from coordinator.protocol.errors import (
     CoordinatorVersionMismatch,
     DataLoss,
@@ -24,6 +25,7 @@ from coordinator.protocol.messages import (
     Heartbeat,
     LeaveGroup,
 )
+from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import Endpoint, Healthy, decode_answer
 from coordinator.service.server.acknowledged_rows import SCHEMA
 from coordinator.service.server.flight_server import FlightServer
@@ -196,6 +198,24 @@ def test_no_repr_shows_the_token(server, connection):
 
 
 ROWS = AcknowledgeRows(group_id="billing", member_id="m1", member_epoch=1)
+
+
+def test_an_action_has_its_token_s_name_whatever_the_client_says():
+    asked = []
+    tokens = Tokens.parse(f"admin alice:{TOKEN}-of-alice\nadmin:{TOKEN}-of-nobody", "the test")
+    server = FlightServer(lambda request: asked.append(request) or Done(), tokens, version="0.1")
+    action = DecideRecords(
+        group_id="billing", decision="release", topic="orders", partition=0, first=1, last=1, by="bob", name="bob"
+    )
+    try:
+        for who in ("alice", "nobody"):
+            connection = Connection(endpoint(server, f"{TOKEN}-of-{who}"))
+            connection.call(action)
+            connection.close()
+    finally:
+        server.shutdown()
+    assert [request.name for request in asked] == ["alice", ""]
+    assert [request.by.partition(" from ")[0] for request in asked] == ["admin alice", "admin"]
 
 
 def test_rows_come_beside_a_request(connection):

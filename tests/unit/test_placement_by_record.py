@@ -66,7 +66,10 @@ class Topic:
 
     @property
     def cluster(self) -> Any:
-        return SimpleNamespace(topics=lambda names: {self.name: TopicInfo(self.name, "id", len(self.logs))})
+        return SimpleNamespace(
+            topics=lambda names: {self.name: TopicInfo(self.name, "id", len(self.logs))},
+            offsets=lambda partitions, at: {each: self.offset(each[1], at) for each in partitions},
+        )
 
     def ensure(self) -> int:
         return len(self.logs)

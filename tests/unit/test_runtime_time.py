@@ -6,7 +6,6 @@ import pytest
 
 from coordinator.core.commands import (
     CreateGroup,
-    ExtendDeadlines,
     StageRuns,
 )
 from coordinator.core.record_codec import decode_record
@@ -16,8 +15,9 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, MembersNotKnown
 from coordinator.protocol.messages import DescribeGroup, Heartbeat, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime import runtime
-from coordinator.service.runtime.runtime import SNAPSHOT_AGAIN_MS, CoordinatorRuntime
+from coordinator.service.runtime import runtime, snapshots
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.snapshots import SNAPSHOT_AGAIN_MS
 from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
@@ -196,7 +196,7 @@ def test_a_snapshot_that_takes_too_long_does_not_stop_the_group(tmp_path):
 
 def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch):
     """As staged outcomes are: however many rows are decided one by one, the log does not grow without bounds."""
-    monkeypatch.setattr(runtime, "SNAPSHOT_AFTER_BYTES", 10_000)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_AFTER_BYTES", 10_000)
     service = Service(tmp_path / "state.db", snapshot_after=500)
     service.create()
     outcomes = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
@@ -305,27 +305,6 @@ def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
     service.now_ms += 46_000
     service.runtime.step(service.now_ms)
     assert service.group.partitions["T", 0].acquired_count == 0
-
-
-def test_a_stall_that_the_extension_of_locks_makes_ends(slow, monkeypatch):
-    """A member holds very many records one by one: to extend their locks takes longer than a stall does."""
-    given, by_itself = [], CoordinatorRuntime._by_itself
-
-    def slowly(runtime, round_, group, command):
-        if isinstance(command, ExtendDeadlines):
-            given.append(command.stalled_ms)
-            slow.store.clock_ms += 3_500
-        by_itself(runtime, round_, group, command)
-
-    monkeypatch.setattr(CoordinatorRuntime, "_by_itself", slowly)
-    stalled_ms = 1_000
-    for _ in range(10):
-        begun_ms = slow.store.clock_ms
-        slow.runtime.step(begun_ms, stalled_ms)
-        stalled_ms = slow.store.clock_ms - begun_ms
-    assert given == [1_000, 3_500 + 3_500], "the second extension gives the time that it takes itself"
-    slow.runtime.step(slow.store.clock_ms, 5_000)
-    assert given[2:] == [5_000 + 3_500]
 
 
 def test_a_stall_after_a_load_hides_members_for_longer(service):

@@ -12,14 +12,17 @@ from coordinator.protocol.errors import FencedMemberEpoch, GroupTakenOver, Share
 from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, AcquiredReply, AcquireRecords, PartitionPlan
 from coordinator.protocol.values import AcquiredRange
 from share_source.share_consumer import fetching, membership
-from share_source.share_consumer.fetching import Fetcher
-from share_source.share_consumer.in_flight import InFlight, Sending
+from share_source.share_consumer.ahead import Ahead
+from share_source.share_consumer.fetching import Fetcher, Wanted
+from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
-from tests.support.share_members import CONFIG, delivered
+from share_source.share_consumer.sending import Sending
+from tests.support.share_members import CONFIG, run_of
 from tests.support.waiting import wait_until
 
 ORDERS = ("orders",)
+WANTED = Wanted(ORDERS, 500)
 OPTIONS = ConsumerOptions.parse(CONFIG)
 FENCED = FencedMemberEpoch(member_id="m", group_id="billing", current_epoch=2, member_epoch=1)
 
@@ -32,7 +35,7 @@ class StubSession:
     def __init__(self, client: Any, group: str, member: str, *, topics: tuple[str, ...], **_: Any) -> None:
         if client.join_error is not None:
             raise client.join_error
-        self.fenced = False
+        self.fenced, self.member_epoch, self.rejoins = False, len(client.sessions), 0
         self.client, self.topics = client, topics
         client.sessions.append(self)
 
@@ -72,9 +75,9 @@ def client(monkeypatch: pytest.MonkeyPatch) -> StubClient:
 
 
 def outcomes() -> Sending:
-    in_flight = InFlight()
-    in_flight.add([part := delivered(7, 1)])
-    in_flight.hand_out(part.messages[0])
+    in_flight = ImplicitInFlight()
+    in_flight.add([run_of(7, 1)])
+    in_flight.hand_out(1)
     in_flight.accept_all()
     return in_flight.take()
 
@@ -90,12 +93,12 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 def test_whatever_ends_a_read_gives_its_records_back(client, monkeypatch, error) -> None:
     refuse(monkeypatch, error)
     told: list[Any] = []
-    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
-    fetched = fetcher.fetch(ORDERS, outcomes(), 0, told.append)
-    assert fetched.error is error and not fetched.delivered and told == [{}]
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None)
+    fetched = fetcher.fetch(WANTED, outcomes(), told.append)
+    assert fetched.error is error and fetched.acquired is None and told == [{}]
     assert client.asked() == ["AcquireRecords", "Acknowledge"]
     assert client.calls[-1][2]["unread"], "no try is counted"
-    assert not fetcher.held.partitions
+    assert not fetcher._ahead.renewals()
 
 
 @pytest.mark.parametrize(("told", "read_at"), [("read_committed", "read_committed"), ("", "read_uncommitted")])
@@ -104,7 +107,7 @@ def test_records_are_read_at_the_level_of_their_acquisition(client, monkeypatch,
     levels: list[str] = []
     monkeypatch.setattr(fetching, "read_records", lambda task, collector: levels.append(task.isolation_level) or {})
     client.acquired = msgspec.structs.replace(client.acquired, isolation_level=told)
-    Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None).fetch(ORDERS, Sending(), 0, lambda _: None)
+    Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None).fetch(WANTED, Sending(), lambda _: None)
     assert levels == [read_at]
 
 
@@ -112,18 +115,18 @@ def test_a_renewal_thread_that_fails_gives_the_records_back(client) -> None:
     def fails(_: int) -> None:
         raise RuntimeError("can't start new thread")
 
-    fetched = Fetcher(OPTIONS, Membership(OPTIONS), fails).fetch(ORDERS, Sending(), 0, lambda _: None)
+    fetched = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), fails).fetch(WANTED, Sending(), lambda _: None)
     assert isinstance(fetched.error, RuntimeError)
     assert client.asked() == ["AcquireRecords", "Acknowledge"]
 
 
 def test_after_a_failed_read_the_next_acquisition_waits(client, monkeypatch) -> None:
     refuse(monkeypatch, LookupError("READ is denied"))
-    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
-    fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None)
+    fetcher.fetch(WANTED, Sending(), lambda _: None)
     monkeypatch.setattr(fetcher, "_pause_s", 3600.0)
     told = threading.Event()
-    waiting = threading.Thread(target=fetcher.fetch, args=(ORDERS, outcomes(), 0, lambda _: told.set()))
+    waiting = threading.Thread(target=fetcher.fetch, args=(WANTED, outcomes(), lambda _: told.set()))
     waiting.start()
     assert told.wait(60), "outcomes do not wait"
     assert client.asked() == ["AcquireRecords", "Acknowledge", "Acknowledge"]
@@ -133,25 +136,25 @@ def test_after_a_failed_read_the_next_acquisition_waits(client, monkeypatch) -> 
 
 
 def test_the_pause_doubles_and_ends_with_a_read(client, monkeypatch) -> None:
-    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None)
     monkeypatch.setattr(fetcher._closed, "wait", lambda _: False)
     refuse(monkeypatch, LookupError("READ is denied"))
     pauses = []
     for _ in range(7):
-        fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+        fetcher.fetch(WANTED, Sending(), lambda _: None)
         pauses.append(fetcher._pause_s)
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
     monkeypatch.setattr(fetching, "read_records", lambda task, collector: {})
-    fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+    fetcher.fetch(WANTED, Sending(), lambda _: None)
     assert fetcher._pause_s == 0
 
 
 def test_outcomes_are_sent_although_the_new_subscription_is_refused(client) -> None:
-    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), lambda _: None)
-    fetcher.fetch(ORDERS, Sending(), 0, lambda _: None)
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None)
+    fetcher.fetch(WANTED, Sending(), lambda _: None)
     client.join_error = GroupTakenOver(group_id="g", owner="o")
     told: list[Any] = []
-    fetched = fetcher.fetch(("other",), outcomes(), 0, told.append)
+    fetched = fetcher.fetch(Wanted(("other",), 500), outcomes(), told.append)
     assert fetched.error is client.join_error and told == [{}]
     assert client.calls[-1][:2] == (Acknowledge, ORDERS)
 
@@ -176,12 +179,12 @@ def test_an_outcome_that_a_join_overtakes_is_sent_again(client) -> None:
 @pytest.mark.parametrize("request_type", [Acknowledge, AcquireRecords])
 def test_a_member_that_a_lost_join_fenced_joins_anew(client, request_type) -> None:
     member = Membership(OPTIONS)
-    fetcher = Fetcher(OPTIONS, member, lambda _: None)
+    fetcher = Fetcher(OPTIONS, member, Ahead(), lambda _: None)
     member.session(ORDERS)
     client.is_fenced = True
     if request_type is Acknowledge:
         member.call(Acknowledge, partitions=())
     else:
-        assert fetcher.fetch(ORDERS, Sending(), 0, lambda _: None).error is None
+        assert fetcher.fetch(WANTED, Sending(), lambda _: None).error is None
     assert len(client.sessions) == 2 and client.asked()[0] == request_type.__name__
     wait_until(lambda: member.session(ORDERS) is client.sessions[-1], what="the new session stays")

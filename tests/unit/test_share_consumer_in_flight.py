@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka import Message
+from typing import Any
 
+import confluent_kafka
+import pytest
+
+from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcknowledgeType
-from share_source.share_consumer.in_flight import Delivered, HeldRange, InFlight, Sending
+from share_source.share_consumer.implicit import ImplicitInFlight
+from share_source.share_consumer.in_flight import InFlight
+from share_source.share_consumer.record_runs import Collector, HeldRange, RecordRun, Unread
+from share_source.share_consumer.sending import Sending
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 ORDERS = ("orders", 0)
+Delivered = tuple[list[RecordRun], list[Unread]]
+AnyInFlight = InFlight | ImplicitInFlight
 
 
 def delivered(*offsets: int, count: int = 1, gaps: tuple[tuple[int, int], ...] = (), topic_id: str = "T") -> Delivered:
     """Records of one delivery of orders-0, and the offsets among them that have none."""
-    messages = [Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in offsets]
-    missing = [HeldRange(first, last, count) for first, last in gaps]
-    return Delivered("orders", 0, topic_id, messages, [count] * len(messages), missing)
+    plan = PartitionPlan(topic="orders", topic_id=topic_id, partition=0, ranges=())
+    collector = Collector([plan])
+    read = [confluent_kafka.Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in offsets]
+    collector.add(ORDERS, read, [(count, len(read))], [])
+    missing = [Unread(ORDERS, topic_id, HeldRange(first, last, count), GAP) for first, last in gaps]
+    return collector.runs(), missing
 
 
-def holding(*each: Delivered) -> InFlight:
-    in_flight = InFlight()
-    in_flight.add(each)
-    for part in each:
-        for message in part.messages:
-            in_flight.hand_out(message)
+def holding(*each: Delivered, into: AnyInFlight | None = None) -> Any:
+    """The records in flight of a consumer in explicit mode after polls that returned these, or of ``into``."""
+    in_flight: Any = InFlight() if into is None else into
+    for runs, missing in each:
+        in_flight.add(runs)
+        in_flight.add_unread(missing)
+        if into is not None:
+            in_flight.hand_out(sum(map(len, runs)))
     return in_flight
+
+
+def implicitly(*each: Delivered) -> ImplicitInFlight:
+    found: ImplicitInFlight = holding(*each, into=ImplicitInFlight())
+    return found
 
 
 def sent(sending: Sending) -> list[tuple[int, int, int, tuple[int, ...]]]:
@@ -33,7 +51,7 @@ def sent(sending: Sending) -> list[tuple[int, int, int, tuple[int, ...]]]:
 
 
 def test_neighbours_with_one_outcome_and_count_are_one_batch() -> None:
-    in_flight = holding(delivered(0, 1, 2), delivered(3, 4, count=2), delivered(7, count=2))
+    in_flight = implicitly(delivered(0, 1), delivered(2), delivered(3, 4, count=2), delivered(7, count=2))
     in_flight.accept_all()
     assert sent(in_flight.take()) == [(0, 2, 1, (1,)), (3, 4, 2, (1,)), (7, 7, 2, (1,))]
     assert not in_flight.take()
@@ -54,8 +72,8 @@ def test_a_record_that_is_not_in_flight_has_no_outcome(key: tuple[str, int], off
 
 
 def test_gaps_are_sent_beside_the_records_and_are_none_of_them() -> None:
-    in_flight = holding(delivered(0, 3, gaps=((1, 2),)))
-    assert not in_flight.decide(ORDERS, 1, ACCEPT)
+    assert not holding(delivered(0, 3, gaps=((1, 2),))).decide(ORDERS, 1, ACCEPT)
+    in_flight = implicitly(delivered(0, 3, gaps=((1, 2),)))
     in_flight.accept_all()
     sending = in_flight.take()
     assert sorted(sent(sending)) == [(0, 0, 1, (1,)), (1, 2, 1, (0,)), (3, 3, 1, (1,))]
@@ -63,9 +81,11 @@ def test_gaps_are_sent_beside_the_records_and_are_none_of_them() -> None:
 
 
 def test_offsets_that_could_not_be_read_are_released() -> None:
-    part = delivered(0)
-    part.lost.append(HeldRange(1, 4, 1))
-    assert sent(holding(part).take()) == [(1, 4, 1, (2,))]
+    lost = Unread(ORDERS, "T", HeldRange(1, 4, 1), RELEASE)
+    for in_flight in (holding(delivered(0)), implicitly(delivered(0))):
+        in_flight.add_unread([lost])
+        sending = in_flight.take()
+        assert (sent(sending), sending.offsets) == ([(1, 4, 1, (2,))], {})
 
 
 def test_a_renewed_record_comes_with_the_next_poll() -> None:
@@ -98,15 +118,40 @@ def test_a_record_whose_renewal_is_refused_is_not_in_flight() -> None:
 
 
 def test_records_that_the_program_does_not_have_yet_are_not_accepted() -> None:
-    part = delivered(0, 1, 2)
-    in_flight = holding(part)
-    in_flight.hold_back(part.messages)
-    in_flight.hand_out(part.messages[0])
+    in_flight = implicitly(delivered(0, 1, 2), delivered(7))
+    in_flight.hold_back(4)
+    in_flight.hand_out(1)
     in_flight.accept_all()
     assert sent(in_flight.take()) == [(0, 0, 1, (1,))]
-    in_flight.hand_out(part.messages[1])
+    in_flight.hand_out(3)
+    in_flight.hold_back(1)
     in_flight.accept_all()
-    assert sent(in_flight.take()) == [(1, 1, 1, (1,))]
+    assert sent(in_flight.take()) == [(1, 2, 1, (1,))]
+    in_flight.hand_out(1)
+    in_flight.accept_all()
+    assert sent(in_flight.take()) == [(7, 7, 1, (1,))]
+
+
+def test_records_that_are_added_again_are_held_once() -> None:
+    """A poll that was interrupted takes its records again."""
+    in_flight, (runs, _) = ImplicitInFlight(), delivered(0, 1)
+    for _ in range(2):
+        in_flight.add(runs)
+    in_flight.hand_out(9)
+    in_flight.accept_all()
+    assert sent(in_flight.take()) == [(0, 1, 1, (1,))]
+
+
+def test_implicit_records_are_renewed_until_they_are_accepted() -> None:
+    in_flight = implicitly(delivered(0, 1, 2), delivered(5))
+    in_flight.hold_back(2)
+    in_flight.accept_all()
+    (refused,) = in_flight.renewals()
+    assert [(b.first, b.last, b.types) for b in refused.batches] == [(2, 2, (4,)), (5, 5, (4,))]
+    in_flight.hand_out(1)
+    in_flight.accept_all()
+    in_flight.forget_lock(refused)
+    assert in_flight.renewals() == ()
 
 
 def test_renewals_name_every_record_whose_outcome_is_not_being_sent() -> None:
@@ -129,12 +174,15 @@ def test_a_lock_that_is_lost_is_not_renewed() -> None:
     assert [(b.first, b.last) for b in partition.batches] == [(0, 2)]
     in_flight.forget_lock(partition)
     assert in_flight.renewals() == ()
-    in_flight.add([delivered(0, count=2)])
+    in_flight.add(delivered(0, count=2)[0])
     assert [(b.first, b.last) for b in in_flight.renewals()[0].batches] == [(0, 0)]
 
 
 def test_a_topic_that_was_made_anew_begins_with_nothing() -> None:
-    in_flight = holding(delivered(0, 1), delivered(0, topic_id="U"))
+    explicit = holding(delivered(0, 1), delivered(0, topic_id="U"))
+    assert explicit.decide(ORDERS, 0, ACCEPT) and explicit.undecided == 0
+    assert [p.topic_id for p in explicit.take().partitions] == ["U"]
+    in_flight = implicitly(delivered(0, 1), delivered(0, topic_id="U"))
     in_flight.accept_all()
     sending = in_flight.take()
     assert [p.topic_id for p in sending.partitions] == ["U"]

@@ -85,15 +85,14 @@ def test_close_leaves_after_the_outcomes_of_an_unfinished_poll() -> None:
 
 def test_a_poll_that_waits_counts_as_a_poll() -> None:
     consumer, stubs = subscribed(max_poll_interval_ms=1, session_timeout_ms=None)
-    stubs.hold("orders", 0, 4)
+    stubs.hold(0, 4)
     seen: list[bool] = []
-    consumer._fetching.submit(lambda: None).result(60)
     stubs.when_asked = lambda: (
-        wait_until(lambda: consumer._waits, what="the poll waits"),
+        wait_until(lambda: consumer._waiting._waits, what="the poll waits"),
         seen.append(bool(consumer._held())),
     )
     stubs.answer(1)
-    consumer._polled_s = -1e9
+    consumer._waiting.polled_s = -1e9
     consumer.poll()
     assert seen == [True]
 
@@ -102,20 +101,19 @@ def test_unsubscribe_gives_back_the_records_that_no_poll_returned() -> None:
     consumer, stubs = subscribed()
     consumer.poll(0)
     assert stubs.asked.wait(60)
-    stubs.hold("orders", 0, 4)
     stubs.answer(5)
     consumer.unsubscribe()
     wait_until(lambda: len(stubs.outcomes()) == 5, what="the records are released")
     assert {kind for _, kind in stubs.outcomes()} == {"RELEASE"}
-    assert not consumer._fetcher.held.partitions
+    assert not consumer._supply.ahead.renewals()
 
 
 def test_close_gives_back_at_no_try_what_no_poll_returned() -> None:
     consumer, stubs = subscribed()
     consumer.poll(0)
     assert stubs.asked.wait(60)
-    stubs.hold("orders", 0, 4)
     stubs.answer(5)
+    wait_until(lambda: consumer._supply.has_come, what="the records come")
     consumer.close()
     assert [kind for _, kind in stubs.outcomes()] == ["RELEASE"] * 5
     assert [kind for kind, _ in stubs.membership.calls] == ["acknowledge", "leave"]
@@ -127,9 +125,9 @@ def test_a_consumer_that_is_dropped_leaves_and_ends_its_threads() -> None:
     consumer.poll()
     consumer._renewer.start(1000)
     consumer.commit_sync()
-    workers = (consumer._fetching, consumer._acknowledgements._worker, consumer._renewer)
+    workers = (consumer._supply._worker, consumer._acknowledgements._worker, consumer._renewer)
     threads = [worker._thread for worker in workers]
-    del consumer, workers, stubs._fetcher
+    del consumer, workers, stubs.supply
     gc.collect()
     wait_until(lambda: stubs.real_membership._closed, what="the consumer leaves")
     wait_until(lambda: not any(thread.is_alive() for thread in threads), what="its threads end")

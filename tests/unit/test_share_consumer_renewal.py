@@ -6,8 +6,8 @@ from typing import Any
 
 from coordinator.protocol.messages import AckBatch, AcknowledgeReply, PartitionAcks
 from share_source import ShareConsumer
-from share_source.share_consumer.renewal import Renewer
-from tests.support.share_members import CONFIG, StubMembership, Stubs
+from share_source.share_consumer.renewal import Renewal, Renewer
+from tests.support.share_members import CONFIG, StubMembership, Stubs, acquired, run_of
 from tests.support.waiting import wait_until
 
 
@@ -25,7 +25,7 @@ class Holder:
     def held(self) -> tuple[PartitionAcks, ...]:
         return (self.acks,)
 
-    def renewed(self, until_s: float, lost: list[PartitionAcks]) -> None:
+    def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
         self.lost.append(lost)
 
 
@@ -64,21 +64,23 @@ def test_a_refused_renewal_of_one_range_renews_the_others() -> None:
     assert [ranges(lost) for lost in holder.lost] == [[(5, 6)]]
 
 
-def test_a_lost_lock_of_the_program_s_leaves_the_held_records_alone() -> None:
+def test_a_lost_lock_of_the_program_s_leaves_the_records_ahead_alone() -> None:
     consumer = ShareConsumer({**CONFIG, "share.background.renew.enable": True})
     stubs = Stubs(consumer)
     consumer.subscribe(["orders"])
     stubs.answer(2)
     consumer.poll()
-    stubs.hold("orders", 5, 6)
+    ahead = consumer._supply.ahead
+    ahead.take_in(waiting := acquired(run_of(5, 2), lock_s=1.0), 0.0)
     stubs.membership.reply = refusing(0)
+    until_s = waiting.until_s
+    consumer._renewer.start(30_000)
     consumer._renewer.renew()
-    assert consumer._held_until_s > 0
+    assert waiting.until_s > until_s + 20
     assert ranges(consumer._held()) == [(5, 6)]
-    consumer._held_until_s = 0.0
     stubs.membership.reply = refusing(5)
     consumer._renewer.renew()
-    assert consumer._held_until_s == 0.0
+    assert not ahead.records
 
 
 def test_a_shorter_lock_is_renewed_in_its_own_time() -> None:

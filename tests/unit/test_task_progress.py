@@ -14,7 +14,7 @@ from coordinator.protocol.errors import CoordinatorUnreachable, UnsafeDirectory
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_sink import progress, task_progress
-from share_source import reader
+from share_source import plan_reader
 from tests.support.waiting import wait_until
 
 CONFIGS = {"share.coordinator.endpoint": "coordinators:9999", "share.coordinator.token.file": "/secrets/token"}
@@ -74,7 +74,7 @@ def works(monkeypatch):
     """`works(Task())`: this process works on that task from now on."""
 
     def work(task):
-        for module in (task_progress, reader):
+        for module in (task_progress, plan_reader):
             monkeypatch.setattr(module.TaskContext, "get", staticmethod(lambda: task))
 
     return work
@@ -85,7 +85,7 @@ def works(monkeypatch):
 
 def test_a_task_finds_the_plan_that_another_process_has_read(coordinator, works):
     works(Task())
-    reader._leave_note(PLAN)
+    plan_reader._leave_note(PLAN)
     progress("page 1")
     wait_until(lambda: coordinator.asked)
     (request,) = coordinator.asked
@@ -207,13 +207,13 @@ def test_a_directory_that_is_not_safe_fails_no_task(works, monkeypatch, caplog, 
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
     monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(open_to_all))
-    reader._log_without_note.cache_clear()
+    plan_reader._log_without_note.cache_clear()
     works(Task())
     with pytest.raises(UnsafeDirectory):
         note("q1", "4", PLAN)
     with caplog.at_level(logging.WARNING):
-        reader._leave_note(PLAN)
-        reader._leave_note(PLAN)
+        plan_reader._leave_note(PLAN)
+        plan_reader._leave_note(PLAN)
     assert len(caplog.messages) == 1 and "has no effect on this host" in caplog.messages[0]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+import itertools
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,11 +16,13 @@ from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.errors import CoordinatorUnreachable
-from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan
+from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
 from sharegroup.top import GroupLine
-from sharegroup.web import history, strip
+from sharegroup.web import examinations, group_pages, history, strip, watch
+from sharegroup.web.examinations import Examinations
 from sharegroup.web.records import KafkaRecord, shown
 from sharegroup.web.watch import Seen, Snapshot, attention
+from tests.support.fake_cluster import FakeCluster
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
 
@@ -76,6 +81,22 @@ def test_groups_that_need_a_person_come_first_of_2000(page):
     assert len(answer.content) < MOST_PAGE
 
 
+def test_the_first_look_shows_groups_while_it_goes_on(page, monkeypatch):
+    times = itertools.count(0.0, 2.0)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: next(times), time=lambda: 0.0))
+    monkeypatch.setattr(watch, "REST", 0)
+    for group_id in ("g1", "g2", "g3"):
+        request = JoinGroup(group_id=group_id, member_id="m", process_id="p", topics=("orders",))
+        page.running.service.handle(request)
+    look_at, shown = page.watch._look_at, []
+    monkeypatch.setattr(
+        page.watch, "_look_at", lambda *given: shown.append(len(page.watch.snapshot.groups)) or look_at(*given)
+    )
+    page.watch.look()
+    assert shown == [0, 1, 2]
+    assert (page.watch.snapshot.round, len(page.watch.snapshot.groups)) == (1, 3)
+
+
 def test_a_page_of_all_groups_asks_no_coordinator(held):
     browser = held.browser(LOOKER)
     held.admin.asked.clear()
@@ -112,6 +133,7 @@ def test_groups_come_in_pages(page):
 def test_a_group_says_why_a_person_should_look(fields, quarantined, stands_s, says):
     assert [why for _, why in attention(line("g", **fields), quarantined, stands_s)] == [says]
     assert attention(line("g", lag=0), 0, 10_000) == ()
+    assert attention(line("g"), 2, 0, is_part=True) == ((2, "2 or more in quarantine"),)
 
 
 def test_a_look_that_fails_is_told_with_the_groups_of_before(held):
@@ -155,6 +177,23 @@ def test_the_doctor_s_finding_stands_on_top_with_its_command(page):
     assert text.index("What the doctor says") < text.index("Partitions</h2>")
 
 
+def test_the_doctor_rests_longer_than_an_examination_took(monkeypatch):
+    now_s, examined = [100.0], []
+    monkeypatch.setattr(examinations, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+
+    def examine(group_id):
+        examined.append(now_s[0])
+        now_s[0] += 2.0
+        return []
+
+    with contextlib.closing(Examinations(examine)) as doctor:
+        for at_s, times in ((100.0, 1), (102.0 + examinations.REST * 2 - 0.1, 1), (102.0 + examinations.REST * 2, 2)):
+            now_s[0] = at_s
+            doctor.of("billing")
+            wait_until(lambda: not doctor._asked, what="the doctor has nothing to do")
+            assert len(examined) == times
+
+
 def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     browser = held.browser(LOOKER)
     text = browser.get("/partition", **WHERE, first=2, last=4).text
@@ -162,7 +201,20 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     record = browser.get("/record", **WHERE, offset=3).text
     assert "held by a member" in record
     assert "m1" in record
-    assert "keeps these counts and the newest delivery alone" in record
+    assert 'href="/history?' in record
+
+
+def test_a_record_s_history_names_who_had_it_and_how_that_ended(held):
+    held.running.ask(LeaveGroup)
+    held.running.join(SCRIPT, client_host=SCRIPT)
+    held.running.use(held.running.next(member=SCRIPT, max_records=100).plan_id, SCRIPT)
+    text = held.browser(LOOKER).get("/history", **WHERE, offset=0).text
+    events = re.findall(r'<td class="name">([^<]*)</td>', text)
+    assert events == ["acquired", "failed: its lock was lost", "acquired"]
+    assert "The history is whole." in text
+    assert SCRIPT not in text and html.escape(SCRIPT) in text
+    assert "was not delivered yet" in held.browser(LOOKER).get("/history", **WHERE, offset=99).text
+    assert len(text.encode()) < MOST_PAGE
 
 
 @pytest.mark.parametrize(
@@ -170,6 +222,8 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     [
         ("/group", {"group": "none"}, 404),
         ("/group", {}, 400),
+        ("/history", {**WHERE, "partition": 9, "offset": 0}, 404),
+        ("/history", {**WHERE, "offset": "-1"}, 400),
         ("/partition", {**WHERE, "partition": 9}, 404),
         ("/partition", {**WHERE, "topic": "none"}, 404),
         ("/partition", {**WHERE, "partition": "x"}, 400),
@@ -252,8 +306,14 @@ def test_a_value_of_8_mb_is_cut(held):
         assert len(answer.content) < MOST_PAGE
 
 
-def test_random_bytes_are_shown_as_hexadecimal_digits():
+def test_random_bytes_are_shown_as_hexadecimal_digits(held):
     data = random.Random(7).randbytes(100)
+    held.kafka.records["orders", 0, 3] = KafkaRecord(key=data, value=data, headers=(("h", data),), timestamp_ms=None)
+    for form in ("", "text", "json", "hex"):
+        answer = held.browser(LOOKER).get("/content", **WHERE, offset=3, form=form)
+        assert (answer.status_code, "100 bytes" in answer.text) == (200, True)
+        assert data[:16].hex(" ") in answer.text
+        assert all(each.isprintable() or each in "\t\r\n" for each in answer.text)
     found = shown(data)
     assert (found.form, found.size, found.is_cut) == ("hex", 100, False)
     assert found.text.splitlines()[0].startswith(f"00000000  {data[:16].hex(' ')}")
@@ -282,7 +342,85 @@ def test_a_partition_of_many_runs_costs_few_calls_and_a_small_page(held):
         assert answer.status_code == 200
         assert len(answer.content) < MOST_PAGE
         assert "a sample" in answer.text
-    assert len(held.admin.asked) < 40
+    assert held.admin.asked.count("ListWindows") == 4
+    assert len(held.admin.asked) <= 12
+
+
+def test_the_doctor_asks_for_one_page_of_many_runs(held):
+    runs = tuple((n, n, Run(RecordState.AVAILABLE, 1 + n % 2)) for n in range(20, 3_000))
+    key = next(p for p in held.admin.list_offsets("billing").partitions if p.partition == 0)
+
+    def transaction(group):
+        group.replay(RunsChanged(topic_id=key.topic_id, partition=0, runs=runs))
+        yield from ()
+
+    held.running.event_loop.call("billing", transaction)
+    held.admin.asked.clear()
+    held._examined("billing")
+    assert held.admin.asked == ["DescribeGroup", "ListInFlight", "ListPlans"]
+
+
+def test_a_look_at_many_runs_describes_few_and_says_so(held, monkeypatch):
+    monkeypatch.setattr(watch, "MOST_DESCRIBED", 3)
+    monkeypatch.setattr(group_pages, "MOST_HELD", 3)
+    held.cluster.move("orders", 1_000)
+    key = next(p for p in held.admin.list_offsets("billing").partitions if p.partition == 0)
+    plan = held.running.event_loop.runtime.groups["billing"].members["m1"].newest.plan_id
+    failed = tuple((n, n, Run(RecordState.ACQUIRED, 2 + n % 2, failures=1, plan_id=plan)) for n in range(50))
+
+    def transaction(group):
+        group.replay(RunsChanged(topic_id=key.topic_id, partition=0, runs=failed))
+        yield from ()
+
+    held.running.event_loop.call("billing", transaction)
+    shown = []
+    answer = held.admin._ask
+
+    def asked(request, group_id=""):
+        shown.append(answer(request, group_id))
+        return shown[-1]
+
+    held.admin._look = asked
+    held.watch.look()
+    assert len(shown) == 3, "the list of groups, and of the group its description and a page of held runs"
+    (description,) = (each for each in shown if isinstance(each, GroupDescription))
+    assert sum(len(p.runs) for p in description.partitions) == 3
+    seen = held.watch.snapshot.groups["billing"]
+    assert (seen.failed, seen.is_part, seen.line.in_flight) == (3, True, 60)
+    browser = held.browser(LOOKER)
+    assert re.search(r'<td data-name="Tried again" class="number">3\+</td>', browser.get("/").text)
+    text = browser.get("/group", group="billing").text
+    assert re.search(r'<td data-name="Holds" class="number">3\+</td>', text)
+    assert "More runs are held than were looked at" in text
+
+
+def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path):
+    cluster = FakeCluster()
+    cluster.add("orders", 200, end=10_000)
+    page = Page(tmp_path / "state.db", cluster)
+    try:
+        page.running.join(starting_offsets="earliest")
+        page.running.use(page.running.next(max_records=2_000_000).plan_id)
+        states = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVING)
+        runs = tuple((n, n, Run(states[n % 3], 1)) for n in range(1_000))
+
+        def transaction(group):
+            for key in list(group.partitions):
+                group.replay(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
+            return None
+            yield
+
+        page.running.event_loop.call("billing", transaction)
+        browser = page.browser(LOOKER)
+        for number in (1, 20):
+            answer = browser.get("/group", group="billing", page=number)
+            assert (answer.status_code, answer.text.count("<path ") > 20) == (200, True)
+            assert len(answer.content) < MOST_PAGE
+        page.admin.asked.clear()
+        browser.get("/group", group="billing", page=3)
+        assert sorted(page.admin.asked) == ["DescribeGroup", "ListInFlight", "ListPlans", "ListWindows", "ListWindows"]
+    finally:
+        page.close()
 
 
 def run(first, last, state="ACQUIRED", **fields):
@@ -299,6 +437,14 @@ def test_a_strip_is_to_scale_and_shows_each_state():
     assert [(p.first, p.last, p.x, p.width) for p in drawn.pieces[:2]] == [(0, 9, 0, 100), (10, 19, 100, 100)]
     assert {k: n for k, n in drawn.counts.items() if n} == {"done": 79, "acquired": 10, "isolated": 10, "archiving": 1}
     assert "10 held by a member" in drawn.label
+
+
+def test_neighbouring_holders_have_different_colours():
+    members = [f"member-{n}" for n in range(40)]
+    runs = tuple(run(n, n, member_id=member) for n, member in enumerate(members))
+    drawn = strip.draw(strip.Looked(runs=runs, parts=((0, 39),)), 0, 39)
+    colours = [piece.colour for piece in drawn.pieces]
+    assert len(colours) == 40 and all(a != b for a, b in itertools.pairwise(colours))
 
 
 def test_a_strip_says_what_was_not_looked_at():

@@ -23,7 +23,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import InvalidRequest, RenewalDisabled
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcknowledgeReply
-from coordinator.protocol.values import AcknowledgeType, Disposition
+from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
 
 Piece = tuple[int, int, AcknowledgeType]
 _TYPES = {kind.value: kind for kind in AcknowledgeType}
@@ -33,7 +33,21 @@ def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decisio
     """Apply outcomes; the reply names the error of each partition that was refused."""
     group.member(command.member_id, command.member_epoch)
     records, errors = by_partition(group, command.partitions, partial(_partition_records, group, command, now_ms))
-    return Decision(records, AcknowledgeReply(errors={name: error.kafka_error for name, error in errors.items()}))
+    by_name = {name: error.kafka_error for name, error in errors.items()}
+    return Decision(records, AcknowledgeReply(errors=by_name, done_below=_done_below(group, command)))
+
+
+def _done_below(group: ShareGroup, command: Acknowledge) -> dict[str, int]:
+    """The start offsets of the partitions in which records below were to be renewed. An outcome of such a record has no
+    effect, and no error; so a renewal alone would not tell that the record is done."""
+    found = {}
+    for acks in command.partitions:
+        partition = group.partitions.get(SharePartitionKey(acks.topic_id, acks.partition))
+        if partition is not None and any(
+            batch.first < partition.start_offset and AcknowledgeType.RENEW in batch.types for batch in acks.batches
+        ):
+            found[f"{acks.topic_id}:{acks.partition}"] = partition.start_offset
+    return found
 
 
 def _partition_records(
@@ -112,4 +126,5 @@ def _renewed(group: ShareGroup, run: Run, config: GroupConfig, now_ms: int) -> R
         return run
     cap_ms = plan.acquired_ms + config.share_max_lock_extension_ms
     deadline_ms = min(now_ms + config.share_record_lock_duration_ms, cap_ms)
-    return moved(run, Event.RENEW, deadline_ms=max(deadline_ms, run.deadline_ms or 0))
+    before_ms = 0 if run.deadline_ms is None else group.locks.deadline_ms(run.deadline_ms)
+    return moved(run, Event.RENEW, deadline_ms=max(deadline_ms, before_ms))

@@ -27,7 +27,10 @@ from coordinator.protocol.values import SharePartitionKey
 def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int) -> Decision[AcquiredReply]:
     """Up to ``max_records`` records of the partitions that are assigned to the member, each partition's returned ones
     first, under a lock of share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges. If the
-    consumer has not seen the answer to an earlier request, the same records again."""
+    consumer has not seen the answer to an earlier request, the same records again.
+
+    Ahead of the consumer's program nothing is acquired where a record is due that is to be delivered apart from others:
+    a crash of the program, or its end, would count as a failure of that record too."""
     member = group.member(command.member_id, command.member_epoch)
     if command.after is not None and (unseen := _unseen(group, command)) is not None:
         return Decision((), _again(group, unseen, now_ms))
@@ -38,8 +41,12 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
         partition = group.partitions.get(SharePartitionKey(bounds.topic_id, bounds.partition))
         if partition is None or left <= 0 or ranges <= 0 or not may_acquire(group, member, partition.key):
             continue
-        fetch = PartitionFetch(group, partition, bounds, left, now_ms, soft=soft, max_ranges=ranges)
+        fetch = PartitionFetch(
+            group, partition, bounds, left, now_ms, soft=soft, max_ranges=ranges, ahead=command.ahead
+        )
         fetch.take()
+        if fetch.needs_a_poll:
+            return Decision((), AcquiredReply())
         if fetch.taken:
             taken[partition.key] = fetch.taken
             left -= fetch.records
@@ -90,7 +97,8 @@ def _again(group: ShareGroup, plan: AcquiredPlan, now_ms: int) -> AcquiredReply:
     held = [
         (partition.key, [s for s in segments if s.run.state in HELD]) for partition, segments in group.carrying(plan)
     ]
-    deadlines = [s.run.deadline_ms for _, segments in held for s in segments if s.run.deadline_ms is not None]
+    ends = {s.run.deadline_ms for _, segments in held for s in segments if s.run.deadline_ms is not None}
+    deadlines = map(group.locks.deadline_ms, ends)
     return AcquiredReply(
         plan_id=group.plan_id_text(plan.plan_id),
         partitions=plan_of(group, ((key, segments) for key, segments in held if segments)),
@@ -100,7 +108,9 @@ def _again(group: ShareGroup, plan: AcquiredPlan, now_ms: int) -> AcquiredReply:
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """The acquisition of one request in one partition. ``soft``: a returned run is not cut to meet ``max_records``."""
+    """The acquisition of one request in one partition. ``soft``: a returned run is not cut to meet ``max_records``.
+    ``ahead``: the member's program is still at work on other records. ``needs_a_poll``: so a record was left that is to
+    be delivered apart from others."""
 
     group: ShareGroup
     partition: SharePartition
@@ -109,6 +119,8 @@ class PartitionFetch:
     now_ms: int
     soft: bool
     max_ranges: int = MAX_RANGES
+    ahead: bool = False
+    needs_a_poll: bool = False
     taken: list[Segment] = field(default_factory=list)
     records: int = 0
 
@@ -119,7 +131,7 @@ class PartitionFetch:
     def take(self) -> None:
         if self._take_returned():
             self._take_fresh()
-        if not self.taken:
+        if not self.taken and not self.ahead:
             self._take_quarantined()
 
     def _take_returned(self) -> bool:
@@ -135,7 +147,8 @@ class PartitionFetch:
                 return False
             first, last, run = segment
             throttled = run.tries >= threshold
-            if throttled and self.taken:
+            self.needs_a_poll = throttled and self.ahead
+            if throttled and (self.taken or self.ahead):
                 return False
             most = room if self.soft else min(left, room)
             if throttled:

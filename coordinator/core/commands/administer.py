@@ -252,12 +252,17 @@ def _by_hand(group: ShareGroup, command: DecideRecords, segment: Segment) -> Run
             holder = "" if plan is None else plan.member_id
             where = {"topic": command.topic, "partition": command.partition, "first": first, "last": last}
             raise RecordsHeld(group_id=group.group_id, member_id=holder, **where)
-        return archived(run, Event.REJECT, group.config, Disposition.REJECTED, command.reason.strip())
+        return archived(run, Event.REJECT, group.config, Disposition.REJECTED, _why(command))
     event = Event.LOSE_LOCK if run.state in HELD else Event.RELEASE
     # A plan on trial that comes back to its record would archive the record, whose tries begin anew.
     anew = Run(run.state, run.delivery_count, plan_id=None if run.quarantined else run.plan_id)
     after = moved(anew, event)
-    return None if after == run else after
+    return None if after == run._replace(reason="") else after._replace(reason=_why(command))
+
+
+def _why(command: DecideRecords) -> str:
+    """The reason with the administrator's name, as far as they are known: the log has it, for the record's history."""
+    return f"{command.reason} (by {command.name})".strip() if command.name else command.reason.strip()
 
 
 def _in_words(run: Run) -> str:

@@ -11,13 +11,19 @@ from operator import attrgetter
 from coordinator.core.commands import Decision
 from coordinator.core.describe import state_of
 from coordinator.core.isolation import Stage, stage_of
+from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import GroupRequest
+from coordinator.protocol.values import SharePartitionKey
 
 MOST_ISOLATED = 10_000
 """Quarantined runs of a partition that are counted, at most."""
+
+
+MOST_LOOKED_AT = 10_000
+"""Runs of a plan that are looked at for one that is held: some milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,10 +91,23 @@ def _of(group: ShareGroup, partition: SharePartition) -> PartitionMeasures:
 
 def _oldest_ms(group: ShareGroup, now_ms: int) -> int:
     for plan in sorted(group.plans.values(), key=attrgetter("acquired_ms")):
-        for _, segments in group.carrying(plan):
-            if any(segment.run.state in HELD for segment in segments):
-                return max(0, now_ms - plan.acquired_ms)
+        if _is_held(group, plan):
+            return max(0, now_ms - plan.acquired_ms)
     return 0
+
+
+def _is_held(group: ShareGroup, plan: AcquiredPlan) -> bool:
+    """Whether a member holds a record of the plan; of a plan with very many runs, whether any run carries its id."""
+    left = MOST_LOOKED_AT
+    for topic_id, index, ranges in plan.ranges:
+        partition = group.partitions.get(SharePartitionKey(topic_id, index))
+        if partition is None or plan.plan_id not in partition.runs.carried:
+            continue
+        for _, _, run in (segment for first, last in ranges for segment in partition.runs.between(first, last)):
+            left -= 1
+            if not left or (run.plan_id == plan.plan_id and run.state in HELD):
+                return True
+    return False
 
 
 def _isolated(group: ShareGroup) -> dict[Stage, int]:

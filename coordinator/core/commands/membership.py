@@ -18,7 +18,6 @@ from coordinator.core.records import (
     EvidenceCleared,
     EvidenceUsed,
     GroupCreated,
-    LocksRenewed,
     MemberJoined,
     MemberSeen,
     Record,
@@ -165,7 +164,7 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]
     if member is None:
         raise UnknownMemberId(member_id=command.member_id, group_id=group.group_id)
     group.check_epoch(member, command.member_epoch)
-    return Decision(tuple(end_session(group, member, now_ms, left=True)), Done())
+    return Decision((*_seen(group, member, now_ms), *end_session(group, member, now_ms, left=True)), Done())
 
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
@@ -177,7 +176,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
         if member.session_deadline_ms is not None and member.session_deadline_ms < now_ms:
             ended.add(member.member_id)
             records.extend(end_session(group, member, now_ms, left=False))
-    due = group.due_plan_ids(now_ms)
+    due = group.locks.due(now_ms)
     changes = Changes()
     lost_lock = MemoizedTransition(lambda run: consumer_lost_lock(run, group.config))
     for plan_id in sorted(due):
@@ -185,7 +184,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
         if plan is None or plan.query or plan.member_id in ended:
             continue
         for partition, (first, last, run) in _held(group, plan):
-            if run.deadline_ms is not None and run.deadline_ms < now_ms:
+            if run.deadline_ms is not None and group.locks.deadline_ms(run.deadline_ms) < now_ms:
                 lost = _below_log_start(partition, last, run) or lost_lock(run)
                 changes.put(partition.key, first, last, lost)
     records.extend(changes.records())
@@ -205,21 +204,13 @@ def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -
     if now_ms >= until_ms:
         until_ms = full_ms = now_ms + group.config.share_session_timeout_ms
 
-    def later_ms(deadline_ms: int) -> int:
-        return max(deadline_ms + command.stalled_ms, full_ms)
-
-    records: list[Record] = [
-        SessionRenewed(member_id=member.member_id, deadline_ms=later_ms(member.session_deadline_ms))
+    sessions = [
+        SessionRenewed(member_id=member.member_id, deadline_ms=max(ends_ms + command.stalled_ms, full_ms))
         for member in group.members.values()
-        if member.session_deadline_ms is not None
+        if (ends_ms := member.session_deadline_ms) is not None
     ]
-    changes = Changes()
-    for plan in group.plans.values():
-        for partition, (first, last, run) in [] if plan.query else _held(group, plan):
-            if run.deadline_ms is not None:
-                changes.put(partition.key, first, last, run._replace(deadline_ms=later_ms(run.deadline_ms)))
-    records += [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in changes.records()]
-    return Decision((*records, DeadlinesExtended(until_ms=until_ms)), Done())
+    extended = DeadlinesExtended(stalled_ms=command.stalled_ms, until_ms=until_ms, is_full=bool(full_ms))
+    return Decision((*sessions, extended), Done())
 
 
 def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
@@ -239,7 +230,7 @@ def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -
                 evidence_is_old = evidence_is_old or clears_evidence(run, after, group.config)
                 trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
             elif run.progress is not None:
-                after = _orphaned(plan, run, group.config, now_ms)
+                after = _orphaned(group, plan, run, now_ms)
             else:
                 after = released(run, group.config) if left else consumer_lost_lock(run, group.config)
             changes.put(partition.key, first, last, after)
@@ -251,11 +242,12 @@ def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -
     return [*records, SessionEnded(member_id=member.member_id)]
 
 
-def _orphaned(plan: AcquiredPlan, run: Run, config: GroupConfig, now_ms: int) -> Run:
+def _orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> Run:
     """The IN_PROGRESS run after its member left or was lost: its lock goes at once if the last signal is stale, else
     after group.share.in.progress.rebalance.grace.ms, so that a member that comes back goes on with its work."""
     assert run.progress is not None and run.deadline_ms is not None
-    deadline_ms = min(progress_deadline_ms(plan, run.progress, config), run.deadline_ms)
+    config, lock_ms = group.config, group.locks.deadline_ms(run.deadline_ms)
+    deadline_ms = min(progress_deadline_ms(plan, run.progress, config), lock_ms)
     if deadline_ms < now_ms:
         return consumer_lost_lock(run, config)
     grace_ms = config.group_share_in_progress_rebalance_grace_ms

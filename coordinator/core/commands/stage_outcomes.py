@@ -154,10 +154,9 @@ def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, 
     """The log record of the commit, if it changes something. ``is_known``: the sink surely is this plan's. Otherwise it
     is a guess, which makes no plan implicit, and takes no veto from an earlier attempt."""
     explicit = plan.explicit or command.acknowledgement_mode == "explicit"
-    heard = group.members[plan.member_id].decides and plan.reclaims in plan.explicit_attempts
-    speaks = explicit and not heard
+    speaks = explicit and plan.reclaims not in plan.explicit_attempts
     replaces = _replaces(plan, command) if is_known or (explicit and not command.replaces) else None
-    if speaks or replaces is not None:
+    if speaks or replaces is not None or not group.members[plan.member_id].decides:
         yield PlanStaged(
             plan_id=plan.plan_id,
             member_id=plan.member_id,

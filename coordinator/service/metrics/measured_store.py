@@ -79,6 +79,11 @@ class MeasuredStore:
     def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
         self._store.replace_with_snapshot(group_id, records, shown)
 
+    def snapshot_in_steps(
+        self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+    ) -> Iterator[None]:
+        return self._store.snapshot_in_steps(group, records, tail, now_ms)
+
     def close(self) -> None:
         self._store.close()
 

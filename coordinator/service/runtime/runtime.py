@@ -14,8 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from coordinator.config.resolved import GroupBounds
 from coordinator.core.archived_records import given_up
@@ -35,7 +34,15 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.runtime.due_times import DueTimes
 from coordinator.service.runtime.round import Round, Submission, error_of
+from coordinator.service.runtime.snapshots import (
+    REST_AFTER_MS,
+    Log,
+    Pause,
+    SnapshotInSteps,
+    is_large,
+)
 from coordinator.service.runtime.transaction import Transaction, one
 from coordinator.service.stores.store import (
     Store,
@@ -61,33 +68,13 @@ CLAIM_PAUSE_MS = 2_000
 """Milliseconds after a stall in which no group is claimed: a join that waited during the stall may come from a client
 that found another coordinator long ago. A client that still waits asks again."""
 SNAPSHOT_AFTER = 500
-SNAPSHOT_AGAIN_MS = 60_000
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000
-SNAPSHOT_AFTER_BYTES = 32 << 20
-"""Bytes of appends after which a log is snapshotted: an append with staged outcomes can be a megabyte."""
 COLD_AFTER_MS = 300_000
-REST_AFTER_MS = 300_000
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 """Errors of a group that another process serves: it is loaded again only for a new request."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(kw_only=True, slots=True)
-class _Log:
-    """The state of a served group's log: appends since its last snapshot, and when it was snapshotted and asked for."""
-
-    updates: int
-    snapshot_ms: int
-    asked_ms: int
-
-
-class _Pause(NamedTuple):
-    """The pause before a group's failed snapshot is tried again."""
-
-    pause_ms: int = SNAPSHOT_AGAIN_MS // 2
-    until_ms: int = 0
 
 
 class CoordinatorRuntime:
@@ -114,17 +101,18 @@ class CoordinatorRuntime:
         self._not_current_ms: int | None = None
         self._asks_again_ms = 0
         self._no_claims_until_ms = 0
-        self._extension_ms = 0
-        self._given_ahead_ms = 0
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
         self.on_change = on_change
         self._on_count = on_count
         self.groups: dict[str, ShareGroup] = {}
         self._waiting: deque[Submission] = deque()
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[str, Log] = {}
         self._reload_ms: dict[str, int] = {}
-        self._snapshot_again: dict[str, _Pause] = {}
+        self._snapshot_again: dict[str, Pause] = {}
+        self._under_way: dict[str, SnapshotInSteps] = {}
+        self._ends, self._upkeep = DueTimes(), DueTimes()
+        self._moved: set[str] = set()  # groups whose times in these two may be others now
 
     def __repr__(self) -> str:
         return f"<CoordinatorRuntime {self.store.name} groups={len(self.groups)} waiting={len(self._waiting)}>"
@@ -156,13 +144,14 @@ class CoordinatorRuntime:
             for group_id in round_.touched:  # how much of it is durable is unknown
                 self._drop(group_id, now_ms)
             raise
-        self._keep_up(round_.now_ms)
+        self._keep_up(round_)
         return len(round_.outcomes)
 
     def serve(self, group: ShareGroup, now_ms: int, *, updates: int = 0) -> None:
         """Serve the group as it is, after about ``updates`` appends since its last snapshot."""
         self.groups[group.group_id] = group
-        self._logs[group.group_id] = _Log(updates=updates, snapshot_ms=now_ms, asked_ms=now_ms)
+        self._logs[group.group_id] = Log(updates=updates, snapshot_ms=now_ms, asked_ms=now_ms)
+        self._moved.add(group.group_id)
 
     # --- looked at from outside
 
@@ -172,11 +161,14 @@ class CoordinatorRuntime:
 
     def next_deadline_ms(self) -> int | None:
         """The time at which ``step`` has work without a request; None: never."""
-        deadlines = [*self._reload_ms.values(), *map(self._upkeep_ms, self._logs.values())]
-        ends = [due for group in self.groups.values() if (due := group.next_deadline_ms()) is not None]
-        if self._not_current_ms is not None:
-            ends = [max(due_ms, self._asks_again_ms) for due_ms in ends]
-        return min(deadlines + ends, default=None)
+        self._look_at_moved()
+        deadlines = list(self._reload_ms.values())
+        deadlines += [0] if self._under_way and self._not_current_ms is None else []
+        if (upkeep_ms := self._upkeep.earliest_ms()) is not None:
+            deadlines.append(upkeep_ms)
+        if (end_ms := self._ends.earliest_ms()) is not None:
+            deadlines.append(end_ms if self._not_current_ms is None else max(end_ms, self._asks_again_ms))
+        return min(deadlines, default=None)
 
     def may_rest(self, now_ms: int, *, loaded: bool = False) -> bool:
         """Whether no group holds anything, waits for anything, or has a member; ``loaded``: no group that is loaded."""
@@ -198,10 +190,7 @@ class CoordinatorRuntime:
 
     def _extend_deadlines(self, round_: Round, stalled_ms: int) -> None:
         """Extend sessions and locks by time in which no member could be heard: a stall of this process, or the time in
-        which this owner had lost its fleet. To extend very many locks takes seconds, in which no member is heard
-        either. The time that it took last is given ahead: else each extension would be the stall that asks for the
-        next one."""
-        stalled_ms, self._given_ahead_ms = max(0, stalled_ms - self._given_ahead_ms), 0
+        which this owner had lost its fleet."""
         if not self.store.is_current:
             self._not_current_ms = self._not_current_ms or round_.now_ms
             self._asks_again_ms = round_.now_ms + ASKS_AGAIN_MS
@@ -213,19 +202,25 @@ class CoordinatorRuntime:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
             _log.warning("the coordinator was stalled for %d ms: members get a session's time again", stalled_ms)
         if stalled_ms:
-            begun_ms, self._given_ahead_ms = self._now(round_.now_ms), self._extension_ms
             for group in [g for g in self.groups.values() if g.unheard or g.next_deadline_ms() is not None]:
-                self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms + self._given_ahead_ms))
-            self._extension_ms = self._now(round_.now_ms) - begun_ms
+                self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms))
 
     def _now(self, now_ms: int) -> int:
         return now_ms if self._clock is None else self._clock()
 
     def _expire(self, round_: Round) -> None:
-        for group in list(self.groups.values()):
-            due_ms = group.next_deadline_ms()
-            if due_ms is not None and due_ms <= round_.begun_ms and not round_.broken:
-                self._by_itself(round_, group, Expire())
+        self._look_at_moved()
+        for group_id in self._ends.due(round_.begun_ms):
+            if not round_.broken:
+                self._by_itself(round_, self.groups[group_id], Expire())
+
+    def _look_at_moved(self) -> None:
+        """Find the times anew of the groups that may have changed: no others can have other times."""
+        for group_id in self._moved:
+            group, log = self.groups.get(group_id), self._logs.get(group_id)
+            self._ends.set(group_id, None if group is None else group.next_deadline_ms())
+            self._upkeep.set(group_id, None if log is None else log.upkeep_ms(self.cold_after_ms))
+        self._moved.clear()
 
     def _by_itself(self, round_: Round, group: ShareGroup, command: Request[Any]) -> None:
         """Run a command that no request asked for."""
@@ -238,6 +233,7 @@ class CoordinatorRuntime:
     def _run(self, round_: Round, submission: Submission) -> None:
         outcome, error = None, None
         group_id = submission.group_id
+        self._moved.add(group_id)
         if submission.answer.cancelled():
             return  # no caller waits for it, and it may be old
         try:
@@ -317,16 +313,20 @@ class CoordinatorRuntime:
                 for g, records in round_.records.items()
             }
             self.store.append(appends, shown)
+            failed: dict[str, Exception] = {}
         except StorePartlyFailed as partly:
             _log.warning("append failed: %s", partly)
-            return dict(partly.failed)
-        except Exception as failed:  # noqa: BLE001 - the outcome of an append that a store did not confirm is unknown
-            _log.warning("append failed: %s", failed)
-            return dict.fromkeys(group_ids, failed)
-        for group_id in round_.records:
-            size_bytes = sum(map(len, appends[group_id]))
-            self._logs[group_id].updates += 1 + size_bytes * self.snapshot_after // SNAPSHOT_AFTER_BYTES
-        return {}
+            failed = dict(partly.failed)
+        except Exception as error:  # noqa: BLE001 - the outcome of an append that a store did not confirm is unknown
+            _log.warning("append failed: %s", error)
+            return dict.fromkeys(group_ids, error)
+        for group_id in round_.records.keys() - failed.keys():
+            if group_id in self._under_way:
+                self._under_way[group_id].appended(appends[group_id])
+            log = self._logs[group_id]
+            log.updates, log.size_bytes = log.updates + 1, log.size_bytes + sum(map(len, appends[group_id]))
+            self._moved.add(group_id)
+        return failed
 
     def _finish(self, round_: Round, failed: Mapping[str, Exception]) -> None:
         self._report(round_, failed)
@@ -409,6 +409,8 @@ class CoordinatorRuntime:
     def _forget(self, group_id: str) -> None:
         self.groups.pop(group_id, None)
         self._logs.pop(group_id, None)
+        self._under_way.pop(group_id, None)
+        self._moved.add(group_id)
         try:
             self.store.release(group_id)
         except Exception:  # noqa: BLE001 - the group is forgotten even if the store can't release it
@@ -432,31 +434,50 @@ class CoordinatorRuntime:
 
     # --- upkeep
 
-    def _upkeep_ms(self, log: _Log) -> int:
-        """The time at which the log is due for a snapshot, or the group for unloading."""
-        snapshot_ms = log.snapshot_ms + self.cold_after_ms
-        return snapshot_ms if log.updates else max(snapshot_ms, log.asked_ms + REST_AFTER_MS)
+    def _keep_up(self, round_: Round) -> None:
+        """Snapshot logs that are long or had no append for long, and unload groups at rest. Of a snapshot that is under
+        way a step is written."""
+        now_ms, holding_back = round_.now_ms, self.store.holding_back
+        self._look_at_moved()
+        looked_at = {submission.group_id for submission, _, _ in round_.outcomes} | round_.touched
+        looked_at.update(self._under_way, self._snapshot_again, holding_back, self._upkeep.due(now_ms))
+        for group_id, under_way in list(self._under_way.items())[: self._not_current_ms is None]:
+            self._write_snapshot(group_id, now_ms, under_way.write_step)
+        for group_id in sorted(looked_at & self._logs.keys()):
+            self._keep_up_log(group_id, now_ms, must=group_id in holding_back)
+            self._moved.add(group_id)
 
-    def _keep_up(self, now_ms: int) -> None:
-        """Snapshot logs that are long or had no append for long, and unload groups at rest."""
-        for group_id, log in list(self._logs.items()):
-            is_due = now_ms >= self._upkeep_ms(log)
-            is_long = log.updates >= self.snapshot_after or group_id in self.store.holding_back
-            may_be = now_ms >= self._snapshot_again.get(group_id, _Pause()).until_ms
-            if may_be and (is_long or (log.updates and is_due)):
-                self._snapshot(group_id, now_ms)
-            elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and self.groups[group_id].may_rest(now_ms):
-                self._forget(group_id)
-            elif is_due:
-                log.snapshot_ms = now_ms  # unchanged: check again when the next snapshot would be due
+    def _keep_up_log(self, group_id: str, now_ms: int, *, must: bool) -> None:
+        log, group = self._logs[group_id], self.groups[group_id]
+        is_due = now_ms >= log.upkeep_ms(self.cold_after_ms)
+        is_wanted = must or log.is_long(group, self.snapshot_after) or (log.updates and is_due)
+        may_be = now_ms >= self._snapshot_again.get(group_id, Pause()).until_ms
+        if is_wanted and may_be and group_id not in self._under_way:
+            self._snapshot(group_id, now_ms)
+        elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and group.may_rest(now_ms):
+            self._forget(group_id)
+        elif is_due:
+            log.snapshot_ms = now_ms  # unchanged: check again when the next snapshot would be due
 
     def _snapshot(self, group_id: str, now_ms: int) -> None:
         log, group = self._logs[group_id], self.groups[group_id]
-        log.updates, log.snapshot_ms = 0, now_ms
+        log.updates, log.size_bytes, log.snapshot_ms = 0, 0, now_ms
+        if is_large(group):
+            self._under_way[group_id] = SnapshotInSteps(self.store, group, now_ms)
+        else:
+            self._write_snapshot(group_id, now_ms, lambda: self._write_at_once(group, now_ms))
+
+    def _write_at_once(self, group: ShareGroup, now_ms: int) -> bool:
+        snapshot = encode_records(group.snapshot())
+        self.store.replace_with_snapshot(group.group_id, snapshot, self.store.state_records(group, None, now_ms))
+        return True
+
+    def _write_snapshot(self, group_id: str, now_ms: int, write: Callable[[], bool]) -> None:
+        """Write a snapshot of the group, or a step of it; ``write`` returns whether the snapshot is whole."""
         try:
-            snapshot = encode_records(group.snapshot())
-            self.store.replace_with_snapshot(group_id, snapshot, self.store.state_records(group, None, now_ms))
-            self._snapshot_again.pop(group_id, None)
+            if write():
+                self._snapshot_again.pop(group_id, None)
+                self._under_way.pop(group_id, None)
             return
         except StoreFenced as fenced:
             _log.warning("left to another coordinator: group=%s %s", group_id, fenced)
@@ -467,10 +488,11 @@ class CoordinatorRuntime:
             self._drop(group_id, now_ms)
         except StoreRefused as error:
             _log.warning("snapshot failed, the log stays as it is: group=%s %s", group_id, error)
+            self._under_way.pop(group_id, None)
 
     def _put_off(self, group_id: str) -> None:
         """Double the pause before the group's next snapshot. The log only grows meanwhile; without the pause a group
         that is loaded again after each failed snapshot would never be served."""
-        before = self._snapshot_again.get(group_id, _Pause())
+        before = self._snapshot_again.get(group_id, Pause())
         pause_ms = min(2 * before.pause_ms, SNAPSHOT_AGAIN_AT_MOST_MS)
-        self._snapshot_again[group_id] = _Pause(pause_ms, self._now(self._logs[group_id].snapshot_ms) + pause_ms)
+        self._snapshot_again[group_id] = Pause(pause_ms, self._now(self._logs[group_id].snapshot_ms) + pause_ms)

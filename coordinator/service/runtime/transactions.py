@@ -7,7 +7,7 @@ transaction runs in one round, so completing, initialising and acquiring are one
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -357,10 +357,37 @@ def single_command(request: GroupRequest[Reply]) -> Transaction[Reply]:
     return transaction
 
 
-def reads_committed(group: ShareGroup) -> TransactionSteps[bool]:
-    """The transaction that returns whether the group's members read committed records only."""
-    yield from ()
-    return group.config.share_isolation_level == "read_committed"
+def shown_partitions(
+    group_id: str, topics: Iterable[str] = (), numbers: Iterable[int] = ()
+) -> Transaction[tuple[list[TopicIdPartition], bool]]:
+    """The transaction that returns the partitions of the group's current topics that a look shows, of these topics and
+    with these numbers if any are named, and whether the group's members read committed records only.
+
+    Raises:
+        GroupIdNotFound: the group does not exist.
+    """
+    wanted, only = frozenset(topics), frozenset(numbers)
+
+    def transaction(group: ShareGroup) -> TransactionSteps[tuple[list[TopicIdPartition], bool]]:
+        if not group.exists:
+            raise GroupIdNotFound(group_id=group_id)
+        names = {topic_id: topic for topic, topic_id in group.topics.items() if not wanted or topic in wanted}
+        shown = [
+            TopicIdPartition(names[key.topic_id], key.topic_id, key.partition)
+            for key in group.partitions
+            if key.topic_id in names and (not only or key.partition in only)
+        ]
+        yield from ()
+        return shown, group.config.share_isolation_level == "read_committed"
+
+    return transaction
+
+
+def bounds_of_ends(
+    partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
+) -> tuple[PartitionBounds, ...]:
+    """The bounds that a look takes: the ends of the logs alone."""
+    return bounds(partitions, Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends), None)
 
 
 def to_acquire_from(view: GroupView, subscribed: list[TopicIdPartition]) -> list[TopicIdPartition]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from coordinator.core.record_codec import encode_record
+from coordinator.core.record_history import Logged
 from coordinator.core.records import GroupDeleted
 from coordinator.protocol.errors import (
     StateRecordUnreadable,
@@ -31,6 +32,9 @@ from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRe
 from coordinator.state_log.partition_log import KeyValue
 
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
+
+PART_RECORDS = 500
+"""Records of a part of the log that is read for a history."""
 
 _DELETED = encode_record(GroupDeleted())
 _SCHEMA = """
@@ -118,13 +122,12 @@ class SqliteStore(SoleOwner):
             self.path.touch(mode=0o600)
         try:
             with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reading:
+                if _is_new(reading):
+                    return True
                 (application_id,) = reading.execute("PRAGMA application_id").fetchone()
                 (version,) = reading.execute("PRAGMA user_version").fetchone()
-                (tables,) = reading.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
             raise StateStoreUnreadable(path=self.path, reason=error) from error
-        if (application_id, version, tables) == (0, 0, 0):
-            return True
         if application_id != APPLICATION_ID:
             raise StateStoreUnreadable(path=self.path, reason="it is a database of another program")
         if version != SQLITE_SCHEMA:
@@ -230,6 +233,12 @@ class SqliteStore(SoleOwner):
         return int(last) + 1
 
 
+def _is_new(connection: sqlite3.Connection) -> bool:
+    """Whether the file is empty: its owner is just making it."""
+    looks = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    return not any(connection.execute(look).fetchone()[0] for look in looks)
+
+
 def _records_of(connection: sqlite3.Connection, group_id: str, path: Path) -> Iterator[StoredRecord]:
     query = "SELECT sequence, crc32, data FROM record WHERE group_id = ? ORDER BY sequence"
     for sequence, crc32, data in connection.execute(query, (group_id,)):
@@ -257,7 +266,7 @@ class SqliteReader(SoleOwner):
         """
         try:
             with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reading:
-                return list(_records_of(reading, group_id, self.path))
+                return [] if _is_new(reading) else list(_records_of(reading, group_id, self.path))
         except sqlite3.Error as error:
             raise StateStoreUnreadable(path=self.path, reason=error) from error
 
@@ -284,6 +293,29 @@ def groups_in_file(path: Path) -> list[str]:
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
             last = "SELECT group_id, max(sequence), data FROM record GROUP BY group_id ORDER BY group_id"
+            if _is_new(reading):
+                return []
             return [group_id for group_id, _, data in reading.execute(last) if data != _DELETED]
     except sqlite3.Error as error:
         raise StateStoreUnreadable(path=path, reason=error) from error
+
+
+def parts_of_file(path: Path, group_id: str) -> Iterator[list[Logged]]:
+    """The group's records in the state file, the newest part first, each part in append order. The file is opened for
+    reading only, and for one part at a time.
+
+    Raises:
+        StateStoreUnreadable: it is damaged, or not a file of sharegroup.
+    """
+    query = "SELECT sequence, data FROM record WHERE group_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?"
+    before = 2**63 - 1
+    while True:
+        try:
+            with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
+                rows = reading.execute(query, (group_id, before, PART_RECORDS)).fetchall()
+        except sqlite3.Error as error:
+            raise StateStoreUnreadable(path=path, reason=error) from error
+        if not rows:
+            return
+        before = rows[-1][0]
+        yield [(None, data) for _, data in reversed(rows)]

@@ -6,7 +6,7 @@ bytes to it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -114,8 +114,27 @@ class Store(Protocol):
             StoreOutcomeUnknown: the log is the old one or the new one.
         """
 
+    def snapshot_in_steps(
+        self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+    ) -> Iterator[None]:
+        """Replaces the group's log as ``replace_with_snapshot`` does, in steps between which the group goes on.
+        ``records``: those of the group as it was before the first step, some for each step. ``tail``: those that were
+        appended since, which the caller adds, and which end the snapshot. Up to the last step the log is the old one
+        with these appends; a snapshot that is left alone before changes nothing.
+
+        Raises:
+            StoreRefused, StoreOutcomeUnknown: as of ``replace_with_snapshot``, at any step.
+        """
+
     def close(self) -> None:
         """Closes the store, so that the next owner can open it."""
+
+
+class Replaces(Protocol):
+    """A store that replaces a group's log in one step."""
+
+    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+        """Replaces the log: see :meth:`Store.replace_with_snapshot`."""
 
 
 class SoleOwner:
@@ -139,3 +158,13 @@ class SoleOwner:
 
     def must_prove(self, group_id: str) -> bool:
         return True
+
+    def snapshot_in_steps(
+        self: Replaces, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+    ) -> Iterator[None]:
+        """Makes some records in each step, and writes all of them in the last one."""
+        made: list[bytes] = []
+        for each in records:
+            made += each
+            yield
+        self.replace_with_snapshot(group.group_id, [*made, *tail])

@@ -63,6 +63,35 @@ def test_a_throttled_run_is_not_given_behind_another() -> None:
     assert fetched(group, 100) == [(4, 6, 6)]
 
 
+def fetched_ahead(group: GroupDriver) -> list[tuple[int, int, int]]:
+    """A ShareConsumer acquires ahead of its program."""
+    who = {"group_id": "billing", "member_id": "c1", "member_epoch": group.epochs["c1"]}
+    reply = group.run(AcquireForConsumer(**who, max_records=100, bounds=group.bounds(), ahead=True))
+    return [(at.first, at.last, at.delivery_count) for part in reply.partitions for at in part.ranges]
+
+
+def test_a_throttled_run_is_not_acquired_ahead_of_a_program() -> None:
+    """A crash of the program, at work on other records, would count as a failure of this one."""
+    group = came_back(1, 4)
+    throttled = Run(RecordState.AVAILABLE, 9, releases=9)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((4, 9, throttled),))])
+    assert fetched_ahead(group) == [], "nor what is before it: the program's next poll is to come soon"
+    assert fetched(group, 100) == [(0, 3, 2)]
+    assert fetched(group, 100) == [(4, 4, 10)]
+
+
+def test_records_that_came_back_seldom_are_acquired_ahead() -> None:
+    assert fetched_ahead(came_back(4, 10)) == [(0, 9, 5), (10, 99, 1)]
+
+
+def test_a_quarantined_record_is_not_acquired_ahead_of_a_program() -> None:
+    group = came_back(1, 1)
+    quarantined = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 99, quarantined),))])
+    assert fetched_ahead(group) == []
+    assert fetched(group, 100) == [(0, 0, 6)]
+
+
 @pytest.mark.parametrize(("asked", "given"), [(1, [(0, 0, 2)]), (4, [(0, 3, 2)]), (6, [(0, 3, 2), (4, 5, 1)])])
 def test_no_more_is_given_than_asked_for(asked: int, given: list[tuple[int, int, int]]) -> None:
     assert fetched(came_back(1, 4), asked) == given

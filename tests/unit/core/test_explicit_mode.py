@@ -42,6 +42,17 @@ def test_without_a_sink_the_plan_is_returned_and_no_try_is_counted() -> None:
     assert ranges(group.acquire(plan)) == [(0, 9, 2)], "the same records"
 
 
+def test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink() -> None:
+    """The mode is altered, the next attempt dies before its sink's commit, and Spark's log holds the batch: the driver
+    of the first attempt wrote it although it was fenced."""
+    group, plan = batch(3, **IMPLICIT)
+    assert group.stage() == OutcomesStaged()
+    group.run(AlterConfigs(configs=EXPLICIT))
+    group.restart(plan)
+    assert not group.complete(plan).undecided
+    assert states(group) == ["[0..2] AVAILABLE 2"], "released, since no sink of the last attempt mentioned them"
+
+
 def test_an_empty_batch_without_a_sink_does_not_fail() -> None:
     group, plan = batch(3, **EXPLICIT)
     gaps = (OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=2),)

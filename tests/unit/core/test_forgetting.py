@@ -116,6 +116,17 @@ def test_a_member_that_comes_back_outlives_a_crash_before_its_first_heartbeat() 
     assert known(group) == ["m0", "m3"]
 
 
+def test_a_member_that_comes_back_only_to_leave_was_there() -> None:
+    """The session lived through a load of the group, so that the member did not have to join again."""
+    group = of_several(4)
+    group.pass_time(RETENTION_MS)
+    group.crash()
+    gone(group, "m0")
+    group.now_ms += LONGEST_MS - RETENTION_MS
+    group.run(Expire())
+    assert known(group) == ["m0", "m3"]
+
+
 def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
     group = GroupDriver(records=1_000)
     group.join("held")

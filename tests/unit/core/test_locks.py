@@ -79,7 +79,7 @@ def test_plans_with_a_deadline_before_now_are_due() -> None:
         group.now_ms += 100
     for gone in range(11):
         now_ms = taken_ms[0] + LOCK_MS + gone * 100
-        assert group.group.due_plan_ids(now_ms) == set(range(1, gone + 1))
+        assert group.group.locks.due(now_ms) == set(range(1, gone + 1))
 
 
 def test_a_lock_and_a_session_that_end_together_are_one_failure() -> None:

@@ -174,6 +174,9 @@ def test_defaults_of_stored_records_never_change() -> None:
             "query_id": None,
         },
     }
+
+
+def test_records_of_soft_state_are_never_stored() -> None:
     assert [record.__name__ for record in get_args(Record) if not record.durable] == [
         "Swept",
         "SessionRenewed",

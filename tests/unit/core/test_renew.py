@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from coordinator.core.commands import acknowledge
+from coordinator.protocol.messages import Acknowledge, PartitionAcks
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
 
 CAP_MS = 30 * 60_000
@@ -40,6 +42,24 @@ def test_renewing_changes_neither_state_nor_count() -> None:
     assert group.acknowledge(RENEW, 0, 9) == "NONE"
     assert (group.states(), group.held(), group.window()) == (["0-9 ACQUIRED 1"], ["0-9 c1"], (0, 10))
     assert group.acknowledge(ACCEPT, 0, 9) == "NONE"
+
+
+def test_a_renewal_below_the_start_offset_says_that_nobody_holds_it() -> None:
+    """KIP-932, Acknowledging: an outcome there has no effect and no error. A renewal would not tell that another member
+    has done the record."""
+    group = held()
+    group.fetch("c2")
+    group.wait(LOCK_MS + 1)
+    group.pass_time(1)
+    group.fetch("c2")
+    assert group.acknowledge(ACCEPT, 0, 4, count=2, member="c2") == "NONE"
+    renewals = (batch(0, 3, RENEW), batch(5, 9, RENEW, count=1))
+    acks = PartitionAcks(topic_id=group.topic_id, partition=0, batches=renewals[:1])
+    who = {"group_id": "billing", "member_id": "c1", "member_epoch": group.epochs["c1"]}
+    reply = group.run(Acknowledge(**who, partitions=(acks,)))
+    assert (reply.errors, reply.done_below) == ({}, {f"{group.topic_id}:0": 5})
+    done = group.run(Acknowledge(**who, partitions=(msgspec.structs.replace(acks, batches=(batch(0, 3, ACCEPT),)),)))
+    assert (done.errors, done.done_below) == ({}, {}), "an outcome needs no such answer"
 
 
 def test_renewing_writes_nothing() -> None:

@@ -61,7 +61,8 @@ def record(topic: StateTopic, partitions: int) -> None:
     """
     failed: list[Any] = []
     timeout_ms = topic.broker_timeout_ms
-    producer = Producer(topic.client_config(enable_idempotence=True, message_timeout_ms=timeout_ms, linger_ms=0))
+    # Not idempotent: librdkafka takes half a second to get a producer id, and the record written twice says the same.
+    producer = Producer(topic.client_config(acks="all", message_timeout_ms=timeout_ms, linger_ms=0))
     producer.produce(
         topic.name, encode_placement(partitions), PLACEMENT_KEY, 0, on_delivery=lambda error, _: failed.append(error)
     )
@@ -102,7 +103,9 @@ def _placement_in(topic: StateTopic, message: Any) -> int | None:
 
 def _is_empty(topic: StateTopic, partitions: int) -> bool:
     """Whether nothing was ever written to the topic."""
-    return not any(topic.offset(partition, LATEST) for partition in range(partitions))
+    ends = topic.cluster.offsets([(topic.name, partition) for partition in range(partitions)], LATEST)
+    unknown = [partition for partition in range(partitions) if (topic.name, partition) not in ends]
+    return not any(ends.values()) and not any(topic.offset(partition, LATEST) for partition in unknown)
 
 
 def _number_by_groups(topic: StateTopic, partitions: int) -> int:

@@ -42,7 +42,7 @@ from coordinator.service.stores.store import (
     StoreRefused,
 )
 from coordinator.state_log.foreign_records import ForeignRecords
-from coordinator.state_log.group_log import GroupLog
+from coordinator.state_log.group_log import GroupLog, transactions_of
 from coordinator.state_log.owner import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
@@ -54,10 +54,6 @@ NEW_OWNER_S = 3.0
 """Seconds that a new owner has, after it fenced this process, to write its owner record."""
 PARALLEL_APPENDS = 8
 """Groups whose transactions run at the same time; each group has a producer of its own."""
-TRANSACTION_BYTES = 1024 * 1024
-"""Bytes of a snapshot in one transaction, about. All of a large snapshot in one would take longer than
-share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
-
 _PAUSE = wait_fixed(0.05)
 
 _log = logging.getLogger(__name__)
@@ -239,20 +235,38 @@ class KafkaStore:
         begun_s = now_s()
         # The owner record goes into the snapshot: the one before the mark is pruned.
         owner = self._owner_record(group_id)
-        transactions = list(_transactions([*log.snapshot_parts(records), *shown]))
+        transactions = list(transactions_of([*log.snapshot_parts(records, first), *shown]))
         if len(transactions) == 1:
             offset = self._write_transaction(
-                group_id, open_, [log.snapshot_mark(), owner, *log.keyed(records, first), *shown]
+                group_id, open_, [log.snapshot_mark(first), owner, *log.keyed(records, first), *shown]
             )
             log.next_sequence = first + len(records)
         else:
             offsets = [self._write_transaction(group_id, open_, each) for each in transactions]
             begun_s = now_s()
-            self._write_transaction(group_id, open_, [log.snapshot_mark(len(records)), owner])
+            self._write_transaction(group_id, open_, [log.snapshot_mark(first, len(records)), owner])
             log.next_sequence, offset = first, offsets[0]
         log.needed_offset = self._needed[group_id] = offset
         log.written(shown)
         open_.confirmed_s = begun_s
+
+    def snapshot_in_steps(
+        self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+    ) -> Iterator[None]:
+        group_id, offset = group.group_id, None
+        open_ = self._opened(group_id)
+        for entries in open_.log.snapshot_in_steps(group, records, tail, self._owner_record(group_id), now_ms):
+            if not entries:
+                yield
+                continue
+            if self._opened(group_id) is not open_:
+                raise StoreRefused(f"{group_id} was loaded again during its snapshot")
+            begun_s = now_s()
+            written_at = self._write_transaction(group_id, open_, entries)
+            offset = written_at if offset is None else offset
+            open_.confirmed_s = begun_s
+        assert offset is not None
+        open_.log.needed_offset = self._needed[group_id] = offset
 
     def passed_over(self, strays: ForeignRecords) -> None:
         """Logs once that the partition holds records of no group. Any thread may call it."""
@@ -419,19 +433,6 @@ class KafkaStore:
 
     def _owner_record(self, group_id: str) -> KeyValue:
         return encode_key(GroupOwnerKey(group_id)), encode_owner(self._ownership.me)
-
-
-def _transactions(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
-    """The entries in order, in parts of about TRANSACTION_BYTES, each for one transaction."""
-    part: list[KeyValue] = []
-    size_bytes = 0
-    for entry in entries:
-        if part and size_bytes + len(entry[1] or b"") > TRANSACTION_BYTES:
-            yield part
-            part, size_bytes = [], 0
-        part.append(entry)
-        size_bytes += len(entry[1] or b"")
-    yield part
 
 
 def _only_records(read: Generator[StoredRecord, None, int]) -> Iterator[StoredRecord]:

@@ -1,0 +1,87 @@
+"""The brokers' answers that the start of a plan needs, asked for when the plan is acquired: Spark writes its log
+meanwhile, and the batch does not wait for the brokers.
+
+Rule: an answer serves the process that acquired the plan, once, and for ANSWERS_MS after it was asked for. A replay, a
+later start, and a plan that holds other partitions ask again; so does a start whose question found a topic deleted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from coordinator.protocol.messages import Plan
+from coordinator.service.brokers.cluster import TopicAndPartition
+
+ANSWERS_MS = 1_000
+"""Milliseconds after its question for which an answer serves. A task reads its records about as long after the start
+of its plan, where Spark is busy: whatever happens to a log meanwhile, the task finds out."""
+MOST_KEPT = 1_000
+"""Plans whose answers are kept."""
+AFTER_REPLY_S = 0.003
+"""Seconds before a question: the plan's reply goes out first, and does not share the interpreter with it."""
+
+
+class StartFacts(NamedTuple):
+    """The log starts of a plan's partitions, and the ids, of the plan's topics, that no topic has any more."""
+
+    log_starts: dict[TopicAndPartition, int]
+    gone: frozenset[str]
+
+
+class AfterReplies(ThreadPoolExecutor):
+    """Threads whose work begins AFTER_REPLY_S later."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        def later() -> Any:
+            time.sleep(AFTER_REPLY_S)
+            return function(*arguments, **options)
+
+        return super().submit(later)
+
+
+class _Asked(NamedTuple):
+    at_ms: int
+    partitions: frozenset[tuple[str, str, int]]
+    answer: Future[StartFacts]
+
+
+class AskedAhead:
+    """The questions that were asked, by group and plan. Thread-safe."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._asked: dict[tuple[str, str], _Asked] = {}
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def ask(self, group_id: str, plan: Plan, threads: Executor, question: Callable[[], StartFacts]) -> None:
+        """Ask the question in one of the threads, for the start of this plan."""
+        partitions = frozenset((part.topic, part.topic_id, part.partition) for part in plan.partitions)
+        asked = _Asked(self._now_ms(), partitions, threads.submit(question))
+        with self._lock:
+            self._asked[group_id, plan.plan_id] = asked
+            surplus = [self._asked.pop(key) for key in list(self._asked)[:-MOST_KEPT]]
+        for unused in surplus:
+            unused.answer.cancel()
+
+    def take(self, group_id: str, plan_id: str, partitions: frozenset[tuple[str, str, int]]) -> StartFacts | None:
+        """The answer, once, for a plan of these partitions (topic, topic id, partition); None: the brokers are to be
+        asked. It waits for a question that is being asked.
+
+        Raises:
+            ShareGroupError: the brokers did not answer the question.
+        """
+        with self._lock:
+            asked = self._asked.pop((group_id, plan_id), None)
+        if asked is None or asked.answer.cancel():
+            return None  # no thread was free: where brokers hang, all of them wait
+        if self._now_ms() - asked.at_ms > ANSWERS_MS or not partitions <= asked.partitions:
+            return None
+        facts = asked.answer.result()
+        return None if facts.gone else facts

@@ -1,0 +1,113 @@
+"""Reads the history of a record from the state log, for a person who looks at it.
+
+Rule: the read is bounded in time and in bytes, one runs at a time, and none runs on the thread of an event loop, so
+that no member waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from coordinator.core.record_history import Logged, RecordHistory
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import HistoryRead, ReadHistory
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, InvalidRequest, UnknownSharePartition
+from coordinator.protocol.values import SharePartitionKey
+from coordinator.service.runtime.transaction import Transaction, TransactionSteps
+
+MOST_BYTES = 64 << 20
+"""Bytes of the group's records that one history reads, from the newest on."""
+MOST_S = 5.0
+"""Seconds after which a history reads no further part of the log."""
+MOST_ENTRIES = 1_000
+WAIT_S = 2.0
+"""Seconds that a read waits for the one before; then its client tries again."""
+
+
+class StoredLogs(Protocol):
+    """The logs of a state store's groups."""
+
+    def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
+        """The group's records, the newest part of the log first, each part in the order of the log."""
+
+
+class Place(NamedTuple):
+    """A share partition of a group, and the group's incarnation, with which the ids of its plans begin."""
+
+    key: SharePartitionKey
+    incarnation: str
+
+
+def place_of(request: ReadHistory) -> Transaction[Place]:
+    """Find the share partition that the request names.
+
+    Raises:
+        GroupIdNotFound, UnknownSharePartition: there is none.
+        InvalidRequest: the offset is negative.
+    """
+
+    def transaction(group: ShareGroup) -> TransactionSteps[Place]:
+        yield from ()
+        if not group.exists:
+            raise GroupIdNotFound(group_id=group.group_id)
+        if request.offset < 0:
+            raise InvalidRequest(what=f"{request.offset} is no offset.")
+        key = SharePartitionKey(group.topics.get(request.topic, ""), request.partition)
+        if key not in group.partitions:
+            raise UnknownSharePartition(group_id=group.group_id, partition=f"{request.topic}-{request.partition}")
+        return Place(key, group.incarnation)
+
+    return transaction
+
+
+class Histories:
+    """Reads histories from these logs, one at a time."""
+
+    def __init__(self, stored: StoredLogs) -> None:
+        self._stored = stored
+        self._reading = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Histories {self._stored!r}>"
+
+    def read(self, request: ReadHistory, place: Place) -> HistoryRead:
+        """The history of the record at the request's offset.
+
+        Raises:
+            CoordinatorNotAvailable: other histories are being read.
+        """
+        if not self._reading.acquire(timeout=WAIT_S):
+            raise CoordinatorNotAvailable(group_id=request.group_id, reason="it reads other histories; try again soon")
+        try:
+            return self._read(request, place)
+        finally:
+            self._reading.release()
+
+    def _read(self, request: ReadHistory, place: Place) -> HistoryRead:
+        history, began_s = RecordHistory(place.key, request.offset), time.monotonic()
+        read_bytes, is_cut = 0, False
+        for part in self._stored.log_parts(request.group_id):
+            history.add(part)
+            read_bytes += sum(len(data) for _, data in part)
+            if history.is_whole:
+                break
+            if read_bytes > MOST_BYTES or time.monotonic() - began_s > MOST_S:
+                is_cut = True
+                break
+        entries = history.entries()
+        most = max(1, min(request.limit, MOST_ENTRIES))
+        shown = tuple(
+            msgspec.structs.replace(each, plan_id=f"{place.incarnation}.{each.plan_id}") if each.plan_id else each
+            for each in entries[-most:]
+        )
+        return HistoryRead(
+            entries=shown,
+            is_whole=history.is_whole and len(entries) <= most,
+            more=len(entries) - len(shown),
+            is_cut=is_cut,
+        )

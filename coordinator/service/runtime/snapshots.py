@@ -1,0 +1,89 @@
+"""The snapshot of a large group, in steps: one step after each round, so that requests wait for one step at most.
+
+Rule: the snapshot is of the group as it was at one moment; what is appended since then ends it. So a load finds the old
+log with these appends, or the snapshot with them, whenever the process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from coordinator.core.group_snapshot import GroupCut
+from coordinator.core.record_codec import encode_records
+from coordinator.core.share_group import ShareGroup
+from coordinator.service.stores.store import Store
+
+STEPS_FROM_RUNS = 10_000
+"""Runs from which on a group's snapshot is made in steps; a smaller one takes some hundredths of a second."""
+SNAPSHOT_AGAIN_MS = 60_000
+RUNS_A_STEP = 5_000
+"""Runs that one step writes: some milliseconds, and a transaction."""
+RUNS_AN_UPDATE = 20
+"""Runs of a group for each append after which its log is snapshotted, at most: else a group with a million runs would
+do little else. A load reads the appends about as fast."""
+SNAPSHOT_AFTER_BYTES = 32 << 20
+"""Bytes of appends after which a log is snapshotted: an append with staged outcomes can be a megabyte."""
+REST_AFTER_MS = 300_000
+"""Milliseconds after which a group that nobody asked for is looked at, whether it can be unloaded."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Log:
+    """The state of a served group's log: appends since its last snapshot and their bytes, and when it was snapshotted
+    and asked for."""
+
+    updates: int
+    snapshot_ms: int
+    asked_ms: int
+    size_bytes: int = 0
+
+    def upkeep_ms(self, cold_after_ms: int) -> int:
+        """The time at which the log is due for a snapshot, or the group for unloading."""
+        snapshot_ms = self.snapshot_ms + cold_after_ms
+        return snapshot_ms if self.updates else max(snapshot_ms, self.asked_ms + REST_AFTER_MS)
+
+    def is_long(self, group: ShareGroup, snapshot_after: int) -> bool:
+        """Whether the log of the group is long: by its bytes, or by its appends beside the runs of the group."""
+        if self.size_bytes >= SNAPSHOT_AFTER_BYTES:
+            return True
+        return self.updates >= snapshot_after and self.updates >= runs_of(group) // RUNS_AN_UPDATE
+
+
+class Pause(NamedTuple):
+    """The pause before a group's failed snapshot is tried again."""
+
+    pause_ms: int = SNAPSHOT_AGAIN_MS // 2
+    until_ms: int = 0
+
+
+class SnapshotInSteps:
+    """The snapshot of a group that is being written."""
+
+    def __init__(self, store: Store, group: ShareGroup, now_ms: int) -> None:
+        self._tail: list[bytes] = []
+        records = map(encode_records, GroupCut(group).steps(RUNS_A_STEP))
+        self._steps = store.snapshot_in_steps(group, records, self._tail, now_ms)
+
+    def appended(self, records: Sequence[bytes]) -> None:
+        """Take in what was appended to the group since the snapshot was begun; the caller must leave nothing out."""
+        self._tail += records
+
+    def write_step(self) -> bool:
+        """Write the next step; whether the snapshot is written whole.
+
+        Raises:
+            StoreRefused, StoreOutcomeUnknown: see :meth:`Store.snapshot_in_steps`.
+        """
+        return next(self._steps, self) is self
+
+
+def is_large(group: ShareGroup) -> bool:
+    """Whether the group's snapshot is made in steps."""
+    return runs_of(group) >= STEPS_FROM_RUNS
+
+
+def runs_of(group: ShareGroup) -> int:
+    """The number of the group's runs."""
+    return sum(len(partition.runs) for partition in group.partitions.values())

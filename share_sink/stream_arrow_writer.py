@@ -1,0 +1,21 @@
+"""The base class of a stream's writer that is given Arrow batches.
+
+Spark 4.1 brought DataSourceStreamArrowWriter. Spark 4.0 hands Arrow batches to each DataSourceArrowWriter, also to one
+that a stream has (docs/facts.md, S27).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import datasource
+
+if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+else:
+
+    class StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
+        """A stream's writer in Spark 4.0."""
+
+
+__all__ = ["StreamArrowWriter"]

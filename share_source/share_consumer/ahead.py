@@ -1,0 +1,184 @@
+"""The records that a ShareConsumer has acquired and that no poll has returned yet.
+
+Rule: a record is handed out under a lock that is known to be its consumer's: one that ended, or whose renewal was
+refused, is left to the group, and after a lapse of the session a lock is renewed before a poll returns its record.
+Thread-safe: one thread reads, one renews, and the program's takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from coordinator.protocol.messages import PartitionAcks, PartitionPlan
+from coordinator.protocol.values import AcknowledgeType
+from share_source.share_consumer.membership import Joins
+from share_source.share_consumer.record_runs import RecordRun, Unread, acks_of, acks_of_runs
+from share_source.share_consumer.renewal import Renewal
+
+LEFT_OF_THE_LOCK = 0.9
+"""The part of its lock that a record has left when a poll returns it, or else its lock is renewed first."""
+
+
+class Acquired:
+    """The records of one acquisition that no poll has returned. ``until_s``: when their locks end unless they are
+    renewed, in monotonic seconds; ``joins``: the session in which they were known to be the member's."""
+
+    def __init__(
+        self, partitions: tuple[PartitionPlan, ...], began_s: float, answered_s: float, lock_s: float, joins: Joins
+    ) -> None:
+        """``began_s``, ``answered_s``: when the acquisition was sent, and when its answer came."""
+        self.answered_s, self.lock_s, self.joins = answered_s, lock_s, joins
+        self.until_s = began_s + lock_s
+        self.runs: deque[RecordRun] = deque()
+        self.unread: list[Unread] = []
+        self._partitions = partitions
+        self._is_taken_in = False
+        self._lost: list[PartitionAcks] = []
+
+    def read(self, runs: Iterable[RecordRun], unread: list[Unread]) -> None:
+        """All of it was read: these records, and offsets without one."""
+        self.runs.extend(runs)
+        self.unread = unread
+
+    def take_in(self) -> list[Unread]:
+        """A poll may return the records from now on. Returns the offsets without one, for the next request."""
+        self._is_taken_in = True
+        unread, self.unread = self.unread, []
+        self._drop_lost()
+        return [] if self._lost else unread
+
+    def acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
+        """One outcome for all of it."""
+        return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self._partitions, kind)
+
+    def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
+        """The renewal was answered; ``lost`` are the ranges for which it was refused."""
+        if self.answered_s > renewal.began_s:
+            return  # the renewal may not have named it
+        self._lost += lost
+        if self._is_taken_in:
+            self._drop_lost()
+        self.until_s, self.joins = max(self.until_s, renewal.until_s), renewal.joins
+
+    def _drop_lost(self) -> None:
+        self.drop(self._lost)
+
+    def drop(self, gone: Iterable[PartitionAcks]) -> None:
+        """Drop the records of these ranges, and what follows them in their run if they are not its first ones."""
+        for acks in gone:
+            for lost in acks.batches:
+                for run in self.runs:
+                    if (run.topic_id, run.key[1]) != (acks.topic_id, acks.partition):
+                        continue
+                    if run.first <= lost.last and lost.first <= run.last:
+                        run.skip_to(min(lost.last, run.last) + 1 if lost.first <= run.first else run.last + 1)
+        self.runs = deque(run for run in self.runs if len(run))
+
+
+class Ahead:
+    """The acquisitions of one consumer, in order."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._reading: Acquired | None = None
+        self._waiting: deque[Acquired] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Ahead {self.records} records>"
+
+    @property
+    def records(self) -> int:
+        """How many records wait for a poll."""
+        with self._changing:
+            return sum(len(run) for each in self._waiting for run in each.runs)
+
+    def begin(self, acquired: Acquired) -> None:
+        """The acquisition is being read now."""
+        with self._changing:
+            self._reading = acquired
+
+    def take_in(self, acquired: Acquired, now_s: float) -> list[Unread]:
+        """A poll may return what was read of it. Returns the offsets without a record; none if its locks have ended."""
+        with self._changing:
+            self._reading = None
+            unread = acquired.take_in()
+            if acquired not in self._waiting:
+                for each in self._waiting:  # a later delivery of a record: its lock of before is over
+                    each.drop(acquired.acks(AcknowledgeType.RENEW))
+                self._waiting.append(acquired)
+            return unread if now_s < acquired.until_s else []
+
+    def needs_renewal(self, now_s: float, joins: Joins, lives_until_s: float) -> bool:
+        """Whether the next records may be handed out only after another renewal: too much of their lock is over, or
+        the session may have lapsed."""
+        with self._changing:
+            return any(
+                each.joins != joins or now_s >= min(lives_until_s, each.until_s - LEFT_OF_THE_LOCK * each.lock_s)
+                for each in self._waiting
+                if each.runs
+            )
+
+    def look(self, most: int, now_s: float, joins: Joins) -> list[RecordRun]:
+        """The next records, at most so many, as parts of runs; :meth:`remove` takes them away. What is no longer known
+        to be the consumer's is dropped."""
+        with self._changing:
+            self._waiting = deque(e for e in self._waiting if e.runs and now_s < e.until_s and e.joins == joins)
+            return list(_parts((run for each in self._waiting for run in each.runs), most))
+
+    def remove(self, parts: Iterable[RecordRun]) -> None:
+        """A poll returns these parts of runs. Removing them again changes nothing."""
+        with self._changing:
+            for part in parts:
+                if part.source is not None:
+                    part.source.skip_to(part.last + 1)
+            while self._waiting:
+                runs = self._waiting[0].runs
+                while runs and not len(runs[0]):
+                    runs.popleft()
+                if runs:
+                    return
+                self._waiting.popleft()
+
+    def renewals(self) -> tuple[PartitionAcks, ...]:
+        """A renewal of all of them."""
+        return self._acks(AcknowledgeType.RENEW)
+
+    def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
+        """The renewal was answered; ``lost`` are the ranges for which it was refused."""
+        with self._changing:
+            for each in self._all():
+                each.renewed(renewal, lost)
+
+    def forget(self, acquired: Acquired) -> tuple[PartitionAcks, ...]:
+        """Forget what could not be read. Returns its release."""
+        with self._changing:
+            self._reading = None
+            return acquired.acks(AcknowledgeType.RELEASE)
+
+    def clear(self) -> tuple[PartitionAcks, ...]:
+        """Forget all of them. Returns their release."""
+        released = self._acks(AcknowledgeType.RELEASE)
+        with self._changing:
+            self._reading = None
+            self._waiting.clear()
+        return released
+
+    def _acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
+        with self._changing:
+            return tuple(acks for each in self._all() for acks in each.acks(kind))
+
+    def _all(self) -> Iterator[Acquired]:
+        yield from self._waiting
+        if self._reading is not None:
+            yield self._reading
+
+
+def _parts(runs: Iterable[RecordRun], most: int) -> Iterator[RecordRun]:
+    for run in runs:
+        if most <= 0:
+            return
+        if len(run):
+            yield (part := run.part(most))
+            most -= len(part)

@@ -1,0 +1,29 @@
+"""The end of a ShareConsumer that the program dropped without close()."""
+
+from __future__ import annotations
+
+import os
+
+from share_source.share_consumer.acknowledgements import Acknowledgements
+from share_source.share_consumer.fetching import Fetcher
+from share_source.share_consumer.membership import Membership
+from share_source.share_consumer.renewal import Renewer
+from share_source.share_consumer.worker import Worker
+
+
+def dropped(
+    pid: int,
+    renewer: Renewer,
+    fetcher: Fetcher,
+    worker: Worker,
+    acknowledgements: Acknowledgements,
+    membership: Membership,
+) -> None:
+    """End the threads and the membership of a consumer that the program dropped without close(); its records are
+    released. A fork has none of them."""
+    if os.getpid() != pid:
+        return
+    renewer.close()
+    fetcher.close()
+    worker.close()
+    acknowledgements.close(membership.close)

@@ -1,0 +1,107 @@
+"""The records that a ShareConsumer in implicit mode holds: the next poll or commit accepts those that the program has.
+Pure: no clock, thread or I/O.
+
+Rule: no record has an outcome of its own, so that all of them are kept as runs; a poll's records are counted, and
+looked at no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.protocol.messages import PartitionAcks
+from coordinator.protocol.values import AcknowledgeType
+from share_source.share_consumer.record_runs import RecordRun, Unread, acks_of_runs, batch
+from share_source.share_consumer.sending import Sending
+
+
+class ImplicitInFlight:
+    """The records of one consumer, in the order in which polls return them."""
+
+    def __init__(self) -> None:
+        self._runs: list[RecordRun] = []
+        self._handed_out = 0
+        self._accepted: list[RecordRun] = []
+        self._unread: list[Unread] = []
+
+    def __repr__(self) -> str:
+        return f"<ImplicitInFlight {self._handed_out} records handed out>"
+
+    def add(self, runs: Iterable[RecordRun]) -> None:
+        """Records for a poll to return. None of them is accepted before it is handed out."""
+        for run in runs:
+            if run not in self._runs:  # else this was interrupted, and is done again
+                # A topic that was deleted and made anew: nothing of the one before is held.
+                self._runs = [of for of in self._runs if of.key != run.key or of.topic_id == run.topic_id]
+                self._runs.append(run)
+
+    def add_unread(self, unread: Iterable[Unread]) -> None:
+        """Offsets that were acquired and not read: the next request says so."""
+        self._unread += unread
+
+    def hand_out(self, count: int) -> None:
+        """The program has so many records more."""
+        self._handed_out += count
+
+    def hold_back(self, count: int) -> None:
+        """The program does not have so many of the records yet, the last ones."""
+        self._handed_out = max(self._handed_out - count, 0)
+
+    def accept_all(self) -> None:
+        """Accept every record that the program has."""
+        while self._handed_out > 0 and self._runs:
+            part = self._runs[0].part(self._handed_out)
+            self._runs[0].skip_to(part.last + 1)
+            if not len(self._runs[0]):
+                del self._runs[0]
+            self._accepted.append(part)
+            self._handed_out -= len(part)
+        self._handed_out = 0
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether anything is to be sent."""
+        return bool(self._accepted or self._unread)
+
+    def take(self) -> Sending:
+        """The accepted records and the gaps, to be sent; they are no longer in flight."""
+        sending = Sending()
+        unread, self._unread = self._unread, []
+        sending.add_unread(unread)
+        accepted, self._accepted = self._accepted, []
+        for run, last in _joined(accepted):
+            accept = batch(run.first, last, run.delivery_count, AcknowledgeType.ACCEPT)
+            sending.add(run.key, run.topic_id, [accept])
+        return sending
+
+    def renewals(self) -> tuple[PartitionAcks, ...]:
+        """A renewal of every record whose outcome is not being sent."""
+        return acks_of_runs((run for run in self._runs if not run.unlocked), AcknowledgeType.RENEW)
+
+    def forget_lock(self, refused: PartitionAcks) -> None:
+        """Renew no longer what the coordinator refused to renew, where the consumer still holds all of a range: else
+        an outcome that was sent meanwhile was the reason."""
+        ranges = {(of.first, of.last, of.delivery_count) for of in refused.batches}
+        for run in self._runs:
+            if (run.topic_id, run.key[1]) == (refused.topic_id, refused.partition):
+                run.unlocked |= (run.first, run.last, run.delivery_count) in ranges
+
+    def clear(self) -> None:
+        """Forget all records: the consumer is closed."""
+        self._handed_out = 0
+        for of in (self._runs, self._accepted, self._unread):
+            of.clear()
+
+
+def _joined(runs: list[RecordRun]) -> list[tuple[RecordRun, int]]:
+    """The first run of neighbours with one delivery count, and the last offset of them."""
+    found: list[tuple[RecordRun, int]] = []
+    for run in runs:
+        if found:
+            before, last = found[-1]
+            alike = (before.key, before.topic_id, before.delivery_count) == (run.key, run.topic_id, run.delivery_count)
+            if alike and last + 1 == run.first:
+                found[-1] = (before, run.last)
+                continue
+        found.append((run, run.last))
+    return found

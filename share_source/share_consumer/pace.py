@@ -1,0 +1,86 @@
+"""How many records a ShareConsumer acquires ahead of its program, and when. Pure: the time comes as an argument.
+
+Rules: nothing is acquired ahead before FULL_ANSWERS answers in a row brought as many records as were asked for, so that
+a consumer that is not behind takes nothing that another one could work on; then no more than the program works through
+in AHEAD_S (or in ANSWERS times what the last answer took), or one poll's records, and these so long before it needs
+them. Each question asks for twice as many as the one before at most. A program that works for longer than
+LONGEST_POLL_S on one poll's records gets none ahead: it would save one answer's time in so many seconds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+AHEAD_S, MOST_AHEAD_S = 0.25, 2.0
+"""Seconds of work: some ten times what an acquisition takes, so that a late answer stops no program; and at most, where
+answers take long."""
+ANSWERS = 3
+PART_OF_THE_LOCK = 20
+"""Records wait for a 20th of their lock at most, if the program goes on as it did."""
+AHEAD_RECORDS = 20_000
+"""Records, for a program that does next to nothing: beyond so many it becomes no faster."""
+AHEAD_BYTES = 32 << 20
+FULL_ANSWERS = 3
+LONGEST_POLL_S = 5.0
+
+
+class Question(NamedTuple):
+    """How many records to ask for, and when, in seconds of the clock of the calls."""
+
+    records: int
+    at_s: float
+
+
+class Pace:
+    """The speed of a program, as its polls tell it."""
+
+    def __init__(self, max_poll_records: int) -> None:
+        self._max_poll_records = max_poll_records
+        self._most = 0
+        self._full_answers = 0
+        self._returned_s = 0.0
+        self._returned = 0
+        self._each_s: float | None = None
+        self._ahead_s = AHEAD_S
+        self._bytes_each = 1.0
+
+    def __repr__(self) -> str:
+        return f"<Pace {self._each_s} s a record, {self._most} ahead>"
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether records are acquired ahead."""
+        return self._full_answers >= FULL_ANSWERS
+
+    def polled(self, now_s: float) -> None:
+        """The program polls: it has worked through the records of the poll before."""
+        if self._returned:
+            each_s = (now_s - self._returned_s) / self._returned
+            self._each_s = each_s if self._each_s is None else (self._each_s + each_s) / 2
+            self._returned = 0
+
+    def answered(self, asked: int, came: int, bytes_each: float, lock_s: float, took_s: float) -> None:
+        """An answer to a question for so many records, which took so long."""
+        self._full_answers = self._full_answers + 1 if came >= asked else 0
+        self._most = 2 * max(self._most, self._max_poll_records) if self._full_answers else 0
+        if came:
+            self._bytes_each = max(bytes_each, 1.0)
+            self._ahead_s = min(max(AHEAD_S, ANSWERS * took_s), MOST_AHEAD_S, lock_s / PART_OF_THE_LOCK)
+
+    def returned(self, records: int, now_s: float) -> None:
+        """A poll returns so many records."""
+        self._returned, self._returned_s = records, now_s
+
+    def next_question(self, left: int, now_s: float) -> Question | None:
+        """The question to ask ahead of the program while ``left`` records wait for it; None: there is none."""
+        if not self.is_ahead or self._each_s is None or not self._returned:
+            return None
+        if self._returned * self._each_s > LONGEST_POLL_S:
+            return None
+        records = max(int(self._ahead_s / max(self._each_s, 1e-9)), self._max_poll_records)
+        records = min(records, self._most, max(AHEAD_RECORDS, self._max_poll_records))
+        records = min(records, max(int(AHEAD_BYTES / self._bytes_each), 1))
+        if left > records // 2:
+            return None
+        needed_s = now_s + (self._returned + left) * self._each_s
+        return Question(records - left, max(needed_s - self._ahead_s, now_s))

@@ -1,0 +1,190 @@
+"""The records of one acquisition, as runs: neighbouring offsets of one partition with one delivery count.
+
+Rule: what is kept of a record beside its message is kept once for its run, so that a record costs no time of its own.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, repeat
+from typing import NamedTuple
+
+import confluent_kafka
+
+from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionPlan
+from coordinator.protocol.values import AcknowledgeType
+from share_source.range_cursor import Key, Run
+from share_source.share_consumer.message import Message
+
+
+class HeldRange(NamedTuple):
+    """Offsets ``first`` to ``last`` of one delivery count that no record was read of."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class Unread(NamedTuple):
+    """A range of a partition, acquired and not read: a gap (GAP), or offsets that could not be read (RELEASE)."""
+
+    key: Key
+    topic_id: str
+    range: HeldRange
+    kind: AcknowledgeType
+
+
+class RecordRun:
+    """Neighbouring records of one partition, with one delivery count. ``unlocked``: their locks are over. ``source``:
+    the run of which this is the first part."""
+
+    __slots__ = ("_at", "_messages", "delivery_count", "first", "key", "last", "source", "topic_id", "unlocked")
+
+    def __init__(self, key: Key, topic_id: str, first: int, delivery_count: int, messages: list[Message]) -> None:
+        self.key, self.topic_id, self.delivery_count = key, topic_id, delivery_count
+        self.first, self.last = first, first + len(messages) - 1
+        self.unlocked = False
+        self.source: RecordRun | None = None
+        self._messages, self._at = messages, 0
+
+    def __repr__(self) -> str:
+        return f"<RecordRun {self.key[0]}-{self.key[1]} {self.first}-{self.last}>"
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def messages(self) -> list[Message]:
+        return self._messages[self._at :] if self._at else self._messages
+
+    def add(self, messages: list[Message]) -> None:
+        """Add the records that follow the run's last one."""
+        self._messages += messages
+        self.last += len(messages)
+
+    def part(self, most: int) -> RecordRun:
+        """The first records of the run, at most so many, as a run of their own."""
+        messages = self._messages[self._at : self._at + most]
+        part = RecordRun(self.key, self.topic_id, self.first, self.delivery_count, messages)
+        part.unlocked, part.source = self.unlocked, self
+        return part
+
+    def skip_to(self, offset: int) -> None:
+        """The run begins at this offset, if it began before it."""
+        if offset > self.first:
+            self._at += offset - self.first
+            self.first = offset
+
+
+def batch(first: int, last: int, delivery_count: int, kind: AcknowledgeType) -> AckBatch:
+    """One outcome for these offsets."""
+    return AckBatch(first=first, last=last, delivery_count=delivery_count, types=(int(kind),))
+
+
+def acks_of(partitions: Iterable[PartitionPlan], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
+    """One outcome for all that was acquired of these partitions."""
+    return tuple(
+        PartitionAcks(topic_id=p.topic_id, partition=p.partition, batches=tuple(batch(*at, kind) for at in p.ranges))
+        for p in partitions
+    )
+
+
+def acks_of_runs(runs: Iterable[RecordRun], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
+    """One outcome for all records of these runs."""
+    by_partition: dict[tuple[str, int], list[AckBatch]] = {}
+    for run in runs:
+        batches = by_partition.setdefault((run.topic_id, run.key[1]), [])
+        batches.append(batch(run.first, run.last, run.delivery_count, kind))
+    return tuple(
+        PartitionAcks(topic_id=topic_id, partition=partition, batches=tuple(batches))
+        for (topic_id, partition), batches in by_partition.items()
+    )
+
+
+class Collector:
+    """Collects what the range reader reads, as the runs of a ShareConsumer."""
+
+    room = 1 << 30
+    needs_timestamps = False
+
+    def __init__(self, partitions: Iterable[PartitionPlan]) -> None:
+        self._partitions = {(p.topic, p.partition): p for p in partitions}
+        self._runs: dict[Key, list[RecordRun]] = {key: [] for key in self._partitions}
+
+    def __len__(self) -> int:
+        return sum(len(run) for runs in self._runs.values() for run in runs)
+
+    def add(self, key: Key, messages: list[confluent_kafka.Message], runs: list[Run], timestamps: list[int]) -> None:
+        """Records of one partition, in order, and their runs of delivery counts."""
+        into, topic_id = self._runs[key], self._partitions[key].topic_id
+        at = 0
+        for delivery_count, count in runs:
+            read = messages if count == len(messages) else messages[at : at + count]
+            at += count
+            for first, neighbours in _neighbours(read):
+                found = list(map(Message, neighbours, repeat(delivery_count)))
+                if into and (into[-1].last, into[-1].delivery_count) == (first - 1, delivery_count):
+                    into[-1].add(found)
+                else:
+                    into.append(RecordRun(key, topic_id, first, delivery_count, found))
+
+    def build(self) -> None:
+        """Nothing is built: the records stay in the collection."""
+
+    def runs(self) -> list[RecordRun]:
+        """The records, by partition and in order."""
+        return [run for runs in self._runs.values() for run in runs]
+
+    def unread(self, lost: dict[Key, list[tuple[int, int]]]) -> list[Unread]:
+        """The acquired offsets without a record: those that are ``lost``, and gaps."""
+        found = []
+        for key, plan in self._partitions.items():
+            for missing in _missing(plan.ranges, self._runs[key]):
+                for part, is_lost in _split(missing, lost.get(key, [])):
+                    kind = AcknowledgeType.RELEASE if is_lost else AcknowledgeType.GAP
+                    found.append(Unread(key, plan.topic_id, part, kind))
+        return found
+
+
+def _neighbours(messages: list[confluent_kafka.Message]) -> Iterator[tuple[int, list[confluent_kafka.Message]]]:
+    """The first offset and the messages of each part without a hole."""
+    first, last = messages[0].offset(), messages[-1].offset()
+    assert first is not None and last is not None
+    if last - first + 1 == len(messages):
+        yield first, messages
+        return
+    for _, part in groupby(enumerate(messages), key=lambda e: (e[1].offset() or 0) - e[0]):
+        neighbours = [message for _, message in part]
+        yield neighbours[0].offset() or 0, neighbours
+
+
+def _missing(ranges: Iterable[tuple[int, int, int]], runs: list[RecordRun]) -> Iterator[HeldRange]:
+    """The parts of the ranges that no run covers; both ascend."""
+    at = 0
+    for first, last, count in ranges:
+        begin = first
+        while at < len(runs) and runs[at].first <= last:
+            if runs[at].first > begin:
+                yield HeldRange(begin, runs[at].first - 1, count)
+            begin = max(begin, runs[at].last + 1)
+            if runs[at].last > last:
+                break
+            at += 1
+        if begin <= last:
+            yield HeldRange(begin, last, count)
+
+
+def _split(missing: HeldRange, lost: list[tuple[int, int]]) -> Iterator[tuple[HeldRange, bool]]:
+    """The range in parts, and whether each is lost."""
+    begin, last, count = missing
+    for low, high in sorted(lost):
+        low, high = max(low, begin), min(high, last)
+        if low > high:
+            continue
+        if begin < low:
+            yield HeldRange(begin, low - 1, count), False
+        yield HeldRange(low, high, count), True
+        begin = high + 1
+    if begin <= last:
+        yield HeldRange(begin, last, count), False

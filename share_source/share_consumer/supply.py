@@ -1,0 +1,182 @@
+"""The supply of records for a ShareConsumer's polls: the questions for them, one at a time, and what has come.
+
+Rules: each question begins in a poll, for that poll or ahead of the next ones
+(:mod:`share_source.share_consumer.pace`), so that a program that does not poll gets no more than one answer. Nothing is
+asked ahead while the program has records that were delivered before: if one of them ends its process, that must cost no
+other record a delivery.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from share_source.share_consumer.ahead import Ahead
+from share_source.share_consumer.fetching import Answered, Fetched, Fetcher, Wanted
+from share_source.share_consumer.membership import Membership
+from share_source.share_consumer.options import ConsumerOptions
+from share_source.share_consumer.pace import Pace
+from share_source.share_consumer.record_runs import RecordRun, Unread
+from share_source.share_consumer.sending import Sending
+from share_source.share_consumer.worker import Worker
+
+SAMPLE = 16
+"""Records of an answer whose size is looked at."""
+
+
+class _Asked:
+    """A question that is on its way, or that waits for its time. ``now`` ends that waiting."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.now = threading.Event()
+        self.is_cancelled = False
+        self.answer: Future[Fetched] = Future()
+
+
+class Supply:
+    """The records of one consumer on their way to its polls. ``tell`` is called when an answer has come."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        membership: Membership,
+        acquired: Callable[[int], None],
+        tell: Callable[[], None],
+    ) -> None:
+        self.ahead = Ahead()
+        self._membership, self._tell = membership, tell
+        self._max_poll_records = options.max_poll_records
+        self._fetcher = Fetcher(options, membership, self.ahead, acquired)
+        self._worker = Worker("share-fetching")
+        self._pace = Pace(options.max_poll_records)
+        self._asked: _Asked | None = None
+        self._again = False
+
+    def __repr__(self) -> str:
+        return f"<Supply {self.ahead!r} {self._pace!r}>"
+
+    @property
+    def threads(self) -> tuple[Fetcher, Worker]:
+        """The parts with a thread, which a supply that is dropped ends."""
+        return self._fetcher, self._worker
+
+    # --- what has come
+
+    def polled(self) -> None:
+        """Note that the program polls."""
+        self._pace.polled(time.monotonic())
+
+    def look(self) -> list[RecordRun]:
+        """The next records of a poll, which :meth:`returned` takes away."""
+        return self.ahead.look(self._max_poll_records, time.monotonic(), self._membership.joins)
+
+    def returned(self, parts: list[RecordRun]) -> None:
+        """A poll returns these records. It may be told again."""
+        self.ahead.remove(parts)
+        self._again = any(part.delivery_count > 1 for part in parts)
+        self._pace.returned(sum(map(len, parts)), time.monotonic())
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether the next records' locks are to be renewed before a poll returns them."""
+        return self.ahead.needs_renewal(time.monotonic(), self._membership.joins, self._membership.lives_until_s)
+
+    @property
+    def has_come(self) -> bool:
+        """Whether there is an answer, and no error, to take in."""
+        return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
+
+    def take_in(self) -> tuple[Fetched, list[Unread]]:
+        """The answer that has come, and the offsets of it that have no record. It may be taken in again until
+        :meth:`taken_in`."""
+        assert self._asked is not None
+        fetched = self._asked.answer.result()
+        if fetched.acquired is None:
+            return fetched, []
+        return fetched, self.ahead.take_in(fetched.acquired, time.monotonic())
+
+    def taken_in(self, fetched: Fetched) -> None:
+        """The answer was taken in."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            lock_s = fetched.lock_timeout_ms / 1000
+            self._pace.answered(asked.wanted.records, fetched.records, _bytes_each(fetched), lock_s, fetched.took_s)
+
+    # --- questions
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the next question for records comes without a poll that waits for it."""
+        return self._pace.is_ahead and not self._again and (self._asked is None or self._asked.wanted.ahead)
+
+    def on_its_way(self) -> Future[Fetched] | None:
+        """The answer to the question that was asked before, if there is one. It waits for its time no longer."""
+        if self._asked is None:
+            return None
+        self._asked.now.set()
+        return self._asked.answer
+
+    def ask(self, topics: tuple[str, ...], wait_ms: int, sending: Sending, answered: Answered) -> Future[Fetched]:
+        """Ask for the records of a poll that waits for them. The acknowledgements go with the question."""
+        return self._ask(Wanted(topics, self._max_poll_records, wait_ms), sending, answered, 0.0)
+
+    def ask_ahead(self, topics: tuple[str, ...], take: Callable[[], Sending], answered: Answered) -> Sending | None:
+        """Ask for records ahead of the next polls, if that is due. Returns the acknowledgements that go with the
+        question; None if none does."""
+        if self._asked is not None or self._again:
+            return None
+        now_s = time.monotonic()
+        if (question := self._pace.next_question(self.ahead.records, now_s)) is None:
+            return None
+        is_due = question.at_s <= now_s
+        sending = take() if is_due else Sending()
+        self._ask(Wanted(topics, question.records, ahead=True), sending, answered, question.at_s - now_s)
+        return sending if is_due else None
+
+    def _ask(self, wanted: Wanted, sending: Sending, answered: Answered, in_s: float) -> Future[Fetched]:
+        self._asked = asked = _Asked(wanted)
+        fetcher = self._fetcher
+
+        def fetch() -> Fetched:
+            if in_s > 0:
+                asked.now.wait(in_s)
+            return Fetched() if asked.is_cancelled and not sending else fetcher.fetch(wanted, sending, answered)
+
+        asked.answer = self._worker.submit(fetch)
+        asked.answer.add_done_callback(lambda _: self._tell())
+        return asked.answer
+
+    # --- the end
+
+    def cancel(self) -> None:
+        """Give back what no poll has returned, after the question that is on its way."""
+        if self._asked is not None:
+            self._asked.is_cancelled = True
+            self._asked.now.set()
+            self._asked = None
+        self._pace = Pace(self._max_poll_records)
+        self._worker.submit(self.give_back)
+
+    def give_back(self) -> None:
+        """Give back, at no try, what no poll has returned."""
+        self._fetcher.release(self.ahead.clear())
+
+    def close(self) -> None:
+        """End the questions: nothing is acquired after them."""
+        if self._asked is not None:
+            self._asked.is_cancelled = True
+            self._asked.now.set()
+        self._fetcher.close()
+        self._worker.close()
+
+
+def _bytes_each(fetched: Fetched) -> float:
+    """The bytes of a record, about, as a sample of them tells."""
+    if fetched.acquired is None or not fetched.acquired.runs:
+        return 0.0
+    messages = fetched.acquired.runs[0].messages
+    sample = messages[:: max(len(messages) // SAMPLE, 1)]
+    return sum(map(len, sample)) / len(sample)

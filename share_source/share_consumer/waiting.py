@@ -1,0 +1,68 @@
+"""How the program's thread waits in a poll: until an answer comes, its time is over, or another thread wakes it up."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from threading import Condition
+from typing import Any
+
+from share_source.share_consumer.errors import WakeupException
+
+
+class Waiting:
+    """The waits of one consumer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._news = Condition()
+        self._woken = False
+        self._waits = False
+        self.polled_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Waiting {'in a poll' if self._waits else 'for a poll'}>"
+
+    def polls_within(self, seconds: float) -> bool:
+        """Whether the program is in a poll, or was so few seconds ago."""
+        return self._waits or time.monotonic() - self.polled_s < seconds
+
+    def begin(self) -> None:
+        """A poll asks, or goes on.
+
+        Raises:
+            WakeupException: another thread called :meth:`wakeup`.
+        """
+        self.polled_s = time.monotonic()
+        with self._news:
+            if self._woken:
+                self._woken = False
+                raise WakeupException()
+
+    def wait(self, future: Future[Any], deadline_s: float | None) -> bool:
+        """Whether the future is done by then; it raises as :meth:`begin`."""
+        self._waits = True
+        try:
+            with self._news:
+                left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
+                self._news.wait_for(lambda: self._woken or future.done(), left_s)
+        finally:
+            self._waits = False
+            self.polled_s = time.monotonic()
+        self.begin()
+        return future.done()
+
+    def tell(self, _: object = None) -> None:
+        """A future is done that a poll may wait for."""
+        with self._news:
+            self._news.notify_all()
+
+    def wakeup(self) -> None:
+        """Have the poll that runs now, or else the next one, raise WakeupException."""
+        with self._news:
+            self._woken = True
+            self._news.notify_all()
+
+    def forget_wakeup(self) -> None:
+        """Take back a wakeup that no poll has noticed."""
+        with self._news:
+            self._woken = False

@@ -1,0 +1,38 @@
+"""Watches whether dead letters are written: a backlog that is being written passes, and is no finding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from coordinator.protocol.messages import GroupDescription
+
+WATCHED_S = 5.0
+"""Seconds without a dead letter after which the doctor says that they are not written."""
+_PAUSE_S = 0.5
+
+
+def watch_letters(
+    look: Callable[[], GroupDescription], pause: Callable[[float], None] = time.sleep
+) -> tuple[GroupDescription, bool]:
+    """The newest description of the group, and whether records wait for their dead letters of which none was written
+    for WATCHED_S. It returns at once where none wait, and with the first one that is written."""
+    description = first = look()
+    for _ in range(round(WATCHED_S / _PAUSE_S)):
+        if not any(partition.archiving for partition in description.partitions):
+            return description, False
+        pause(_PAUSE_S)
+        description = look()
+        if _written(first, description):
+            return description, False
+    return description, any(partition.archiving for partition in description.partitions)
+
+
+def _written(before: GroupDescription, after: GroupDescription) -> bool:
+    """Whether a dead letter was written between the two: each one archives its record."""
+    counts = {(p.topic_id, p.partition): (p.archiving, p.archived_total) for p in before.partitions}
+    return any(
+        p.archiving < counts.get((p.topic_id, p.partition), (0, 0))[0]
+        or p.archived_total > counts.get((p.topic_id, p.partition), (0, p.archived_total))[1]
+        for p in after.partitions
+    )

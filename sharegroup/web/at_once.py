@@ -1,0 +1,29 @@
+"""Makes several calls to coordinators at once: each waits for a round of its coordinator, and a page makes many.
+
+Rule: the calls of all pages together take a fixed number of threads, so that they never fill a coordinator's round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+AT_ONCE = 16
+_threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="web-calls")
+
+
+def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """The answers of the calls, in their order. A call may not use this function itself.
+
+    Raises:
+        ShareGroupError: that of the first call that failed, once all have ended.
+    """
+    asked = [_threads.submit(call) for call in calls]
+    errors = [each.exception() for each in asked]
+    for error in errors:
+        if error is not None:
+            raise error
+    return [each.result() for each in asked]

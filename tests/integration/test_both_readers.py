@@ -1,0 +1,193 @@
+"""The compiled reader and Python's return the same records, and both read on after a broker's death and a cut."""
+
+import gc
+import os
+import random
+import statistics
+import time
+
+import psutil
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from share_source import consumers, range_reader
+from share_source.range_reader import read_task
+from share_source.reader_choice import NATIVE, PYTHON
+from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS
+from tests.support.compiled_reader import ensure_compiled
+from tests.support.read_tasks import offsets, reading_with
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+SEED = int(os.environ.get("READERS_SEED", "1"))
+
+
+def random_bytes(choose: random.Random, most: int) -> bytes | None:
+    """None, nothing, or bytes of any values and of any length up to ``most``."""
+    kind = choose.random()
+    return None if kind < 0.1 else b"" if kind < 0.2 else choose.randbytes(int(most ** choose.random()))
+
+
+def random_headers(choose: random.Random) -> list[tuple[str, bytes | None]]:
+    names = ["", "a", "trace-id", "größe", "a" * 300, "鍵"]
+    return [(choose.choice(names), random_bytes(choose, 2_000)) for _ in range(choose.choice([0, 0, 1, 2, 30]))]
+
+
+def produce_at_random(kafka, name: str, count: int, choose: random.Random) -> None:
+    refused: list[KafkaError] = []
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "message.max.bytes": 2_000_000})
+    for _ in range(count):
+        most = 1_500_000 if choose.random() < 0.01 else 500
+        producer.produce(
+            name,
+            value=random_bytes(choose, most),
+            key=random_bytes(choose, 50),
+            headers=random_headers(choose) or None,
+            timestamp=choose.randrange(1_700_000_000_000),
+            partition=choose.randrange(2),
+            on_delivery=lambda error, _: error and refused.append(error),
+        )
+        producer.poll(0)
+    assert (producer.flush(60), refused) == (0, [])
+
+
+def table(task) -> pa.Table:
+    """The task's records in the order of their offsets. Each batch has been checked, and is within its bounds."""
+    batches = list(read_task(task))
+    for batch in batches:
+        batch.validate(full=True)
+        assert 0 < batch.num_rows <= BATCH_RECORDS
+    return pa.Table.from_batches(batches).sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_records_of_any_shape_are_the_same_with_both(kafka, topic, task, reader, include_headers):
+    if reader == PYTHON:
+        ensure_compiled()
+    choose = random.Random(SEED)
+    name = topic(partitions=2, max_message_bytes=2_000_000, retention_ms=-1)  # of any time
+    produce_at_random(kafka, name, 4_000, choose)
+    ranges = {}
+    for partition in (0, 1):
+        cuts = sorted(choose.sample(range(1_500), 40))
+        ranges[name, partition] = [
+            (first, last - 1, choose.randrange(1, 6)) for first, last in zip(cuts[::2], cuts[1::2], strict=True)
+        ]
+    asked = task(ranges, include_headers=include_headers)
+    mine = table(asked)
+    consumers.cache().close()
+    with reading_with(PYTHON if reader == NATIVE else NATIVE):
+        other = table(asked)
+    assert mine.num_rows == sum(last - first + 1 for of in ranges.values() for first, last, _ in of)
+    assert mine.schema.equals(other.schema)
+    assert mine.equals(other)
+
+
+def test_a_batch_is_bounded_in_bytes_and_in_rows(kafka, topic, task):
+    name = topic(max_message_bytes=2_000_000)
+    kafka.produce(name, [b"x"] * 12_000, partition=0)
+    kafka.produce(name, [b"x" * 900_000] * 20, partition=0)
+    batches = list(read_task(task({(name, 0): [(0, 12_019, 1)]})))
+    assert sum(batch.num_rows for batch in batches) == 12_020
+    assert max(batch.num_rows for batch in batches) <= BATCH_RECORDS
+
+
+def test_a_broker_that_dies_in_mid_read_costs_only_time(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, [b"x" * 1_000] * 60_000, partition=0)
+    batches = read_task(task({(name, 0): [(0, 59_999, 1)]}))
+    read = next(batches).column("offset").to_pylist()
+    kafka.kill()
+    kafka.start()
+    read += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert read == list(range(60_000))
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["closed", "silent"])
+def test_a_connection_cut_in_mid_read_costs_only_time(kafka, topic, task, silent):
+    name = topic()
+    kafka.produce(name, [b"x" * 1_000] * 60_000, partition=0)
+    config = {"socket.timeout.ms": "2000", "reconnect.backoff.max.ms": "500"}
+    batches = read_task(task({(name, 0): [(0, 59_999, 1)]}, bootstrap=kafka.proxied_bootstrap, config=config))
+    read = next(batches).column("offset").to_pylist()
+    kafka.proxy.cut(silent=silent)
+    kafka.proxy.heal()
+    read += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert read == list(range(60_000))
+
+
+def test_a_task_whose_client_gets_no_answer_takes_a_new_one(kafka, topic, task, monkeypatch):
+    monkeypatch.setattr(range_reader, "RENEW_S", 1.0)
+    name = topic()
+    kafka.produce(name, [b"x" * 1_000] * 60_000, partition=0)
+    config = {"socket.timeout.ms": "300000"}  # the client itself waits for so long
+    batches = read_task(task({(name, 0): [(0, 59_999, 1)]}, bootstrap=kafka.proxied_bootstrap, config=config))
+    read = next(batches).column("offset").to_pylist()
+    kafka.proxy.cut(silent_so_far=True)
+    read += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    kafka.proxy.heal()
+    assert read == list(range(60_000))
+
+
+def test_batches_outlive_the_consumer_that_read_them(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, map(str, range(30_000)), partition=0)
+    batches = list(read_task(task({(name, 0): [(0, 29_999, 1)]})))
+    consumers.cache().close()
+    gc.collect()
+    values = [int(value) for batch in batches for value in batch.column("value").to_pylist()]
+    assert values == list(range(30_000))
+    assert all(batch.nbytes <= 2 * BATCH_BYTES for batch in batches)
+
+
+def test_tasks_leave_no_descriptor_and_no_thread_behind(kafka, topic, task):
+    name = topic(partitions=3)
+    for partition in range(3):
+        kafka.produce(name, map(str, range(100)), partition=partition)
+    asked = task({(name, partition): [(0, 99, 1)] for partition in range(3)})
+
+    def read() -> None:
+        assert len(offsets(asked)) == 300
+        next(read_task(asked)).validate()  # given up in the middle
+        consumers.cache().close()
+        gc.collect()
+
+    def left_open() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    def has_ended() -> bool:
+        return consumers.cache()._janitor is None
+
+    read()
+    wait_until(has_ended, what="the thread that parks consumers has ended")
+    first = left_open()
+    for _ in range(8):
+        read()
+    wait_until(
+        lambda: has_ended() and all(now <= before for now, before in zip(left_open(), first, strict=True)),
+        what="there are no more descriptors and threads than before",
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4_000)
+def test_a_worker_that_reads_for_long_does_not_grow(kafka, topic, task):
+    """READERS_SOAK_S=3000 reads for fifty minutes."""
+    name = topic(partitions=2)
+    for partition in (0, 1):
+        kafka.produce(name, [b"x" * 300] * 50_000, partition=partition, headers=[("a", b"1")])
+    asked = task({(name, 0): [(0, 49_999, 1)], (name, 1): [(0, 9_999, 1), (20_000, 49_999, 2)]}, include_headers=True)
+    end_s = time.monotonic() + float(os.environ.get("READERS_SOAK_S", "90"))
+    process, sizes, rounds = psutil.Process(), [], 0
+    while time.monotonic() < end_s:
+        assert sum(batch.num_rows for batch in read_task(asked)) == 90_000
+        rounds += 1
+        if rounds % 10 == 0:  # clients of their own, too
+            consumers.cache().close()
+        sizes.append(process.memory_info().rss)
+    later = sizes[len(sizes) // 3 :]
+    grown = statistics.median(later[-len(later) // 4 :]) - statistics.median(later[: len(later) // 4])
+    print(f"{rounds} tasks of 90,000 records; RSS {later[0] >> 20} to {later[-1] >> 20} MiB, {grown / 2**20:+.1f}")
+    assert grown < 16 << 20

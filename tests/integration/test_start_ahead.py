@@ -1,0 +1,125 @@
+"""A coordinator on demand that load() starts, and does not wait for: there is one, whoever asks for it meanwhile."""
+
+import contextlib
+import os
+
+import psutil
+import pytest
+
+from coordinator.client import on_demand
+from coordinator.client.cluster_metadata import cluster_id
+from coordinator.client.on_demand import OnDemand
+from coordinator.protocol.errors import UnknownTopic
+from pyspark_sharegroup import DefaultSource
+from tests.support.coordinator_process import kill
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def runtime(runtime_dir, monkeypatch, unique):
+    """A runtime folder of this test's own; its coordinators end with it."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    yield directory
+    for process in coordinators(directory):
+        kill(process.pid)
+
+
+@pytest.fixture
+def directory(kafka, runtime):
+    return OnDemand(
+        bootstrap_servers=kafka.bootstrap,
+        kafka_config={},
+        cluster_id=cluster_id(kafka.bootstrap, {}),
+        state_store="kafka",
+    )
+
+
+def coordinators(runtime):
+    """The coordinators of the runtime folder, those that do not serve yet, too."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if "coordinator.service" in process.cmdline() and process.cwd() == str(runtime):
+                found.append(process)
+    return found
+
+
+def load(kafka, topic, **options):
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": "billing", "subscribe": topic, **options}
+    return DefaultSource(given).schema()
+
+
+def test_whoever_connects_meanwhile_gets_the_one_that_starts(directory, runtime):
+    assert directory.start_ahead()
+    (started,) = wait_until(lambda: coordinators(runtime), what="its process runs")
+    connection = directory.connect()
+    assert connection.endpoint.pid == started.pid
+    assert coordinators(runtime) == [started]
+    connection.close()
+
+
+def test_two_that_start_ahead_at_once_start_one(directory, runtime):
+    assert [directory.start_ahead(), directory.start_ahead()] == [True, False]
+    directory.connect().close()
+    assert len(coordinators(runtime)) == 1
+
+
+def test_one_that_runs_is_not_started_again(directory, runtime):
+    connection = directory.connect()
+    assert not directory.start_ahead()
+    assert [process.pid for process in coordinators(runtime)] == [connection.endpoint.pid]
+    connection.close()
+
+
+def test_one_that_dies_before_it_serves_holds_nobody_up(directory, runtime):
+    assert directory.start_ahead()
+    (started,) = wait_until(lambda: coordinators(runtime), what="its process runs")
+    kill(started.pid)
+    connection = directory.connect()
+    assert connection.endpoint.pid != started.pid
+    connection.close()
+
+
+def test_one_that_serves_holds_no_start_lock(directory, runtime):
+    directory.start_ahead()
+    directory.connect().close()
+    (endpoint,) = runtime.glob("endpoint-*.json")
+    kill(coordinators(runtime)[0].pid)
+    endpoint.unlink()
+    assert directory.start_ahead()
+
+
+def test_load_starts_the_coordinator_of_its_cluster(kafka, unique, directory, runtime):
+    kafka.create_topic(topic := unique("orders"))
+    load(kafka, topic)
+    wait_until(directory.endpoint_path.exists, what="it serves")
+    connection = directory.connect()
+    assert [process.pid for process in coordinators(runtime)] == [connection.endpoint.pid]
+    connection.close()
+
+
+def test_a_refused_load_starts_none(kafka, unique, runtime):
+    with pytest.raises(UnknownTopic):
+        load(kafka, unique("no-such-topic"))
+    assert coordinators(runtime) == []
+
+
+def test_a_load_for_a_standalone_coordinator_starts_none(kafka, unique, runtime, tmp_path):
+    kafka.create_topic(topic := unique("orders"))
+    token = tmp_path / "token"
+    token.write_text("t" * 40)
+    token.chmod(0o600)
+    endpoint = {"share.coordinator.endpoint": "nowhere:1", "share.coordinator.token.file": str(token)}
+    load(kafka, topic, **endpoint)
+    assert coordinators(runtime) == []
+
+
+def test_a_load_without_a_usable_runtime_directory_fails_not(kafka, unique, monkeypatch, tmp_path):
+    """The query that is started from it says by name what is wrong."""
+    kafka.create_topic(topic := unique("orders"))
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(tmp_path / "open"))
+    os.mkdir(tmp_path / "open")
+    os.chmod(tmp_path / "open", 0o777)
+    assert load(kafka, topic).names

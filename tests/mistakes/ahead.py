@@ -1,0 +1,71 @@
+"""Records that a ShareConsumer acquires ahead of its program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.core.commands import acknowledge
+from coordinator.core.commands.acquire_records import PartitionFetch
+from share_source.share_consumer.ahead import Acquired, Ahead
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, Seeds, mistake
+
+
+@mistake(
+    {
+        rules.AHEAD_IS_NO_FAILURE: (
+            "core/test_acquire_records::test_a_throttled_run_is_not_acquired_ahead_of_a_program",
+            "core/test_acquire_records::test_a_quarantined_record_is_not_acquired_ahead_of_a_program",
+        ),
+    },
+)
+def acquire_records_near_their_limit_ahead(patch: Patch) -> None:
+    right = PartitionFetch.take
+
+    def take(self: PartitionFetch) -> None:
+        self.ahead = False
+        right(self)
+
+    patch.setattr(PartitionFetch, "take", take)
+
+
+@mistake(
+    {
+        rules.AHEAD_IS_HELD: (
+            "test_share_consumer_ahead::test_a_refused_renewal_drops_its_records_and_no_others",
+            "test_share_consumer_ahead::test_records_that_are_refused_while_they_are_read_are_dropped",
+        ),
+    },
+)
+def hand_out_what_could_not_be_renewed(patch: Patch) -> None:
+    patch.setattr(Acquired, "_drop_lost", lambda self: None)
+
+
+@mistake(
+    {
+        rules.AHEAD_IS_HELD: (
+            "test_share_consumer_ahead::test_after_a_lapse_of_the_session_locks_are_renewed_first",
+            "test_share_consumer_ahead::test_records_in_one_hand_are_of_the_members_session",
+        ),
+    },
+)
+def hand_out_what_a_lapsed_session_had(patch: Patch) -> None:
+    right = Ahead.look
+
+    def look(self: Ahead, most: int, now_s: float, joins: Any) -> Any:
+        for each in self._waiting:
+            each.joins = joins
+        return right(self, most, now_s, joins)
+
+    patch.setattr(Ahead, "look", look)
+    patch.setattr(Ahead, "needs_renewal", lambda self, now_s, joins, lives_until_s: False)
+
+
+@mistake(
+    {
+        rules.AHEAD_IS_HELD: ("core/test_renew::test_a_renewal_below_the_start_offset_says_that_nobody_holds_it",),
+    },
+    simulator=(Seeds(first=165),),
+)
+def renew_below_the_start_offset_without_a_word(patch: Patch) -> None:
+    patch.setattr(acknowledge, "_done_below", lambda group, command: {})

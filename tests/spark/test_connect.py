@@ -1,0 +1,179 @@
+"""Spark Connect: what README shows, from a client in a process of its own. Source, sink and foreachBatch run on the
+server."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from sharegroup.quickstart_broker import PORT, first_program
+from tests.support.dead_letters import read_letters
+from tests.support.group_state import forget_clients
+from tests.support.imports import python_path
+from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
+from tests.support.ports import free_ports
+from tests.support.share_job import numbers
+from tests.support.spark_program import SPARK_CONFIG, START_TIMEOUT_S, kill_processes
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+RECORDS = 2_000
+
+DECIDING = """
+import sys
+import share_sink
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, expr, when
+
+servers, topic, dead_letters, way = sys.argv[1:]
+options = {"kafka.bootstrap.servers": servers, "kafka.group.id": "group-" + topic,
+           "errors.deadletterqueue.topic.name": dead_letters}
+replaces = {**options, "outputOnReplay": "replaces"}
+spark = SparkSession.builder.getOrCreate()
+assert "connect" in type(spark).__module__, type(spark)
+numbers = (
+    spark.readStream.format("sharegroup").options(**options).option("subscribe", topic)
+    .option("startingOffsets", "earliest").load().withColumn("number", expr("int(string(value))"))
+)
+scored = numbers.withColumn("acknowledgement", when(col("number") % 10 == 3, "reject").otherwise("accept")).withColumn(
+    "reason", expr("'ends with 3'")
+)
+
+def each(batch, batch_id):
+    decided = batch.withColumn("acknowledgement", expr("if(number % 10 = 3, 'reject', 'accept')")).persist()
+    share_sink.acknowledge(decided.withColumn("reason", expr("'ends with 3'")), batch_id, replaces)
+    decided.where("acknowledgement = 'accept'").selectExpr("number").write.mode("overwrite").parquet(
+        f"output/{topic}/batch={batch_id}"
+    )
+    decided.unpersist()
+
+if way == "sink":
+    writer = scored.writeStream.format("sharegroup").options(**replaces)
+else:
+    writer = numbers.writeStream.foreachBatch(each)
+writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
+"""
+
+WRONG = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+options = {"kafka.bootstrap.servers": sys.argv[1], "kafka.group.id": "billing", "subscribe": "orders"}
+try:
+    spark.readStream.format("sharegroup").options(**options).option("maxOffsetsPerTriger", 5).load().printSchema()
+except Exception as error:
+    print(str(error)[:1_000])
+"""
+
+
+class Server:
+    """The server, and the clients that a test runs against it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (port,) = free_ports(1)
+        java = " ".join((f"-Djava.io.tmpdir={folder}", *SPARK_OPTIONS))
+        config = {
+            **SPARK_CONFIG,
+            "spark.master": "local[2]",
+            "spark.local.dir": folder,
+            "spark.sql.warehouse.dir": folder / "warehouse",
+            "spark.driver.extraJavaOptions": java,
+        }
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": python_path(),
+            "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
+        }
+        self._log = (folder / "server.log").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.connect_server", str(port)] + [f"{k}={v}" for k, v in config.items()],
+            cwd=folder, env=self._environment, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log,
+        )  # fmt: skip
+        self._environment["SPARK_REMOTE"] = f"sc://127.0.0.1:{port}"
+        wait_until(lambda: "serving" in self.log() or self._process.poll() is not None, timeout_s=START_TIMEOUT_S)
+        assert self._process.poll() is None, self.log()
+
+    def log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")
+
+    def client(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """A client, in a folder of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-c", program, *arguments], cwd=self.folder, env=self._environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the server, and all that it started."""
+        with suppress(psutil.Error):
+            process = psutil.Process(self._process.pid)
+            kill_processes(lambda: [*process.children(recursive=True), process])
+        self._process.wait(60)
+        self._process.stdin.close()
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def server(runtime_dir):
+    folder = Path(tempfile.mkdtemp(prefix="sgc-"))
+    started = Server(folder)
+    yield started
+    started.close()
+    forget_clients()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def written(folder: Path) -> list[dict]:
+    """Rows of the batches that are complete: Spark writes _SUCCESS last."""
+    done = [path.parent for path in folder.glob("batch=*/_SUCCESS")]
+    return [row for batch in done for file in batch.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+
+
+def test_readmes_first_program_runs_from_a_client(kafka, topic, server):
+    orders = topic("orders", partitions=2)
+    kafka.produce(orders, numbers(RECORDS))
+    program = (
+        first_program()
+        .replace(f"localhost:{PORT}", kafka.bootstrap)
+        .replace('"orders"', repr(orders))
+        .replace('"billing"', repr(orders))
+    )
+    client = server.client(program)
+    try:
+        output = server.folder / "output" / "billing-1"
+        wait_until(lambda: len(written(output)) >= RECORDS or client.poll() is not None, timeout_s=240, what="all")
+    finally:
+        client.kill()
+        said = client.communicate()[0]
+    assert sorted(int(row["value"]) for row in written(output)) == list(range(RECORDS)), said
+
+
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+def test_outcomes_by_row_from_a_client(kafka, topic, server, way):
+    orders, letters = topic("orders", partitions=2), topic("dlq")
+    kafka.produce(orders, numbers(RECORDS))
+    client = server.client(DECIDING, kafka.bootstrap, orders, letters, way)
+    said = client.communicate(timeout=240)[0]
+    assert client.returncode == 0, said
+    rejected = {str(number) for number in range(3, RECORDS, 10)}
+    found = read_letters(kafka.bootstrap, letters)
+    assert {letter.value.decode() for letter in found} == rejected
+    assert {letter.said["message"] for letter in found} == {"ends with 3"}
+    if way == "foreachBatch":
+        accepted = sorted(row["number"] for row in written(server.folder / "output" / orders))
+        assert accepted == [number for number in range(RECORDS) if number % 10 != 3]
+
+
+def test_an_error_reaches_the_client_by_name(kafka, server):
+    """A client's load() asks the server nothing; the first use of the DataFrame does."""
+    said = server.client(WRONG, kafka.bootstrap).communicate(timeout=120)[0]
+    assert "unknownoption: maxoffsetspertriger is not an option of the sharegroup source" in said.lower()

@@ -1,0 +1,95 @@
+"""Runs a function of docs/cookbook.md as a job, and stops it at a point, for a test that kills it there.
+
+    python -m tests.support.cookbook_job FUNCTION FOLDER OPTIONS [POINT CALL FILE]
+
+FUNCTION is ``merge`` or ``append``, OPTIONS a JSON object with the source's. POINT is ``before`` or ``after`` the
+function, or ``between`` its acknowledgement and its write; CALL is the number of that call in this run, from 1 on. FILE
+is made at the point; then the job waits for its end. A run that comes to its end writes the table to FOLDER/table.json.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import share_sink
+from tests.support.held_job import hold
+from tests.support.imports import ROOT
+
+PAGE = ROOT / "docs" / "cookbook.md"
+BY_RECORD = "CASE WHEN number % 7 = 3 THEN 'reject' ELSE 'accept' END"
+BY_DELIVERY_COUNT = f"CASE WHEN number % 10 = 5 AND deliveryCount < 3 THEN 'release' ELSE {BY_RECORD} END"
+"""What most people write: a record is released until its third delivery, which a replay makes come sooner."""
+
+
+def main(name: str, folder: str, options: str, point: str = "", call: str = "0", file: str = "") -> None:
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    path = f"{folder}/table"
+    columns = "topic STRING, partition INT, offset LONG, value STRING"
+    spark.sql(f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta")
+    given = json.loads(options)
+    group = {key: value for key, value in given.items() if key.startswith(("kafka.", "errors."))}
+    names = {"options": group, "path": path, "decide": decide_by(BY_DELIVERY_COUNT if name == "merge" else BY_RECORD)}
+    held = held_at(int(call), file)
+    if point == "between":
+        share_sink.acknowledge = held(share_sink.acknowledge, after=True)
+    function = of_the_page(name, names)
+    if point in ("before", "after"):
+        function = held(function, after=point == "after")
+    query = (
+        spark.readStream.format("sharegroup")
+        .options(**given)
+        .load()
+        .writeStream.foreachBatch(function)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    rows = [row.asDict() for row in spark.read.format("delta").load(path).collect()]
+    Path(folder, "table.json").write_text(json.dumps(rows))
+
+
+def decide_by(expression: str) -> Callable[[DataFrame], DataFrame]:
+    """A function that adds the outcome."""
+    return lambda batch: batch.selectExpr("*", "CAST(CAST(value AS STRING) AS INT) AS number").selectExpr(
+        "topic", "partition", "offset", "deliveryCount", "CAST(value AS STRING) AS value",
+        f"{expression} AS acknowledgement",
+    )  # fmt: skip
+
+
+def of_the_page(name: str, names: dict[str, Any]) -> Any:
+    """The function of this name as the page has it, which finds these names."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    return names[name]
+
+
+def held_at(call: int, file: str) -> Callable[..., Callable[..., None]]:
+    """Wraps a function, which then holds before or after its call of this number."""
+    calls = []
+
+    def wrap(function: Callable[..., None], after: bool) -> Callable[..., None]:
+        @wraps(function)
+        def held(*given: Any) -> None:
+            calls.append(given)
+            is_here = len(calls) == call
+            if is_here and not after:
+                hold(file)
+            function(*given)
+            if is_here and after:
+                hold(file)
+
+        return held
+
+    return wrap
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

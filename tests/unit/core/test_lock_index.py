@@ -1,0 +1,139 @@
+"""Locks are extended all at once, for time in which nobody was heard (◆): no run changes, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from coordinator.core.commands import Expire, ExtendDeadlines
+from coordinator.core.lock_index import LockIndex
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import DeadlinesExtended, RunsChanged, SessionRenewed
+from coordinator.core.runs import Run, RunMap
+from coordinator.protocol.admin_messages import ListInFlight
+from tests.kip932.consumers import LOCK_MS, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
+
+SHORT_MS = 10_000
+
+
+def scattered(records: int, **configs: object) -> ShareConsumers:
+    """c1 holds every second record: each one is a run."""
+    group = ShareConsumers(end=records, members=1, **configs)
+    group.fetch("c1", records)
+    group.acknowledge_batches(*(batch(at, at, RELEASE) for at in range(0, records, 2)))
+    return group
+
+
+def stall(group: ShareConsumers, ms: int) -> None:
+    """Time in which the coordinator hears nobody."""
+    group.now_ms += ms
+    group.run(ExtendDeadlines(stalled_ms=ms))
+    group.run(Expire())
+
+
+def ends_ms(group: ShareConsumers) -> set[int]:
+    """When the locks end, as people see it."""
+    page = group.run(ListInFlight(group_id="billing", states=("ACQUIRED", "IN_PROGRESS")))
+    return {run.lock_deadline_ms - group.now_ms for run in page.runs}
+
+
+def deadlines(runs: Iterable[tuple[int, int, Run]]) -> set[int]:
+    return {run.deadline_ms for _, _, run in runs if run.deadline_ms is not None}
+
+
+@pytest.mark.parametrize("records", [4, 400])
+def test_an_extension_changes_no_run(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = scattered(records)
+    appended: list[object] = []
+    append = group.append
+    monkeypatch.setattr(group, "append", lambda decided: (appended.extend(decided), append(decided)))
+    with monkeypatch.context() as patch:
+        patch.setattr(RunMap, "replace", lambda *_: pytest.fail("a run was changed"))
+        patch.setattr(group, "check_recovery", lambda: None)
+        group.now_ms += SESSION_MS
+        group.run(ExtendDeadlines(stalled_ms=SESSION_MS))
+    assert [type(record) for record in appended] == [SessionRenewed, DeadlinesExtended]
+    assert ends_ms(group) == {SESSION_MS}
+
+
+def test_after_a_stall_each_lock_has_a_sessions_time() -> None:
+    group = scattered(10)
+    group.now_ms += 1_000
+    stall(group, 5 * SESSION_MS)
+    assert ends_ms(group) == {SESSION_MS}
+    group.pass_time(SESSION_MS)
+    assert group.partition().acquired_count == 5
+    group.pass_time(1)
+    assert group.partition().acquired_count == 0
+
+
+def test_a_lock_given_after_a_stall_ends_in_its_own_time() -> None:
+    group = scattered(10, share_record_lock_duration_ms=SHORT_MS)
+    stall(group, SESSION_MS)
+    group.fetch("c1", 2)
+    assert ends_ms(group) == {SESSION_MS, SHORT_MS}
+    group.pass_time(SHORT_MS + 1)
+    assert ends_ms(group) == {SESSION_MS - SHORT_MS - 1}
+    assert group.partition().acquired_count == 5
+
+
+def test_locks_of_before_and_after_a_stall_are_extended_by_the_next() -> None:
+    group = scattered(10, share_record_lock_duration_ms=SHORT_MS)
+    stall(group, SESSION_MS)
+    group.fetch("c1", 2)
+    stall(group, 2_000)
+    assert ends_ms(group) == {SESSION_MS, SHORT_MS}, "what is left of each"
+    group.now_ms += SESSION_MS
+    stall(group, 2 * SESSION_MS)
+    assert ends_ms(group) == {SESSION_MS}, "a session's time again, for both"
+    group.fetch("c1", 2)
+    assert ends_ms(group) == {SESSION_MS, SHORT_MS}
+    group.pass_time(SESSION_MS + 1)
+    assert group.partition().acquired_count == 0
+    assert group.group.locks.next_ms() is None
+
+
+def test_a_renewal_after_a_stall_shortens_no_lock() -> None:
+    group = scattered(10)
+    stall(group, SESSION_MS)
+    group.acknowledge(RENEW, 1)
+    assert ends_ms(group) == {SESSION_MS}
+    group.pass_time(SESSION_MS - LOCK_MS + 1_000)
+    group.acknowledge(RENEW, 1)
+    assert ends_ms(group) == {LOCK_MS, LOCK_MS - 1_000}
+
+
+def test_the_log_has_deadlines_of_the_clock() -> None:
+    group = scattered(10)
+    stall(group, SESSION_MS)
+    group.fetch("c1", 2)
+    (logged,) = group.recovered().partitions.values()
+    assert deadlines(logged.runs) == {group.now_ms + LOCK_MS, group.now_ms - SESSION_MS + LOCK_MS}, "as each was given"
+    (kept,) = [record for record in group.group.snapshot() if isinstance(record, RunsChanged)]
+    assert deadlines(kept.runs) == {group.now_ms + SESSION_MS, group.now_ms + LOCK_MS}
+
+
+def test_an_index_without_locks_keeps_deadlines_as_they_are() -> None:
+    group = scattered(10)
+    stall(group, SESSION_MS)
+    group.acknowledge_batches(*(batch(at, at, RELEASE) for at in range(1, 10, 2)))
+    group.pass_time(1_000)
+    assert group.group.locks.next_ms() is not None, "the end of a lock that is given back stays until it has passed"
+    group.pass_time(2 * SESSION_MS)
+    group.join("c1", query=False)
+    stall(group, 600)
+    group.fetch("c1", 10)
+    assert deadlines(group.partition().runs) == {group.now_ms + LOCK_MS}
+
+
+def test_the_ends_of_very_many_stalls_are_told_apart() -> None:
+    """A lock is given after each stall, and every stall gives all of them a session's time."""
+    index = LockIndex()
+    for number in range(1, 1_000):
+        ((_, _, run),) = index.kept(((0, 0, Run(RecordState.ACQUIRED, 1, deadline_ms=number * 1_000)),))
+        assert run.deadline_ms is not None and index.deadline_ms(run.deadline_ms) == number * 1_000
+        index.watch(number, run.deadline_ms, range(1, number + 1))
+        index.extend(0, number * 1_000 + 500)
+        assert index.deadline_ms(run.deadline_ms) == number * 1_000 + 500 == index.next_ms()
+    assert index.due(999_501) == set(range(1, 1_000))

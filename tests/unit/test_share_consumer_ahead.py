@@ -1,0 +1,340 @@
+"""Records that a ShareConsumer has acquired ahead of its polls; its coordinator and its brokers are stubs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from coordinator.protocol.errors import GroupTakenOver
+from coordinator.protocol.messages import AcknowledgeReply
+from share_source import ShareConsumer, WakeupException
+from share_source.share_consumer.ahead import Ahead
+from share_source.share_consumer.pace import FULL_ANSWERS
+from tests.support.share_members import CONFIG, JOINS, Stubs, acquired, run_of
+from tests.support.waiting import wait_until
+
+LAPSED = (1, 1)
+"""The member's session has lapsed since the records were acquired, and it has joined again."""
+
+
+def subscribed(**more: Any) -> tuple[ShareConsumer, Stubs]:
+    consumer = ShareConsumer({**CONFIG, "max.poll.records": 2, **{k.replace("_", "."): v for k, v in more.items()}})
+    consumer.subscribe(["orders"])
+    return consumer, Stubs(consumer)
+
+
+def waiting(consumer: ShareConsumer, first: int, count: int, **more: Any) -> Any:
+    """So many records wait for a poll of the consumer, which polled just now."""
+    consumer._waiting.polled_s = time.monotonic()
+    consumer._supply.ahead.take_in(found := acquired(run_of(first, count), **more), time.monotonic())
+    return found
+
+
+def offsets(messages: Any) -> list[int]:
+    return [message.offset() for message in messages]
+
+
+def refusing(*refused: int) -> Any:
+    """The reply to acknowledgements of orders-0: refused, all of them, if they name one of these offsets."""
+
+    def reply(partitions: Any) -> AcknowledgeReply:
+        named = any(b.first <= at <= b.last for part in partitions for b in part.batches for at in refused)
+        return AcknowledgeReply(errors={"T:0": "INVALID_RECORD_STATE"} if named else {})
+
+    return reply
+
+
+def behind(stubs: Stubs, consumer: ShareConsumer) -> None:
+    """The consumer is behind: several answers in a row were full."""
+    for _ in range(FULL_ANSWERS):
+        stubs.answer(2)
+        assert len(consumer.poll()) == 2
+
+
+# --- one answer, several polls
+
+
+def test_one_answer_serves_several_polls_and_each_accepts_the_one_before() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(5)
+    assert offsets(consumer.poll()) == [0, 1]
+    assert offsets(consumer.poll()) == [2, 3]
+    wait_until(lambda: stubs.outcomes() == [(0, "ACCEPT"), (1, "ACCEPT")], what="the first poll's are accepted")
+    assert offsets(consumer.poll()) == [4]
+    assert len(stubs.wanted) == 1
+
+
+def test_a_consumer_that_is_behind_asks_ahead_and_its_outcomes_ride() -> None:
+    consumer, stubs = subscribed()
+    behind(stubs, consumer)
+    wait_until(lambda: len(stubs.wanted) == FULL_ANSWERS + 1, what="it asks ahead")
+    assert [wanted.ahead for wanted in stubs.wanted] == [False] * FULL_ANSWERS + [True]
+    stubs.answer(stubs.wanted[-1].records)
+    assert offsets(consumer.poll()) == [6, 7]
+    accepted = sorted(offset for offset, _ in stubs.outcomes())
+    assert accepted[:4] == [0, 1, 2, 3]
+
+
+def test_nothing_is_asked_ahead_of_records_that_come_again() -> None:
+    consumer, stubs = subscribed()
+    stubs.delivery_count = 2
+    behind(stubs, consumer)
+    assert consumer._supply._pace.is_ahead and not consumer._supply.asks_ahead
+    assert len(stubs.wanted) == FULL_ANSWERS
+
+
+def test_outcomes_leave_soon_although_no_question_takes_them() -> None:
+    consumer, stubs = subscribed()
+    behind(stubs, consumer)  # the question ahead has no answer yet
+    waiting(consumer, 100, 2)
+    assert offsets(consumer.poll()) == [100, 101]
+    wait_until(lambda: (5, "ACCEPT") in stubs.outcomes(), what="the last poll's are accepted")
+
+
+def test_the_error_of_a_question_ahead_comes_after_the_records_before_it() -> None:
+    consumer, stubs = subscribed()
+    behind(stubs, consumer)
+    waiting(consumer, 100, 3)
+    stubs.fail(GroupTakenOver(group_id="billing", owner="o"))
+    wait_until(lambda: consumer._supply._asked and consumer._supply._asked.answer.done(), what="it has failed")
+    assert [offsets(consumer.poll()) for _ in range(2)] == [[100, 101], [102]]
+    with pytest.raises(KafkaException):
+        consumer.poll()
+    stubs.answer(1)
+    assert offsets(consumer.poll()) == [6]
+
+
+def test_a_poll_without_records_does_not_wait_for_a_questions_time() -> None:
+    consumer, stubs = subscribed()
+    behind(stubs, consumer)
+    wait_until(lambda: len(stubs.wanted) == FULL_ANSWERS + 1, what="it asks ahead")
+    stubs.answer(stubs.wanted[-1].records)
+    for _ in range(stubs.wanted[-1].records // 2):
+        consumer._supply._pace._each_s = 4.0  # seconds a record: the next question has time
+        assert len(consumer.poll()) == 2
+    asked = consumer._supply._asked
+    assert asked is not None and asked.wanted.ahead and not asked.now.is_set()
+    assert len(stubs.wanted) == FULL_ANSWERS + 1
+    consumer.poll(0)
+    assert asked.now.is_set()
+
+
+def test_in_explicit_mode_records_wait_and_need_outcomes_too() -> None:
+    consumer, stubs = subscribed(share_acknowledgement_mode="explicit")
+    stubs.answer(4)
+    for expected in ([0, 1], [2, 3]):
+        messages = list(consumer.poll())
+        assert offsets(messages) == expected
+        for message in messages:
+            consumer.acknowledge(message)
+    consumer.commit_sync()
+    assert sorted(stubs.outcomes()) == [(at, "ACCEPT") for at in range(4)]
+
+
+# --- locks
+
+
+def test_records_whose_locks_ended_are_not_handed_out() -> None:
+    consumer, stubs = subscribed()
+    waiting(consumer, 0, 2).until_s = time.monotonic() - 1
+    stubs.membership.reply = refusing(0, 1)
+    stubs._next = 7
+    stubs.answer(1)
+    assert offsets(consumer.poll()) == [7]
+
+
+def test_a_refused_renewal_drops_its_records_and_no_others() -> None:
+    consumer, stubs = subscribed()
+    waiting(consumer, 0, 4)
+    waiting(consumer, 9, 2)
+    stubs.membership.reply = refusing(2)
+    consumer._renewer.start(30_000)
+    consumer._renewer.renew()
+    assert offsets(consumer.poll()) == [9, 10]
+
+
+def test_what_was_renewed_below_the_start_offset_is_not_handed_out() -> None:
+    """Another member has done these records: an outcome below the start offset is not refused."""
+    consumer, stubs = subscribed()
+    waiting(consumer, 0, 4)
+    stubs.membership.reply = lambda partitions: AcknowledgeReply(done_below={"T:0": 3})
+    consumer._renewer.start(30_000)
+    consumer._renewer.renew()
+    assert offsets(consumer.poll()) == [3]
+
+
+def test_a_later_delivery_drops_the_one_before_it() -> None:
+    consumer, _ = subscribed(max_poll_records=9)
+    waiting(consumer, 0, 4)
+    now_s = time.monotonic()
+    consumer._supply.ahead.take_in(acquired(run_of(2, 1, delivery_count=2)), now_s)
+    messages = consumer.poll()
+    assert [(m.offset(), m.delivery_count()) for m in messages] == [(2, 2)], "its lock of before is over"
+
+
+def test_records_that_are_refused_while_they_are_read_are_dropped() -> None:
+    consumer, stubs = subscribed()
+    found = acquired(run_of(0, 2), run_of(5, 2))
+    consumer._waiting.polled_s = time.monotonic()
+    consumer._supply.ahead.begin(found)
+    stubs.membership.reply = refusing(1)
+    consumer._renewer.start(30_000)
+    consumer._renewer.renew()
+    consumer._supply.ahead.take_in(found, time.monotonic())
+    assert offsets(consumer.poll()) == [5, 6]
+
+
+def test_after_a_lapse_of_the_session_locks_are_renewed_first() -> None:
+    consumer, stubs = subscribed()
+    waiting(consumer, 0, 2)
+    waiting(consumer, 5, 2)
+    stubs.membership.joins = LAPSED
+    stubs.membership.reply = refusing(0)
+    assert offsets(consumer.poll()) == [5, 6]
+
+
+def test_records_of_a_lapsed_session_are_not_handed_out_unasked() -> None:
+    consumer, stubs = subscribed()
+    waiting(consumer, 0, 2)
+    stubs.membership.joins = LAPSED
+
+    def no_answer(_: object) -> AcknowledgeReply:
+        raise GroupTakenOver(group_id="billing", owner="o")
+
+    stubs.membership.reply = no_answer
+    stubs._next = 7
+    stubs.answer(1)
+    assert offsets(consumer.poll()) == [7]
+
+
+@pytest.mark.parametrize("lapsed", [True, False])
+def test_a_program_that_polls_late_gets_records_under_new_locks(lapsed: bool) -> None:
+    consumer, stubs = subscribed()
+    consumer._renewer.start(30_000)
+    found = waiting(consumer, 0, 2)
+    found.answered_s -= 10
+    if lapsed:
+        stubs.membership.lives_until_s = time.monotonic()
+    else:
+        found.until_s -= 10
+    assert offsets(consumer.poll()) == [0, 1]
+    assert [(kind, parts[0].batches[0].types) for kind, parts in stubs.membership.calls] == [("acknowledge", (4,))]
+    assert found.until_s > time.monotonic() + 29
+
+
+def test_locks_are_not_renewed_beyond_the_poll_interval() -> None:
+    consumer, _ = subscribed(max_poll_interval_ms=1, session_timeout_ms=None)
+    waiting(consumer, 0, 2)
+    consumer._waiting.polled_s = -1e9
+    assert consumer._held() == ()
+
+
+def test_a_renewal_names_what_waits_and_not_what_was_returned() -> None:
+    consumer, _ = subscribed()
+    waiting(consumer, 0, 5)
+    consumer.poll()
+    assert [(b.first, b.last) for part in consumer._held() for b in part.batches] == [(2, 4)]
+
+
+def test_a_renewal_that_began_before_an_acquisition_extends_nothing_of_it() -> None:
+    consumer, _ = subscribed()
+    consumer._renewer.start(3_600_000)
+    before = threading.Event()
+    named = consumer._held
+    consumer._renewer._held = lambda: lambda: (before.set(), waiting(consumer, 9, 1), named())[2]  # type: ignore
+    consumer._renewer.renew()
+    (late,) = consumer._supply.ahead._waiting
+    assert before.is_set() and late.until_s < time.monotonic() + 31
+
+
+# --- the end
+
+
+def test_close_gives_back_what_waits_at_no_try() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(5)
+    consumer.poll()
+    consumer.close()
+    assert stubs.outcomes() == [(2, "RELEASE"), (3, "RELEASE"), (4, "RELEASE")], "in order, and not the program's"
+    assert [kind for kind, _ in stubs.membership.calls] == ["acknowledge", "leave"]
+
+
+@pytest.mark.parametrize("topics", [[], ["other"]])
+def test_another_subscription_gives_back_what_waits(topics: list[str]) -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(5)
+    consumer.poll()
+    if topics:
+        consumer.subscribe(topics)
+    else:
+        consumer.unsubscribe()
+    wait_until(lambda: len(stubs.outcomes()) == 3, what="they are released")
+    consumer.commit_sync()
+    assert stubs.outcomes()[3:] == [(0, "ACCEPT"), (1, "ACCEPT")], "the program's stay its own"
+
+
+def test_outcomes_that_ride_are_sent_although_the_question_is_cancelled() -> None:
+    consumer, stubs = subscribed()
+    behind(stubs, consumer)
+    blocked = threading.Event()
+    stubs.answer(2)
+    stubs.answer(0)
+    wait_until(lambda: consumer._supply.has_come, what="the records ahead come")
+    consumer._supply._worker.submit(lambda: blocked.wait(60))
+    assert offsets(consumer.poll()) == [6, 7]
+    consumer.unsubscribe()
+    blocked.set()
+    wait_until(lambda: (5, "ACCEPT") in stubs.outcomes(), what="the outcomes are sent")
+
+
+def test_an_interrupted_poll_loses_and_doubles_no_record() -> None:
+    """Ctrl+C comes at each step of the taking of records in turn."""
+    for step in ("_supply.returned", "_in_flight.add", "_supply.look"):
+        consumer, stubs = subscribed()
+        stubs.answer(4)
+        interrupted(consumer, step)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+        consumer.commit_sync()
+        assert stubs.outcomes() == []
+        assert [offsets(consumer.poll()) for _ in range(2)] == [[0, 1], [2, 3]]
+        consumer.commit_sync()
+        wait_until(lambda s=stubs: len(s.outcomes()) == 4, what="each is accepted")  # type: ignore[misc]
+        assert sorted(stubs.outcomes()) == [(at, "ACCEPT") for at in range(4)]
+
+
+def interrupted(consumer: ShareConsumer, step: str) -> None:
+    """Ctrl+C comes once, when the step is done."""
+    owner, _, name = step.rpartition(".")
+    of = getattr(consumer, owner)
+    right = getattr(of, name)
+
+    def interrupted(*arguments: Any) -> Any:
+        right(*arguments)
+        setattr(of, name, right)
+        raise KeyboardInterrupt
+
+    setattr(of, name, interrupted)
+
+
+def test_a_wakeup_leaves_the_records_ahead_to_the_next_poll() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(4)
+    consumer.poll()
+    consumer.wakeup()
+    with pytest.raises(WakeupException):
+        consumer.poll()
+    assert offsets(consumer.poll()) == [2, 3]
+
+
+def test_records_in_one_hand_are_of_the_members_session() -> None:
+    ahead = Ahead()
+    now_s = time.monotonic()
+    ahead.take_in(acquired(run_of(0, 2)), now_s)
+    assert not ahead.needs_renewal(now_s, JOINS, now_s + 1)
+    assert ahead.needs_renewal(now_s, LAPSED, now_s + 1) and ahead.needs_renewal(now_s, JOINS, now_s)
+    assert ahead.look(9, now_s, LAPSED) == []
