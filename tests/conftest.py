@@ -65,6 +65,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Collect what a module's tests left: with so few collections, Kafka clients in it would use up the open files."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """With `-n` each worker has whole modules, and brokers and Spark sessions of its own."""

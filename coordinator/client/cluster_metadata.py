@@ -6,10 +6,12 @@ Rule: an error names the cause that librdkafka gives, as soon as that is known, 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tenacity
@@ -121,7 +123,13 @@ def cluster_metadata(
         InvalidKafkaConfig: librdkafka refuses the configuration.
     """
     contact = FirstContact()
-    admin = _admin(bootstrap_servers, kafka_config, contact)
+    with _admin(bootstrap_servers, kafka_config, contact) as admin:
+        return _metadata(admin, contact, bootstrap_servers, kafka_config, timeout_s)
+
+
+def _metadata(
+    admin: Any, contact: FirstContact, bootstrap_servers: str, kafka_config: Mapping[str, str], timeout_s: float
+) -> Any:
     began_s = time.monotonic()
 
     def ask() -> Any:
@@ -140,7 +148,7 @@ def cluster_metadata(
         retry=tenacity.retry_if_exception_type(KafkaException),
         stop=tenacity.stop_after_delay(timeout_s),
         wait=tenacity.wait_fixed(0.1),
-        sleep=admin.poll,  # what librdkafka reports ends the pause
+        sleep=lambda seconds: admin.poll(seconds),  # what librdkafka reports ends the pause
         reraise=True,
     )
     try:
@@ -153,14 +161,14 @@ def cluster_metadata(
 def denied_topics(bootstrap_servers: str, kafka_config: Mapping[str, str], names: Iterable[str]) -> set[str]:
     """The topics of these that the brokers do not let the principal see. A listing of all topics leaves them out, as if
     they did not exist."""
-    admin = _admin(bootstrap_servers, kafka_config, FirstContact())
     denied = set()
-    for name, described in admin.describe_topics(TopicCollection([*names]), request_timeout=2 * ATTEMPT_S).items():
-        try:
-            described.result(BROKER_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                denied.add(name)
+    with _admin(bootstrap_servers, kafka_config, FirstContact()) as admin:
+        for name, described in admin.describe_topics(TopicCollection([*names]), request_timeout=2 * ATTEMPT_S).items():
+            try:
+                described.result(BROKER_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    denied.add(name)
     return denied
 
 
@@ -170,6 +178,13 @@ def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeo
     return str(found or bootstrap_servers)
 
 
-def _admin(bootstrap_servers: str, kafka_config: Mapping[str, str], contact: FirstContact) -> Any:
+@contextlib.contextmanager
+def _admin(bootstrap_servers: str, kafka_config: Mapping[str, str], contact: FirstContact) -> Iterator[Any]:
+    """An AdminClient that ends with the ``with`` block. The block gets a weak reference: the objects of a retry refer
+    to each other, and would keep the client, its threads and its connections until the garbage collector runs."""
     config: dict[str, Any] = {"log_level": _LOG_WARNINGS, **kafka_config, "bootstrap.servers": bootstrap_servers}
-    return new_client(AdminClient, {**config, "error_cb": contact}, logger=contact.log)
+    admin = new_client(AdminClient, {**config, "error_cb": contact}, logger=contact.log)
+    try:
+        yield weakref.proxy(admin)
+    finally:
+        del admin

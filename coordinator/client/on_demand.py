@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import logging
 import os
-import select
+import selectors
 import subprocess
 import sys
 import tempfile
@@ -347,10 +347,12 @@ def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
 def _first_line(number: int, timeout_s: float) -> bytes:
     """The first line of the process's output; empty if it ends, or writes nothing in time."""
     deadline, line = time.monotonic() + timeout_s, b""
-    while not line.endswith(b"\n"):
-        ready, _, _ = select.select([number], [], [], max(0.0, deadline - time.monotonic()))
-        part = os.read(number, 65536) if ready else b""
-        if not part:
-            return b""
-        line += part
+    with selectors.DefaultSelector() as selector:  # select.select() knows no descriptor above 1023
+        selector.register(number, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            part = os.read(number, 65536) if ready else b""
+            if not part:
+                return b""
+            line += part
     return line

@@ -1,8 +1,10 @@
 """A coordinator on demand: found or started, one for all, killed at any time, gone when idle; and members' sessions."""
 
+import gc
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import sqlite3
@@ -126,6 +128,31 @@ def test_processes_that_start_at_once_get_one_coordinator(connect, embedded, run
     children = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     pids = {child.communicate(timeout=180)[0].strip() for child in children}
     assert pids == {str(connect().endpoint_pid)}
+
+
+def test_a_process_with_two_thousand_open_files_starts_one(connect):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(2_000)]
+    try:
+        assert connect().endpoint_pid > 0
+    finally:
+        for number in files:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_clients_that_come_and_go_leave_no_files_open(connect, embedded):
+    connect()  # the coordinator stays, and with it what its start opened
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            cluster_metadata.cluster_id(embedded.bootstrap_servers, {})
+            connect().close()
+        assert len(os.listdir("/proc/self/fd")) < before + 5  # gRPC may keep one; a client of Kafka has five or more
+    finally:
+        gc.enable()
 
 
 def test_two_stores_of_one_cluster_have_two_coordinators(connect, tmp_path):
