@@ -20,8 +20,14 @@ class Changes:
 
     def __init__(self) -> None:
         self._runs: dict[SharePartitionKey, list[tuple[int, int, Run]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The number of runs."""
+        return self._count
 
     def put(self, key: SharePartitionKey, first: int, last: int, run: Run) -> None:
+        self._count += 1
         self._runs.setdefault(key, []).append((first, last, run))
 
     def records(self) -> list[RunsChanged]:

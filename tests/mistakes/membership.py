@@ -8,7 +8,7 @@ from coordinator.core import decide, lock_index, share_group
 from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquisition, membership
 from coordinator.core.lock_index import LockIndex
 from coordinator.core.members import Member
-from coordinator.core.records import MemberJoined, PlanAcquired, Record, RunsChanged
+from coordinator.core.records import DeadlinesPassed, MemberJoined, PlanAcquired, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Done
@@ -203,3 +203,19 @@ def expire_too_early(patch: Patch) -> None:
     """Whenever somebody expires, everybody expires who would within 10 s."""
     right = membership.expire
     patch.setitem(decide._DECIDERS, Expire, lambda group, command, now_ms: right(group, command, now_ms + 10_000))
+
+
+@mistake(
+    {
+        rules.SESSION_HAS_ITS_TIME: ("core/test_locks::test_many_locks_that_end_at_once_end_over_several_rounds",),
+    },
+)
+def forget_the_locks_after_the_first_part(patch: Patch) -> None:
+    """An Expire that ends a part of the due locks takes the others for ended, too."""
+    right = membership.expire
+
+    def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
+        decision = right(group, command, now_ms)
+        return Decision((*decision.records, DeadlinesPassed(now_ms=now_ms)), decision.reply)
+
+    patch.setitem(decide._DECIDERS, Expire, expire)

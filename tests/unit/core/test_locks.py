@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.core.commands import Expire
+import pytest
+
+from coordinator.core.commands import Expire, membership
 from coordinator.core.runs import Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
@@ -129,6 +131,35 @@ def test_passed_deadlines_are_dropped_and_one_that_ends_now_is_kept() -> None:
     group.now_ms += 1
     group.run(Expire())
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1", "[10..19] AVAILABLE 1 1 2"]
+
+
+def ended_by_twos(group: GroupDriver) -> list[tuple[int, int]]:
+    """The sessions and the records held that each round leaves, where two runs are the most that one ends."""
+    left = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(membership, "MOST_ENDED_RUNS", 2)
+        while (due_ms := group.group.next_deadline_ms()) is not None and due_ms <= group.now_ms:
+            group.run(Expire())
+            left.append((len(group.group.sessions), group.partition().acquired_count))
+    return left
+
+
+def test_many_locks_that_end_at_once_end_over_several_rounds() -> None:
+    group = GroupDriver(records=50)
+    group.join("c1", query=False)
+    for _ in range(5):
+        fetched(group, 10)
+    group.now_ms += LOCK_MS + 1
+    assert ended_by_twos(group) == [(1, 30), (1, 10), (1, 0)]
+
+
+def test_many_sessions_that_end_at_once_end_over_several_rounds() -> None:
+    group = GroupDriver(records=50)
+    for number in range(5):
+        group.join(f"c{number}", query=False)
+        fetched(group, 10, member=f"c{number}")
+    group.now_ms += SESSION_MS + 1
+    assert ended_by_twos(group) == [(3, 30), (1, 10), (0, 0)]
 
 
 def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
