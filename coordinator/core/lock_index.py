@@ -9,7 +9,7 @@ of the coordinator's clock.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import TypeAlias
 
 from coordinator.core.runs import Run
@@ -92,12 +92,16 @@ class LockIndex:
         kept_ms = now_ms - self._extended_ms
         return _due(self._since, kept_ms) | (_due(self._before, kept_ms) if self._floor_ms < kept_ms else set())
 
-    def passed(self, now_ms: int) -> None:
-        """Forget the ends before ``now_ms``: these locks have been ended."""
+    def passed(self, now_ms: int, plan_ids: Collection[int] | None = None) -> None:
+        """Forget the ends before ``now_ms``, of ``plan_ids`` or of all plans: these locks have been ended."""
         kept_ms = now_ms - self._extended_ms
         for heap in (self._since, self._before) if self._floor_ms < kept_ms else (self._since,):
-            while heap and heap[0][0] < kept_ms:
-                heapq.heappop(heap)
+            if plan_ids is None:
+                while heap and heap[0][0] < kept_ms:
+                    heapq.heappop(heap)
+            else:
+                heap[:] = [end for end in heap if end[0] >= kept_ms or end[1] not in plan_ids]
+                heapq.heapify(heap)
 
     # --- extension
 

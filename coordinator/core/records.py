@@ -204,10 +204,11 @@ class LocksRenewed(_Record, frozen=True):
 
 
 class DeadlinesPassed(_Record, frozen=True):
-    """Locks whose deadline lies before ``now_ms`` have been ended."""
+    """Locks whose deadline lies before ``now_ms`` have been ended; ``plan_ids``: of these plans alone."""
 
     durable: ClassVar[bool] = False
     now_ms: int
+    plan_ids: tuple[int, ...] | None = None
 
 
 class DeadlinesExtended(_Record, frozen=True):

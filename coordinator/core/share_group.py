@@ -362,7 +362,7 @@ class ShareGroup:
                 self.locks.watch(plan_id, kept_ms, self.plans)
 
     def _deadlines_passed(self, record: DeadlinesPassed) -> None:
-        self.locks.passed(record.now_ms)
+        self.locks.passed(record.now_ms, None if record.plan_ids is None else frozenset(record.plan_ids))
 
     def _deadlines_extended(self, record: DeadlinesExtended) -> None:
         self.deadlines_extended_until_ms = record.until_ms

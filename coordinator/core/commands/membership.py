@@ -187,11 +187,12 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
             runs += sum(len(each.runs) for each in lost if isinstance(each, RunsChanged))
             if runs >= MOST_ENDED_RUNS:
                 return Decision(tuple(records), Done())
-    due = group.locks.due(now_ms)
+    due = sorted(group.locks.due(now_ms))
     changes = Changes()
-    for plan_id in sorted(due):
+    for index, plan_id in enumerate(due):
         if len(changes) >= MOST_ENDED_RUNS:
-            return Decision((*records, *changes.records()), Done())
+            passed = DeadlinesPassed(now_ms=now_ms, plan_ids=tuple(due[:index]))
+            return Decision((*records, *changes.records(), passed), Done())
         plan = group.plans.get(plan_id)
         if plan is not None and not plan.query and plan.member_id not in ended:
             _end_locks(group, plan, changes, now_ms)
