@@ -204,11 +204,11 @@ class LocksRenewed(_Record, frozen=True):
 
 
 class DeadlinesPassed(_Record, frozen=True):
-    """Locks whose deadline lies before ``now_ms`` have been ended; ``plan_ids``: of these plans alone."""
+    """Locks whose deadline lies before ``now_ms`` have been ended; ``plan_ids``: of these plans alone, or of all."""
 
     durable: ClassVar[bool] = False
     now_ms: int
-    plan_ids: tuple[int, ...] | None = None
+    plan_ids: tuple[int, ...] | None
 
 
 class DeadlinesExtended(_Record, frozen=True):

@@ -216,6 +216,6 @@ def forget_the_locks_after_the_first_part(patch: Patch) -> None:
 
     def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
         decision = right(group, command, now_ms)
-        return Decision((*decision.records, DeadlinesPassed(now_ms=now_ms)), decision.reply)
+        return Decision((*decision.records, DeadlinesPassed(now_ms=now_ms, plan_ids=None)), decision.reply)
 
     patch.setitem(decide._DECIDERS, Expire, expire)

@@ -198,7 +198,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
             _end_locks(group, plan, changes, now_ms)
     records.extend(changes.records())
     if due:
-        records.append(DeadlinesPassed(now_ms=now_ms))
+        records.append(DeadlinesPassed(now_ms=now_ms, plan_ids=None))
     if group.sweep_is_due(now_ms):
         records.extend(forget(group, now_ms))
     return Decision(tuple(records), Done())
