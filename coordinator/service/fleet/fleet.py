@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -39,6 +41,12 @@ POLL_S = 0.02
 POLL_AGAIN_S = 1.0
 RELEASE_TIMEOUT_S = 60.0
 """Seconds that closing waits for ``on_lost``."""
+RENEW_S = 60.0
+"""Seconds without an assignment, two rebalances' time, after which this process joins with a new client. A client that
+has lost its brokers for a while does not always join again (docs/facts.md)."""
+QUERY_INTERVAL_MS = 10_000
+"""Milliseconds until librdkafka looks again for the broker that coordinates the group; it does every 10 minutes by
+default."""
 
 # The group does not know the member: it was taken for dead. ILLEGAL_GENERATION is not among these codes: a live member
 # gets it too, between the group's new generation and the answer that tells the member.
@@ -94,12 +102,10 @@ class Fleet:
         self._lease = MembershipLease(lease_ms=session_timeout_ms, interval_ms=session_timeout_ms // CHECKS_PER_SESSION)
         common = {"log_level": "0", **kafka_config, "bootstrap.servers": bootstrap_servers}
         self._owners = Owners({**common, "client.id": "sharegroup"}, group_id, state_topic, CHECK_TIMEOUT_S)
-        config = _member_config(common, group_id, client_id_of(advertised), session_timeout_ms)
+        self._config = _member_config(common, group_id, client_id_of(advertised), session_timeout_ms)
+        self._unassigned_s: float | None = time.monotonic()  # None: the newest assignment holds
         # Only the polling thread may use it: another thread's call waits until polling leaves it a gap.
-        self._consumer = new_client(Consumer, {**config, "on_commit": self._on_commit}, logger=_log)
-        self._consumer.subscribe(
-            [state_topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._membership_lost
-        )
+        self._consumer = self._joining()
         self._thread = threading.Thread(target=self._run, name="sharegroup-fleet", daemon=True)
         self._thread.start()
 
@@ -156,10 +162,19 @@ class Fleet:
 
     # --- the thread that polls
 
+    def _joining(self) -> Any:
+        """A client that joins the group."""
+        consumer = new_client(Consumer, {**self._config, "on_commit": self._on_commit}, logger=_log)
+        consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._membership_lost
+        )
+        return consumer
+
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
                 self._poll()
+                self._renew()
             except Exception:  # noqa: BLE001 - if this thread ended, nobody would own its partitions
                 _log.exception("fleet: polling failed")
                 self._closing.wait(POLL_AGAIN_S)
@@ -175,7 +190,22 @@ class Fleet:
         if error is not None:
             self._log_error(error)
 
+    def _renew(self) -> None:
+        """Joins with a new client where the one before has had no assignment for RENEW_S, although Kafka answers."""
+        if self._owned or self._unassigned_s is None or time.monotonic() - self._unassigned_s < RENEW_S:
+            return
+        self._unassigned_s = time.monotonic()
+        if not self._owners.are_known():
+            return
+        _log.warning("fleet: nothing was assigned for %.0f s: joining with a new client", RENEW_S)
+        stuck, self._consumer = self._consumer, self._joining()
+        # A client that is stuck may not come to its end.
+        threading.Thread(target=stuck.close, name="sharegroup-stuck-client", daemon=True).start()
+
     def _assigned(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        if consumer is not self._consumer:  # as it closes, the client before has nothing to say
+            return
+        self._unassigned_s = None
         # With an offset, so that librdkafka does not ask for a committed one.
         at_end = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in assigned]
         consumer.incremental_assign(at_end)
@@ -190,10 +220,16 @@ class Fleet:
         self._notify(self._on_gained, gained)
 
     def _revoked(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
+        self._unassigned_s = time.monotonic()
         self._give_up(frozenset(p.partition for p in revoked), "handed over")
         consumer.incremental_unassign(revoked)
 
     def _membership_lost(self, consumer: Consumer, lost: list[TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
+        self._unassigned_s = time.monotonic()
         self._lease.void()
         self._give_up(frozenset(p.partition for p in lost), "lost: the group went on without this process")
         consumer.incremental_unassign(lost)
@@ -277,6 +313,7 @@ def _member_config(
         "max.poll.interval.ms": max(MIN_REBALANCE_TIMEOUT_MS, session_timeout_ms),
         "socket.timeout.ms": int(CHECK_TIMEOUT_S * 1000),
         "topic.metadata.refresh.interval.ms": TOPIC_REFRESH_MS,
+        "coordinator.query.interval.ms": QUERY_INTERVAL_MS,
         "fetch.wait.max.ms": 500,  # must be below socket.timeout.ms
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

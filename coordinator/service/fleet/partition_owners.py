@@ -59,7 +59,13 @@ class Owners:
             raise CoordinatorNotAvailable(group_id=f"(any of state partition {partition})", reason=reason)
         return endpoint
 
-    def _ask(self) -> None:
+    def are_known(self) -> bool:
+        """Whether Kafka answers now who owns the partitions, if only that nobody does."""
+        with self._lock:
+            return self._ask()
+
+    def _ask(self) -> bool:
+        """Asks Kafka for the owners; whether it answered."""
         # Not describe_consumer_groups: in librdkafka a connection that breaks during one of the newer calls to a
         # group's coordinator ends the process (its issue 4605).
         try:
@@ -70,7 +76,10 @@ class Owners:
             self._reason = f"no process owns it now (Kafka's group {self._group_id} is {states})"
         except (KafkaException, struct.error) as error:
             self._endpoints, self._reason = {}, f"Kafka's group {self._group_id} can't be described: {error}"
-        self._asked_s = time.monotonic()
+            return False
+        finally:
+            self._asked_s = time.monotonic()
+        return True
 
     def _owned_by(self, member: Any) -> Iterator[tuple[int, str]]:
         endpoint = endpoint_of(member.client_id)
