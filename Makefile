@@ -9,6 +9,7 @@
 #   make soak              the tests that take longer than a minute each, then test-oldest-spark; with ARGS, which go
 #                          to pytest, the former alone
 #   make test-oldest-spark tests/spark on the oldest Spark that is served; ARGS goes to pytest
+#   make platforms         the table of docs/operations.md that says which platforms have wheels, from the package registry
 #   make check             ruff, mypy, the import rules, the tidy test
 #   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
@@ -88,6 +89,10 @@ notebooks: setup
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+.PHONY: platforms
+platforms: setup
+	@python tools/resolve_platforms.py $(ARGS)
 
 mutants: setup
 	@python -m pip install --quiet mutmut==3.8.1
