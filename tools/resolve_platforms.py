@@ -58,7 +58,7 @@ _MISSING = re.compile(r"([\w-]+)(?:[<>=]=?[\w.,<>=]+)? (?:has|have) no usable wh
 
 @cache
 def requirements(*extras: str) -> list[str]:
-    """What setup.py requires, and what these extras add."""
+    """The lines that setup.py requires, and those that these extras add."""
     with mock.patch.object(setuptools, "setup") as found:
         runpy.run_path(str(ROOT / "setup.py"))
     given: dict[str, Any] = found.call_args.kwargs
@@ -103,7 +103,7 @@ def spark(python: str) -> str:
 
 
 def cell(found: dict[str, str]) -> str:
-    """What the table says of a resolution."""
+    """The words of the table on a resolution."""
     missing = [name for name, version in found.items() if not version]
     return f"no wheel of {', '.join(missing)}" if missing else "yes"
 
