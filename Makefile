@@ -10,6 +10,7 @@
 #                          to pytest, the former alone
 #   make test-oldest-spark tests/spark on the oldest Spark that is served; ARGS goes to pytest
 #   make platforms         the table of docs/operations.md that says which platforms have wheels, from the package registry
+#   make test-broker KAFKA=3.9.2  the tests with a broker, without Spark, on a broker of that version; ARGS goes to pytest
 #   make check             ruff, mypy, the import rules, the tidy test
 #   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
@@ -30,6 +31,8 @@ LATE := --reruns $(RERUNS) --max-suite-reruns 5 --rerun-show-tracebacks --only-r
 	--only-rerun '^KafkaException: .*(_TIMED_OUT|_TRANSPORT|_DESTROY_BROKER|_ALL_BROKERS_DOWN)' \
 	--only-rerun 'Python worker failed to connect back'
 
+# The broker of test-broker.
+KAFKA ?= $(shell sed -n 's/^OLDER_KAFKA = "\([^"]*\)".*/\1/p' tools/bootstrap.py)
 OLDEST_SPARK = $(CURDIR)/.build/pyspark-$(shell sed -n 's/^OLDEST_SPARK = "\(.*\)"/\1/p' tools/bootstrap.py)
 VENV_BIN := $(CURDIR)/.venv/bin
 export PATH := $(VENV_BIN):$(PATH)
@@ -75,6 +78,11 @@ soak: setup
 test-oldest-spark: setup
 	@$(PYTHON) tools/bootstrap.py --test
 	PYTHONPATH=$(OLDEST_SPARK):$(CURDIR) python -m pytest -n $(WORKERS) tests/spark $(ARGS)
+
+.PHONY: test-broker
+test-broker: setup
+	@$(PYTHON) tools/bootstrap.py --kafka $(KAFKA)
+	SHAREGROUP_TEST_KAFKA=$(KAFKA) python -m pytest -n $(WORKERS) $(LATE) -m "broker and not spark and not browser" $(ARGS)
 
 check: setup
 	python -m ruff check .

@@ -142,6 +142,7 @@ setup(
             "hypothesis>=6.100",  # the properties of the runs
             "psutil>=5.9",  # finds, kills and measures the processes that a test started
             "trustme>=1.1",  # certificates for the TLS tests, made anew in each run
+            "cryptography>=42",  # keys in the form that Java reads, and signed OAuth tokens, for the tests of secured brokers; trustme brings it
             "kubernetes-validate>=1.29",  # deploy/kubernetes against Kubernetes' own schemas, which it has in it
             "pyyaml>=6",  # reads that manifest, and the bundle
             "jsonschema>=4.18",  # the fields of the Databricks bundle; nbformat brings it as well

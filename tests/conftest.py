@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from sharegroup.demo.embedded_broker import EmbeddedBroker
+from tests.support.broker_versions import chosen_version, missing_for
 from tests.support.coordinator_process import has_ended
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
@@ -38,8 +39,8 @@ TopicFactory = Callable[..., str]
 
 
 def pytest_report_header() -> str:
-    """The Spark that the tests run on, which `make test-oldest-spark` changes."""
-    return f"pyspark: {metadata.version('pyspark')}"
+    """The Spark that the tests run on, which `make test-oldest-spark` changes, and the broker: `make test-broker`."""
+    return f"pyspark: {metadata.version('pyspark')}, broker: {chosen_version()}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,9 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `soak` run with --soak alone. The longest modules come last, where all workers but one begin."""
+    """Tests marked `soak` run with --soak alone. The longest modules come last, where all workers but one begin. On an
+    older broker (`make test-broker`), and there alone, tests are skipped that need what it has not."""
     soaks = bool(config.getoption("--soak"))
     chosen = [item for item in items if bool(item.get_closest_marker("soak")) == soaks]
+    for item in chosen:
+        if reason := missing_for(item.nodeid, chosen_version()):
+            item.add_marker(pytest.mark.skip(reason=reason))
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     costs: dict[Path, float] = {}
     for item in chosen:

@@ -5,9 +5,10 @@ prints one line that says what to do, and ends with exit status 1. Its syntax is
 that it is too old.
 
     python3 tools/bootstrap.py            # what `make demo` needs
-    python3 tools/bootstrap.py --test     # also the older Sparks that are served, beside the one in .venv
-    python3 tools/bootstrap.py --soak     # that, and the jars of Delta Lake
+    python3 tools/bootstrap.py --test     # also the older Sparks that are served, and the jars of an older broker
+    python3 tools/bootstrap.py --soak     # that, the jars of the other brokers that are tested, and those of Delta Lake
     python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
+    python3 tools/bootstrap.py --kafka 4.0.2    # also the jars of that one broker
 """
 
 import argparse
@@ -31,20 +32,26 @@ EXTRAS = "spark,metrics,web,notebooks,docs,test,dev"
 MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
+OLDER_KAFKA = "3.9.2"  # the last release before 4.0: `make test` has a broker of it, too
+OTHER_KAFKAS = ("3.7.2", "4.0.2", "4.1.2", "4.2.2")  # `make soak` has the rest of those in docs/brokers.md
 OLDEST_SPARK = "4.2.1"
 SPARK_WITHOUT_START = ("4.0.5", "4.1.4")  # their latestOffset() has no arguments
 READER = os.path.join(ROOT, "share_source", "native")
 
-# (folder in .build, [(organisation, module, revision)], whether dependencies are fetched too)
-KAFKA_JARS = (
-    "kafka-" + KAFKA_VERSION,
-    [
-        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),  # the server
-        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),  # its command line tools
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # without it a broker that can't start logs nothing
-    ],
-    True,
-)
+
+def kafka_jars(version):
+    """(folder in .build, [(organisation, module, revision)], whether dependencies are fetched too)."""
+    modules = [
+        ("org.apache.kafka", "kafka_2.13", version),  # the server
+        ("org.apache.kafka", "kafka-tools", version),  # its command line tools
+    ]
+    if version.startswith("3."):  # a broker that can't start logs nothing without these
+        modules += [("ch.qos.reload4j", "reload4j", "1.2.25"), ("org.slf4j", "slf4j-reload4j", "1.7.36")]
+    else:
+        modules += [("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")]
+    return "kafka-" + version, modules, True
+
+
 # Without dependencies: their POMs name repositories other than Maven Central, and Spark has the rest.
 BENCH_JARS = (
     "spark-kafka",
@@ -77,26 +84,28 @@ class CannotSetUp(Exception):
 
 def main():
     parser = argparse.ArgumentParser(description="set up this clone")
-    parser.add_argument("--test", action="store_true", help="also install the older Sparks that are served")
-    parser.add_argument("--soak", action="store_true", help="also fetch Delta Lake, which make soak writes to")
+    parser.add_argument("--test", action="store_true", help="also install the older Sparks, and an older broker")
+    parser.add_argument("--soak", action="store_true", help="also fetch the other brokers and Delta Lake")
     parser.add_argument("--bench", action="store_true", help="also fetch Spark's own Kafka source for the benchmarks")
+    parser.add_argument("--kafka", metavar="VERSION", help="also fetch the broker of that version")
     arguments = parser.parse_args()
     try:
-        set_up(arguments.test or arguments.soak, arguments.soak, arguments.bench)
+        set_up(arguments.test or arguments.soak, arguments.soak, arguments.bench, arguments.kafka)
     except CannotSetUp as error:
         print("sharegroup: {}".format(error), file=sys.stderr)
         return 1
     return 0
 
 
-def set_up(test, soak, bench):
+def set_up(test, soak, bench, kafka):
     python = find_python()
     java = find_java()
     os.makedirs(BUILD, exist_ok=True)
     with open(os.path.join(BUILD, "setup.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits, then finds everything done
         install_packages(python)
-        fetch_jars(java, KAFKA_JARS)
+        for version in kafkas(test, soak, kafka):
+            fetch_jars(java, kafka_jars(version))
         if test:
             for version in (OLDEST_SPARK,) + SPARK_WITHOUT_START:
                 install_spark(version)
@@ -104,6 +113,14 @@ def set_up(test, soak, bench):
             fetch_jars(java, DELTA_JARS)
         if bench:
             fetch_jars(java, BENCH_JARS)
+
+
+def kafkas(test, soak, kafka):
+    """The versions of the brokers that are wanted, each once."""
+    if kafka and not re.match(r"\d+\.\d+\.\d+$", kafka):
+        raise CannotSetUp("--kafka {}: name a release, as {}".format(kafka, OLDER_KAFKA))
+    wanted = [KAFKA_VERSION] + [OLDER_KAFKA] * test + list(OTHER_KAFKAS) * soak
+    return wanted if not kafka or kafka in wanted else wanted + [kafka]
 
 
 def find_python():

@@ -9,51 +9,16 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from share_source import consumers
 from share_source.errors import RecordsGone
-from share_source.options import SourceOptions
-from share_source.range_reader import read_task
-from share_source.reader import ShareGroupStreamReader
 from tests.support.kafka_broker import BrokerError, KafkaBroker
+from tests.support.reader_query import Query, read
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
-
-
-class Query:
-    """One query as Spark runs it: the source's own reader and tasks, in this process, on a coordinator on demand."""
-
-    def __init__(self, **options):
-        self.reader = ShareGroupStreamReader(SourceOptions.parse(options))
-        self.committed = self.reader.initialOffset()
-        self.delivered = Counter()
-        """How often each (partition, offset) was read in a batch that was committed."""
-
-    def next_batch(self, most=1_000_000):
-        """Complete the batch before, and start the next one. Its tasks; none while nothing is to be had."""
-        self.end = self.reader.latestOffset(self.committed, ReadMaxRows(most))
-        return [part.task for part in self.reader.partitions(self.committed, self.end)]
-
-    def wait_batch(self, most=1_000_000):
-        return wait_until(lambda: self.next_batch(most), what="there is a batch")
-
-    def commit(self, rows):
-        self.delivered.update((row["partition"], row["offset"]) for row in rows)
-        self.committed = self.end
-
-    def run(self, most=1_000_000):
-        """A whole batch: what it read."""
-        rows = [row for task in self.wait_batch(most) for row in read(task)]
-        self.commit(rows)
-        return rows
-
-
-def read(task):
-    return [row for batch in read_task(task) for row in batch.to_pylist()]
 
 
 @pytest.fixture

@@ -122,6 +122,6 @@ def test_started_again_it_has_its_records_and_its_address(kafka, topic, end):
 
 
 def test_missing_jars_fail_and_say_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr("tests.support.kafka_broker.JARS", tmp_path)
+    monkeypatch.setattr("tests.support.kafka_broker.jars_of", lambda version: tmp_path)
     with pytest.raises(RuntimeError, match="make test"):
         KafkaBroker()

@@ -16,12 +16,14 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from tests.support.broker_versions import jars_of
 from tests.support.coordinator_process import has_ended
 from tests.support.java_options import BROKER_CLASSES, SHORT_LIVED, SPARK_CLASSES
-from tests.support.kafka_broker import JARS, KafkaBroker
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.query_spec import QuerySpec
 from tests.support.spark_program import SparkProgram
 from tests.support.waiting import wait_until
+from tools.bootstrap import KAFKA_VERSION
 
 
 def make_all() -> None:
@@ -31,7 +33,7 @@ def make_all() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for made in [
             threads.submit(_make, SPARK_CLASSES, spark_jars, _run_spark),
-            threads.submit(_make, BROKER_CLASSES, JARS, _run_broker),
+            threads.submit(_make, BROKER_CLASSES, jars_of(KAFKA_VERSION), _run_broker),
         ]:
             made.result()
 
@@ -79,7 +81,7 @@ def _run_spark(java_options: tuple[str, ...]) -> None:
 
 
 def _run_broker(java_options: tuple[str, ...]) -> None:
-    with KafkaBroker(java_options=java_options) as broker:
+    with KafkaBroker(version=KAFKA_VERSION, java_options=java_options) as broker:
         broker.produce_transaction(broker.create_topic(), ["record"])
         process = psutil.Process(broker.pid)
         process.terminate()

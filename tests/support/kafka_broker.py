@@ -14,21 +14,21 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.support.broker_versions import broker_config, chosen_version, jars_of, write_logging
 from tests.support.java_options import BROKER_OPTIONS
 from tests.support.ports import free_ports
 from tests.support.stopped_process import stop_process
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
-KAFKA_VERSION = "4.3.1"
-JARS = Path(__file__).resolve().parents[2] / ".build" / f"kafka-{KAFKA_VERSION}"
 START_TIMEOUT_S = 300
 REQUEST_TIMEOUT_S = 60
 """Far beyond what a busy machine takes: where sixty processes computed, a start took more than three minutes."""
@@ -37,47 +37,6 @@ LINGER_MS = 10_000
 """Milliseconds. A few records become one batch, however slow their producer is. `flush` does not wait so long."""
 
 Value = bytes | str | None
-
-# What a test can't wait for with Kafka's defaults, or what needs more than one broker with them.
-BROKER_CONFIG = {
-    "auto.create.topics.enable": "false",
-    "num.partitions": "1",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "4",
-    # transactions that nobody ends are ended soon after their time, not within ten seconds
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "share.coordinator.state.topic.num.partitions": "4",
-    "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
-    "group.initial.rebalance.delay.ms": "0",
-    # native share groups whose locks end within seconds, and whose members get their partitions at once
-    "group.share.min.record.lock.duration.ms": "1000",
-    "group.share.min.heartbeat.interval.ms": "200",
-    "group.share.heartbeat.interval.ms": "200",
-    "group.share.assignment.interval.ms": "0",
-    # a killed broker's registration has to end before the next start is let in (9000)
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    # deletion and compaction within a second, not within minutes
-    "log.retention.check.interval.ms": "300",
-    "log.initial.task.delay.ms": "500",
-    "log.cleaner.backoff.ms": "200",
-    "log.cleaner.min.cleanable.ratio": "0.01",
-    "log.cleaner.dedupe.buffer.size": "16777216",
-    "log.segment.delete.delay.ms": "500",
-    "message.max.bytes": "10485760",
-}
-
-LOG4J_CONFIG = """\
-<Configuration status="error">
-  <Appenders><Console name="out"><PatternLayout pattern="%d{HH:mm:ss.SSS} %p %c{1}: %m%n"/></Console></Appenders>
-  <Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers>
-</Configuration>
-"""
 
 
 class BrokerError(RuntimeError):
@@ -93,16 +52,23 @@ class KafkaBroker:
         heap: str = "1g",
         joins: "KafkaBroker | None" = None,
         node: int = 2,
+        version: str = "",
+        listeners: Mapping[str, str] = MappingProxyType({}),
         java_options: Sequence[str] = BROKER_OPTIONS,
         **config: str,
     ) -> None:
         """Start it and wait until it answers; `config` is broker configuration, with _ for the dots. `joins`: as
         another broker, number `node`, of that one's cluster, whose controller it has; the one it joins ends after it.
-        `java_options`: none where the broker's speed is measured.
+        `version`: of Kafka, if not that of the run. `listeners`: further ones, with their security protocols; each has
+        an `address`. `java_options`: none where the broker's speed is measured.
         """
-        require_jars()
+        self.version = version or chosen_version()
+        self._jars = jars_of(self.version)
+        require_jars(self._jars, self.version)
         self.directory = Path(tempfile.mkdtemp(prefix="sharegroup-kafka-"))
         self._port, self._controller_port, self._proxied_port = free_ports(3)
+        self._protocols = dict(listeners)
+        self._ports = dict(zip(listeners, free_ports(len(listeners)), strict=True))
         self.node_id = 1 if joins is None else node
         self.cluster_id = new_cluster_id() if joins is None else joins.cluster_id
         if joins is not None:
@@ -153,6 +119,10 @@ class KafkaBroker:
         """Metadata comes directly, records and offsets through the proxy: while it is cut, clients know of the cluster
         and can read nothing."""
         return f"127.0.0.1:{self._proxied_port}"
+
+    def address(self, listener: str) -> str:
+        """The address of one of the further `listeners`."""
+        return f"127.0.0.1:{self._ports[listener]}"
 
     @property
     def pid(self) -> int | None:
@@ -379,18 +349,19 @@ class KafkaBroker:
     def _java(self, *arguments: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")
         java = str(Path(home) / "bin" / "java") if home else "java"
-        log4j = self.directory / "log4j2.xml"
-        return [java, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{JARS}/*", *arguments]
+        return [java, self._logging, "-cp", f"{self._jars}/*", *arguments]
 
     def _format_storage(self) -> None:
-        (self.directory / "log4j2.xml").write_text(LOG4J_CONFIG)
+        self._logging = write_logging(self.version, self.directory)
         listeners = {
             "PLAINTEXT": (self._port, self._port),
             "PROXIED": (self._proxied_port, self.proxy.port),
+            **{name: (port, port) for name, port in self._ports.items()},
         }
+        protocols = {"PLAINTEXT": "PLAINTEXT", "PROXIED": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._protocols}
         is_first = self.node_id == 1
         config = {
-            **BROKER_CONFIG,
+            **broker_config(self.version),
             "node.id": str(self.node_id),
             "process.roles": "broker,controller" if is_first else "broker",
             "log.dirs": str(self.directory / "data"),
@@ -402,7 +373,7 @@ class KafkaBroker:
                 + [f"CONTROLLER://127.0.0.1:{self._controller_port}"] * is_first
             ),
             "advertised.listeners": ",".join(f"{name}://127.0.0.1:{said}" for name, (_, said) in listeners.items()),
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             **{key.replace("_", "."): value for key, value in self._config.items()},
         }
         self.properties_path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
@@ -485,7 +456,8 @@ def new_cluster_id() -> str:
     return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
-def require_jars() -> None:
+def require_jars(jars: Path, version: str) -> None:
     """A test without its broker fails, and says what to do; it is not skipped."""
-    if not (JARS / ".complete").exists():
-        raise BrokerError("the broker's jars are not there: run `python3 tools/bootstrap.py`, or `make test`")
+    if not (jars / ".complete").exists():
+        advice = f"`python3 tools/bootstrap.py --kafka {version}`, `make test` or `make soak`"
+        raise BrokerError(f"the jars of broker {version} are not there: run {advice}")
