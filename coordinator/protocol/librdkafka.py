@@ -23,6 +23,9 @@ as the controller (in KRaft it may be any broker) and waits for it even if it is
 its own queue; the next listing names another. A broker that a listing no longer names (it is fenced since it stood
 still, or was taken out of the cluster) is removed with the requests that wait for it (_DESTROY_BROKER)."""
 
+LACKING = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION})
+"""Errors of brokers that do not have a request: of other makers, or of a service that leaves it out."""
+
 WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
     {"group.id": "sharegroup", "enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 )

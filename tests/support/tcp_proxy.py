@@ -4,6 +4,7 @@ While cut, the connections there were are gone and new ones are refused, as with
 `silent=True` they stay open and no byte passes, as with a firewall that drops packets; with `silent_so_far=True` so do
 those that there are, and new ones get through; with `records_only=True` a
 connection is gone as soon as records are asked for on it, so that clients know of the cluster and can read nothing.
+With `lacks`, the broker seems to be one that has fewer requests.
 """
 
 import contextlib
@@ -11,7 +12,9 @@ import selectors
 import socket
 import struct
 import threading
+from collections.abc import Mapping
 
+from tests.support.lacking_brokers import Lacking
 from tests.support.ports import free_ports
 
 CHUNK_BYTES = 1 << 16
@@ -32,6 +35,7 @@ class TcpProxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._without_records = threading.Event()
+        self._newest: dict[int, int] = {}
         self._closed = threading.Event()
         self._accept_in_background()
 
@@ -66,6 +70,12 @@ class TcpProxy:
         if self._listener is None:
             self._listener = _listen(self.port)
             self._accept_in_background()
+
+    def lacks(self, newest: Mapping[int, int]) -> None:
+        """New connections have these API keys up to these versions alone (tests.support.lacking_brokers).
+        `lacks({})`: as the broker is."""
+        self._newest = dict(newest)
+        self._drop_connections()
 
     def close(self) -> None:
         """The end: the port is free again."""
@@ -122,6 +132,7 @@ class TcpProxy:
     def _pump(self, pair: tuple[socket.socket, socket.socket]) -> None:
         client, server = pair
         requests = _Requests() if self._without_records.is_set() else None
+        lacking = Lacking(self._newest) if self._newest else None
         for end in pair:
             end.settimeout(None)
         with selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
@@ -137,6 +148,10 @@ class TcpProxy:
                     self._flowing.wait()
                     if pair in self._silent:
                         continue  # its bytes are lost
+                    if lacking and key.fileobj is server:
+                        chunk = lacking.answered(chunk)
+                    elif lacking:
+                        lacking.asked(chunk)
                     key.data.sendall(chunk)
 
     def _asks_for_records(self, requests: "_Requests", chunk: bytes) -> bool:

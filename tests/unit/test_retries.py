@@ -70,7 +70,7 @@ def test_topic_ids_are_missing_after_three_looks_without_a_controller(
     monkeypatch.setattr("coordinator.service.brokers.cluster.MAX_RETRY_PAUSE_S", 0.01)
     cluster = KafkaCluster("nowhere:1", {}, 15_000)
     cluster._admin = SimpleNamespace(
-        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None}),
+        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None}, topics={}),
         poll=lambda timeout: 0,
     )
     assert cluster.gives_topic_ids() is gives_ids
@@ -88,3 +88,17 @@ def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
         return answer
 
     assert KafkaCluster("localhost:1", {}, 5_000)._retried("describe topics", ask) == "an answer"
+
+
+@pytest.mark.parametrize(("topic_id", "gives_ids"), [("A" * 22, False), ("bG9zdCBpZHMgYXJlIGJhZA", True)])
+def test_a_topic_without_an_id_shows_that_the_cluster_has_none(topic_id: str, gives_ids: bool) -> None:
+    described = SimpleNamespace(topic_id=topic_id, partitions=[None])
+    cluster = KafkaCluster("nowhere:1", {}, 15_000)
+    cluster._admin = SimpleNamespace(
+        list_topics=lambda timeout: SimpleNamespace(
+            controller_id=3, brokers={3: None}, topics={"orders": SimpleNamespace(error=None)}
+        ),
+        describe_topics=lambda names, request_timeout: {"orders": SimpleNamespace(result=lambda: described)},
+        poll=lambda timeout: 0,
+    )
+    assert cluster.gives_topic_ids() is gives_ids

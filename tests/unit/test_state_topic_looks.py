@@ -1,13 +1,16 @@
 """A coordinator finds its state topic deleted, or finds that it was not."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from coordinator.protocol.errors import StateTopicMissing, StateTopicNotAuthorized
+from coordinator.protocol.errors import StateTopicMissing, StateTopicNotAuthorized, StateTopicUnfit
 from coordinator.service import open_state
 from coordinator.service.open_state import KafkaState
 from coordinator.service.runtime.event_loop import PartitionedRuntime
+from coordinator.service.stores.kafka.state_topic import StateTopic
 
 
 @dataclass
@@ -83,3 +86,24 @@ def test_a_topic_that_was_missed_for_a_moment_is_served_again(served, monkeypatc
     served._look_at_topic()
     assert served._topic is not before and served._stores == {}, "groups are loaded anew, from the log that is there"
     assert not served._is_gone
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.UNSUPPORTED_VERSION]
+)
+def test_a_service_with_limits_of_its_own_is_told_with_the_store_that_works(code):
+    """Such as a largest max.message.bytes."""
+    asked = StateTopic(
+        cluster=SimpleNamespace(),
+        bootstrap_servers="service:9092",
+        kafka_config={},
+        partitions=50,
+        write_timeout_ms=5_000,
+        broker_timeout_ms=15_000,
+    )
+
+    def refuse():
+        raise KafkaException(KafkaError(code, "too large for this service"))
+
+    with pytest.raises(StateTopicUnfit, match=r"do not create it .*too large.*share\.state\.store=sqlite:PATH"):
+        asked._call("create it", refuse)

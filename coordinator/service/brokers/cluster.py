@@ -177,13 +177,18 @@ class KafkaCluster:
 
     def gives_topic_ids(self) -> bool:
         """Whether the cluster has topic ids. A cluster whose controller is none of its brokers (librdkafka's mock
-        cluster) has none. The metadata is read more than once, since a real cluster may be electing a controller; the
-        answer is cached, and each group stores it when it is created."""
+        cluster) has none, and so has one whose description of a topic has none. The metadata is read more than once,
+        since a real cluster may be electing a controller; the answer is cached, and each group stores it when it is
+        created."""
         if self._gives_ids is None:
             pause = wait_incrementing(0, 0.1, MAX_RETRY_PAUSE_S)
             looks = retry_until(self._timeout_ms / 1000, pause, _may_elect, least=LEAST_LOOKS)
             found = looks(self._retried, "list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
             self._gives_ids = found.controller_id in found.brokers
+            known = sorted(name for name, topic in found.topics.items() if topic.error is None)[:1]
+            if self._gives_ids and known:  # brokers of other makers have a controller, and may give no ids
+                with contextlib.suppress(BrokerRefused):
+                    self._retried("describe topics", lambda left_s: self._described(known, left_s))
         return self._gives_ids
 
     def topic_names(self) -> list[str]:
@@ -327,7 +332,9 @@ class KafkaCluster:
         for name, answer in answers.items():
             described = _unless_absent(answer)
             if described is not None:
-                found[name] = TopicInfo(name, _kafka_s(described.topic_id), len(described.partitions))
+                topic_id = _kafka_s(described.topic_id)
+                self._gives_ids = bool(topic_id)
+                found[name] = TopicInfo(name, topic_id, len(described.partitions))
         return found
 
     def _listed(
@@ -429,8 +436,9 @@ def _code(state: RetryCallState) -> int:
 
 
 def _kafka_s(topic_id: Any) -> str:
-    """The topic id as Kafka's own tools write it, with - and _ where librdkafka has + and /."""
-    return str(topic_id).translate(str.maketrans("+/", "-_"))
+    """The topic id as Kafka's own tools write it, with - and _ where librdkafka has + and /; empty if it is none."""
+    text = str(topic_id).translate(str.maketrans("+/", "-_"))
+    return "" if topic_id is None or not text.strip("A") else text
 
 
 def _answered(offset: int, at: int) -> int:

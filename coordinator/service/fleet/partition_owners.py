@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.protocol.librdkafka import new_client
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupsNotListed
+from coordinator.protocol.librdkafka import LACKING, new_client
 
 CLIENT_ID_PREFIX = "sharegroup-coordinator@"
 OWNER_CACHE_S = 1.0
@@ -36,6 +36,7 @@ class Owners:
 
     def __init__(self, config: Mapping[str, Any], group_id: str, topic: str, timeout_s: float) -> None:
         self._admin = new_client(AdminClient, config)
+        self._addresses = str(config.get("bootstrap.servers", ""))
         self._group_id = group_id
         self._topic = topic
         self._timeout_s = timeout_s
@@ -49,6 +50,7 @@ class Owners:
 
         Raises:
             CoordinatorNotAvailable: no process owns it now, or Kafka gave no answer.
+            GroupsNotListed: the brokers have no such request.
         """
         with self._lock:
             age_s = time.monotonic() - self._asked_s
@@ -75,6 +77,8 @@ class Owners:
             states = ", ".join(str(group.state) for group in groups) or "unknown"
             self._reason = f"no process owns it now (Kafka's group {self._group_id} is {states})"
         except (KafkaException, struct.error) as error:
+            if isinstance(error, KafkaException) and error.args[0].code() in LACKING:
+                raise GroupsNotListed(addresses=self._addresses, reason=error.args[0].str()) from None
             self._endpoints, self._reason = {}, f"Kafka's group {self._group_id} can't be described: {error}"
             return False
         finally:

@@ -16,8 +16,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError
-from coordinator.protocol.librdkafka import Complaints
+from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError, TransactionsMissing
+from coordinator.protocol.librdkafka import LACKING, Complaints
 from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
@@ -73,6 +73,7 @@ class GroupWriter:
         Raises:
             StoreRefused: Kafka did not confirm it.
             StateTopicNotAuthorized, BrokerSecurityFailed: the principal may not, or the brokers refuse it.
+            TransactionsMissing: the brokers have no transactions.
         """
         try:
             self._producer.init_transactions(self._topic.timeout_s)
@@ -80,8 +81,10 @@ class GroupWriter:
             error = raised.args[0]
             self._raise_if_denied(error)
             self._producer.poll(0)
+            addresses = self._topic.bootstrap_servers
+            if error.code() in LACKING:
+                raise TransactionsMissing(addresses=addresses, topic=self._topic.name, reason=error.str()) from None
             if self._complaints.refused:
-                addresses = self._topic.bootstrap_servers
                 raise BrokerSecurityFailed(addresses=addresses, reason=self._complaints.refused) from None
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
 

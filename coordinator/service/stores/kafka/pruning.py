@@ -11,9 +11,10 @@ import logging
 import threading
 from collections.abc import Callable
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from coordinator.protocol.librdkafka import LACKING
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.group_placement import record as record_placement
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -23,6 +24,11 @@ from coordinator.state_log.retention import Retention
 
 FAR_BACK = 1_000
 """A group whose snapshot lies more than this many records behind the partition's end gets a new snapshot."""
+
+_NO_DELETE_RECORDS = (
+    "%s is not pruned: these brokers have no delete-records (%s). It grows, and a takeover reads longer; "
+    "share.state.store=sqlite:PATH does without it"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +50,7 @@ class Pruning:
         self._interval_s = interval_ms / 1000
         self._retentions: dict[tuple[str, int], Retention] = {}
         self._admin: AdminClient | None = None
+        self._told = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
         self._thread.start()
@@ -99,7 +106,14 @@ class Pruning:
         if self._admin is None:
             self._admin = AdminClient(self._topic.client_config())
         partition_offset = TopicPartition(self._topic.name, partition, offset)
-        self._admin.delete_records([partition_offset], request_timeout=self._topic.timeout_s)[partition_offset].result(
-            self._topic.timeout_s
-        )
+        asked = self._admin.delete_records([partition_offset], request_timeout=self._topic.timeout_s)
+        try:
+            asked[partition_offset].result(self._topic.timeout_s)
+        except KafkaException as raised:
+            if raised.args[0].code() not in LACKING:
+                raise
+            if not self._told:
+                _log.warning(_NO_DELETE_RECORDS, self._topic.name, raised.args[0].str())
+            self._told = True
+            return
         _log.info("pruned: %s-%d below %d", self._topic.name, partition, offset)

@@ -22,7 +22,7 @@ from coordinator.protocol.errors import (
     StateTopicNotAuthorized,
     StateTopicUnfit,
 )
-from coordinator.protocol.librdkafka import NO_ANSWER
+from coordinator.protocol.librdkafka import LACKING, NO_ANSWER
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.retries import retry_until
 
@@ -39,6 +39,8 @@ _DENIED = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TransactionalId",
 }
 _UNLIMITED = "-1"
+_NOT_SO = LACKING | {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}
+"""Errors of brokers that do not create or describe topics as the state topic needs it: a service's own limits."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +126,7 @@ class StateTopic:
             BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
         """
         if not self.cluster.gives_topic_ids():
-            raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller that could create it")
+            raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller, or gives topics no ids")
         admin = AdminClient(self.client_config())
         found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
         if self.name not in found.topics or not found.topics[self.name].partitions:
@@ -208,6 +210,9 @@ class StateTopic:
                 raise BrokerNotReachable(
                     addresses=self.bootstrap_servers, timeout_ms=self.broker_timeout_ms, reason=error.name()
                 ) from None
+            if error.code() in _NOT_SO:
+                reason = f"the brokers do not {what} ({error.name()}: {error.str()})"
+                raise StateTopicUnfit(topic=self.name, reason=reason) from None
             raise BrokerRefused(
                 addresses=self.bootstrap_servers, what=f"{what} ({self.name})", reason=error.name()
             ) from None

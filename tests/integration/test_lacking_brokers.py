@@ -1,0 +1,109 @@
+"""Brokers that lack a request, as services that speak Kafka's protocol may: what is missing is told by name, with the
+state store that works; and with that store a group works."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import on_demand
+from coordinator.protocol.errors import GroupsNotListed, StateTopicUnfit, TransactionsMissing
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.fleet.partition_owners import Owners
+from coordinator.service.stores.kafka.pruning import Pruning
+from share_source import consumers
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.lacking_brokers import DELETE_RECORDS, LIST_GROUPS, METADATA, NONE, TRANSACTIONS
+from tests.support.reader_query import Query
+from tests.support.state_topics import state_topic
+
+pytestmark = pytest.mark.broker
+
+BEFORE_TOPIC_IDS = 9
+"""The last version of Metadata without topic ids."""
+
+
+@pytest.fixture
+def lacking(kafka: KafkaBroker) -> Iterator[Callable[..., str]]:
+    """`lacking({LIST_GROUPS: NONE})`: the address of the broker that seems to lack that."""
+
+    def address(newest: dict[int, int]) -> str:
+        kafka.proxy.lacks(newest)
+        return kafka.proxied_bootstrap
+
+    yield address
+    kafka.proxy.lacks({})
+
+
+@pytest.fixture(autouse=True)
+def runtime(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str]) -> Iterator[None]:
+    """A runtime folder of this test's own; its coordinators end with it."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    consumers.cache().close()
+    yield
+    consumers.cache().close()
+    kill_coordinators()
+
+
+def batch(bootstrap: str, topic: str, group: str, **options: str) -> list[int]:
+    """The offsets that a query reads first."""
+    kafka = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": group}
+    query = Query(**kafka, subscribe=topic, startingOffsets="earliest", **options)
+    try:
+        return [row["offset"] for row in query.run()]
+    finally:
+        query.reader.stop()
+
+
+def test_missing_transactions_are_told_and_a_file_works(kafka, topic, unique, lacking, tmp_path) -> None:
+    orders, bootstrap = topic(), lacking(dict.fromkeys(TRANSACTIONS, NONE))
+    kafka.produce(orders, ["a", "b"])
+    with pytest.raises(TransactionsMissing, match=r"have no transactions .*share\.state\.store=sqlite:PATH"):
+        batch(bootstrap, orders, unique("group"))
+    file = {"share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
+    assert batch(bootstrap, orders, unique("group"), **file) == [0, 1]
+
+
+def test_missing_topic_ids_are_told_and_a_file_works(kafka, topic, unique, lacking, tmp_path) -> None:
+    orders, others, bootstrap = topic(), topic(), lacking({METADATA: BEFORE_TOPIC_IDS})
+    kafka.produce(orders, ["a", "b"])
+    kafka.produce(others, ["c"])
+    cluster = KafkaCluster(bootstrap, {}, 15_000)
+    assert not cluster.gives_topic_ids()
+    assert cluster.topics([orders]) == {orders: (orders, "", 1)}
+    with pytest.raises(StateTopicUnfit, match=r"gives topics no ids.*share\.state\.store=sqlite:PATH"):
+        batch(bootstrap, orders, unique("group"))
+    file = {"share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
+    assert sorted(batch(bootstrap, f"{orders},{others}", unique("group"), **file)) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("which", ["a real broker", "librdkafka's mock"])
+def test_a_fleet_on_brokers_that_list_no_groups_is_told(unique, request, which) -> None:
+    """The mock has no such request, and a real broker seems to have none."""
+    if which == "librdkafka's mock":
+        bootstrap = request.getfixturevalue("embedded").bootstrap_servers
+    else:
+        bootstrap = request.getfixturevalue("lacking")({LIST_GROUPS: NONE})
+    owners = Owners({"bootstrap.servers": bootstrap}, unique("fleet"), "share-group-state", 15)
+    with pytest.raises(GroupsNotListed, match=r"one standalone coordinator with share\.state\.store=sqlite:PATH"):
+        owners.find(0)
+
+
+def test_brokers_without_delete_records_are_named_once_by_the_pruning(kafka, lacking, caplog) -> None:
+    name, bootstrap = kafka.create_topic(), lacking({DELETE_RECORDS: NONE})
+    topic = replace(state_topic(kafka, name), bootstrap_servers=bootstrap)
+    never = {"interval_ms": 3_600_000}
+    with contextlib.closing(Pruning(topic, list, **never)) as pruning, caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            pruning._delete_below(0, 0)
+    (told,) = [record.getMessage() for record in caplog.records if "delete-records" in record.getMessage()]
+    assert told.startswith(f"{name} is not pruned")
+    assert "share.state.store=sqlite:PATH" in told
