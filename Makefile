@@ -6,11 +6,13 @@
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
 #   make chaos MINUTES=30  coordinators, members and the broker killed and stopped at random; SEED repeats the choices
-#   make soak              the tests that take longer than a minute each, then test-oldest-spark; with ARGS, which go
-#                          to pytest, the former alone
+#   make soak              the tests that take longer than a minute each, then test-oldest-spark and test-broker for each
+#                          version; with ARGS, which go to pytest, the first alone
+#   make test-oldest-spark tests/spark on the oldest Spark that is served; ARGS goes to pytest
 #   make test-oldest-spark tests/spark on the oldest Spark that is served; ARGS goes to pytest
 #   make platforms         the table of docs/operations.md that says which platforms have wheels, from the package registry
-#   make test-broker KAFKA=3.9.2  the tests with a broker, without Spark, on a broker of that version; ARGS goes to pytest
+#   make test-broker KAFKA=3.9.2
+#                          the tests with a broker, without Spark, on a broker of that version; ARGS goes to pytest
 #   make check             ruff, mypy, the import rules, the tidy test
 #   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
@@ -74,6 +76,8 @@ soak: setup
 	@python -m tests.support.class_archives
 	python -m pytest --soak $(ARGS)
 	@$(if $(ARGS),,$(MAKE) test-oldest-spark)
+	@$(if $(ARGS),,for kafka in $$(python -c "from tools.bootstrap import *; print(OLDER_KAFKA, *OTHER_KAFKAS)"); \
+		do $(MAKE) test-broker KAFKA=$$kafka || exit 1; done)
 
 test-oldest-spark: setup
 	@$(PYTHON) tools/bootstrap.py --test

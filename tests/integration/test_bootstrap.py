@@ -10,9 +10,9 @@ import pytest
 from tests.support.imports import ROOT
 
 
-def bootstrap(**environment: str) -> subprocess.CompletedProcess[str]:
+def bootstrap(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run tools/bootstrap.py in this clone with another environment."""
-    command = [sys.executable, str(ROOT / "tools" / "bootstrap.py")]
+    command = [sys.executable, str(ROOT / "tools" / "bootstrap.py"), *arguments]
     env = {**os.environ, **environment}
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
 
@@ -59,6 +59,10 @@ def test_an_old_java_is_one_line(tmp_path, said):
 def test_an_early_access_java_is_new_enough(tmp_path):
     done = bootstrap(JAVA_HOME=str(java_that_says(tmp_path, 'openjdk version "27-ea" 2027-09-15')))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_broker_that_is_no_release_is_one_line():
+    assert "--kafka 3.9: name a release, as" in one_line(bootstrap("--kafka", "3.9"))
 
 
 def test_what_is_set_up_is_left_alone():
