@@ -18,8 +18,9 @@ class BrokerNotReachable(ShareGroupError):
 
 
 class BrokerSecurityFailed(BrokerNotReachable):
-    """The Kafka brokers of {addresses} were reached, and the connection was refused: {reason}. Waiting does not mend
-    this: check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password is still the right one."""
+    """The Kafka brokers of {addresses} can't be used with these security settings: {reason}. Waiting does not mend
+    this: check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password, certificate or token is
+    still the right one."""
 
     kafka_error = "SASL_AUTHENTICATION_FAILED"
     retriable = False

@@ -40,8 +40,12 @@ _REFUSED = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
-_CUT_OFF = re.compile(r"disconnect|connection re|timed out|transport failure", re.IGNORECASE)
-"""Texts of librdkafka for a broker that dies during a handshake: the error code is the same as for a refusal."""
+_CUT_OFF = re.compile(
+    r"disconnect|connection re|timed out|transport failure|could ?n.t connect|could not (connect|resolve)",
+    re.IGNORECASE,
+)
+"""Texts of librdkafka for a broker that dies during a handshake, and for an endpoint of OAuth tokens that is away: the
+error code is the same as for a refusal."""
 _TOGETHER = "(several that don't go together)"
 
 

@@ -11,7 +11,7 @@ import pytest
 from coordinator.client import on_demand
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Origin
-from coordinator.protocol.errors import BrokerSecurityFailed
+from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
 from share_source import AcknowledgeType, ShareConsumer, consumers
@@ -118,6 +118,14 @@ def test_a_token_that_does_not_do_is_told_by_name(
 ) -> None:
     with secured.tokens.changed(**change):
         assert_refused(secured.configs["OAUTHBEARER"], reason)
+
+
+def test_a_token_endpoint_that_is_away_is_named_as_the_reason(secured: SecuredBroker) -> None:
+    config = {**secured.configs["OAUTHBEARER"], "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/token"}
+    bootstrap = config.pop("bootstrap.servers")
+    with pytest.raises(BrokerNotReachable, match=r"OAUTHBEARER token: .*onnect to 127\.0\.0\.1") as raised:
+        cluster_metadata(bootstrap, config)
+    assert raised.value.retriable
 
 
 def assert_refused(config: dict[str, str], reason: str) -> None:

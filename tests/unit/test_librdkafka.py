@@ -5,7 +5,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from coordinator.protocol.errors import InvalidKafkaConfig
-from coordinator.protocol.librdkafka import LONGEST_POLL_S, Silence, new_client
+from coordinator.protocol.librdkafka import LONGEST_POLL_S, Silence, is_refused, new_client
 
 SECRET = "s3cret"
 OURS = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "unused"}
@@ -64,3 +64,18 @@ def test_a_pause_of_the_process_is_no_silence_of_the_brokers():
     silence = Silence(lambda: now[0])
     now[0] += 3_600.0
     assert silence.lasts_s() == LONGEST_POLL_S
+
+
+@pytest.mark.parametrize(
+    ("reason", "refused"),
+    [
+        ("Failed to connect to 127.0.0.1:9 after 2 ms: Could not connect to server", False),
+        ("Could not resolve host: identity.invalid", False),
+        ("Connection timed out after 10001 milliseconds", False),
+        ('{"error": "invalid_client"}', True),
+        ("Must supply an unexpired token: now=1795446232227ms, exp=1795446172000ms", True),
+    ],
+)
+def test_a_token_endpoint_that_is_away_refuses_nobody(reason: str, refused: bool) -> None:
+    error = KafkaError(KafkaError._AUTHENTICATION, f"Failed to acquire SASL OAUTHBEARER token: {reason}")
+    assert is_refused(error) is refused
