@@ -40,7 +40,7 @@ class Lacking:
                 self._asked[correlation] = version
 
     def answered(self, chunk: bytes) -> bytes:
-        """What the client gets, of the bytes so far: whole answers."""
+        """Returns what the client gets of the bytes so far: whole answers."""
         frames, self._answers = _frames(self._answers + chunk)
         return b"".join(struct.pack(">i", len(frame)) + frame for frame in map(self._changed, frames))
 

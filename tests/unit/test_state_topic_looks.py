@@ -91,7 +91,7 @@ def test_a_topic_that_was_missed_for_a_moment_is_served_again(served, monkeypatc
 @pytest.mark.parametrize(
     "code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.UNSUPPORTED_VERSION]
 )
-def test_a_service_with_limits_of_its_own_is_told_with_the_store_that_works(code):
+def test_a_service_with_limits_is_told_with_the_store_that_works(code):
     """Such as a largest max.message.bytes."""
     asked = StateTopic(
         cluster=SimpleNamespace(),
