@@ -9,7 +9,6 @@
 #   make soak              the tests that take longer than a minute each, then test-oldest-spark and test-broker for each
 #                          version; with ARGS, which go to pytest, the first alone
 #   make test-oldest-spark tests/spark on the oldest Spark that is served; ARGS goes to pytest
-#   make test-oldest-spark tests/spark on the oldest Spark that is served; ARGS goes to pytest
 #   make platforms         the table of docs/operations.md that says which platforms have wheels, from the package registry
 #   make test-broker KAFKA=3.9.2
 #                          the tests with a broker, without Spark, on a broker of that version; ARGS goes to pytest
