@@ -46,11 +46,16 @@ _CUT_OFF = re.compile(
 )
 """Texts of librdkafka for a broker that dies during a handshake, and for an endpoint of OAuth tokens that is away: the
 error code is the same as for a refusal."""
+_TLS_ALERT = re.compile(r"alert (\w+ )?(certificate|unknown ca|access denied)")
+"""A TLS listener's answer to a certificate that it does not take, or to none. With TLS 1.3 it comes after the
+handshake, and librdkafka takes it for a broken connection."""
 _TOGETHER = "(several that don't go together)"
 
 
 def is_refused(error: KafkaError) -> bool:
     """Whether the brokers refuse the client, or the client does not trust them: a retry does not help."""
+    if error.code() == KafkaError._TRANSPORT:
+        return _TLS_ALERT.search(error.str()) is not None
     return error.code() in _REFUSED and _CUT_OFF.search(error.str()) is None
 
 

@@ -67,6 +67,17 @@ def test_a_pause_of_the_process_is_no_silence_of_the_brokers():
 
 
 @pytest.mark.parametrize(
+    "alert", ["bad certificate", "certificate required", "certificate expired", "unknown ca", "access denied"]
+)
+def test_a_tls_alert_after_the_handshake_is_a_refusal(alert: str) -> None:
+    text = (
+        f"ssl://b:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert {alert}: SSL alert number 42"
+    )
+    assert is_refused(KafkaError(KafkaError._TRANSPORT, text))
+    assert not is_refused(KafkaError(KafkaError._TRANSPORT, "ssl://b:1/bootstrap: Receive failed: Broken pipe"))
+
+
+@pytest.mark.parametrize(
     ("reason", "refused"),
     [
         ("Failed to connect to 127.0.0.1:9 after 2 ms: Could not connect to server", False),

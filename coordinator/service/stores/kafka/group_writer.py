@@ -80,10 +80,10 @@ class GroupWriter:
         except KafkaException as raised:
             error = raised.args[0]
             self._raise_if_denied(error)
-            self._producer.poll(0)
             addresses = self._topic.bootstrap_servers
-            if error.code() in LACKING:
+            if error.code() in LACKING:  # before poll(), which raises a fatal error
                 raise TransactionsMissing(addresses=addresses, topic=self._topic.name, reason=error.str()) from None
+            self._producer.poll(0)
             if self._complaints.refused:
                 raise BrokerSecurityFailed(addresses=addresses, reason=self._complaints.refused) from None
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
