@@ -107,7 +107,7 @@ setup(
         "tenacity>=8.2",  # one way to retry, with limits, for the client and the broker's admin calls
         "platformdirs>=4",  # where the endpoint file and the state lie when nobody says where
         "filelock>=3.13",  # one owner at a time for a state file; one starter at a time for the coordinator
-        "click>=8.1",  # the command line: its help, its options, its mistakes in one line
+        "click>=8.2",  # the command line: its help, its options, its mistakes in one line
         "javaproperties>=0.8",  # conf/*.properties, read as Java reads them
         "rich>=13",  # the tables and the progress of the demo and the benchmarks
     ],
@@ -120,7 +120,7 @@ setup(
             "prometheus-client>=0.20",  # the counters and the endpoint that Prometheus scrapes, of who watches coordinators
         ],
         "web": [
-            "starlette>=0.40",  # routes, forms' middleware and event streams of sharegroup web, without a framework's magic
+            "starlette>=1.0",  # routes, forms' middleware and event streams of sharegroup web, without a framework's magic
             "uvicorn>=0.30",  # serves it, with TLS and limits
             "jinja2>=3.1",  # its templates, which escape every value
         ],
