@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -32,21 +33,31 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 class SparkCluster:
-    """`master` is its address for ``spark.master``."""
+    """`master` is its address for ``spark.master``. ``environment`` is the workers', and so their executors'; without
+    it that of the tests. ``host`` is the master's address, ``hosts`` are the workers', ``enter`` the words before the
+    command of a worker."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        hosts: Sequence[str] = HOSTS,
+        host: str = HOSTS[0],
+        enter: Sequence[str] = (),
+    ) -> None:
+        self._hosts = hosts
+        self._enter = enter
         self.directory = Path(tempfile.mkdtemp(prefix="sgm-"))
         (port,) = free_ports(1)
-        self.master = f"spark://{HOSTS[0]}:{port}"
+        self.master = f"spark://{host}:{port}"
         self._log = self.directory / "cluster.log"
         guard = [sys.executable, str(Path(__file__).with_name("process_guard.py")), str(self.directory)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, text=True, start_new_session=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", f"{self._script(port)} wait"],
+                ["sh", "-c", f"{self._script(host, port)} wait"],
                 env={
-                    **os.environ,
-                    "PYTHONPATH": python_path(),
+                    **({**os.environ, "PYTHONPATH": python_path()} if environment is None else environment),
                     "SPARK_HOME": str(_SPARK),
                     "SPARK_DAEMON_MEMORY": "256m",
                     "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED),
@@ -73,7 +84,7 @@ class SparkCluster:
     def wait_ready(self) -> SparkCluster:
         """Wait until both workers are registered."""
         wait_until(
-            lambda: self.log().count("Successfully registered with master") == len(HOSTS),
+            lambda: self.log().count("Successfully registered with master") == len(self._hosts),
             timeout_s=START_TIMEOUT_S,
             what=f"{self!r} has its workers (log: {self._log})",
         )
@@ -92,11 +103,12 @@ class SparkCluster:
         self._guard.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _script(self, port: int) -> str:
+    def _script(self, host: str, port: int) -> str:
         start = shlex.quote(str(_SPARK / "bin" / "spark-class"))
-        commands = [f"{start} {_DEPLOY}.master.Master --host {HOSTS[0]} --port {port} --webui-port 0 &"]
-        for host in HOSTS:
-            place = shlex.quote(str(self.directory / host))
-            given = f"--host {host} --cores 1 --memory 1g --webui-port 0 --work-dir {place}"
-            commands.append(f"{start} {_DEPLOY}.worker.Worker {given} {self.master} &")
+        commands = [f"{start} {_DEPLOY}.master.Master --host {host} --port {port} --webui-port 0 &"]
+        enter = shlex.join(self._enter)
+        for worker in self._hosts:
+            place = shlex.quote(str(self.directory / worker))
+            given = f"--host {worker} --cores 1 --memory 1g --webui-port 0 --work-dir {place}"
+            commands.append(f"{enter} {start} {_DEPLOY}.worker.Worker {given} {self.master} &")
         return " ".join(commands)
