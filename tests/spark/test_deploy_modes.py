@@ -138,3 +138,10 @@ def test_py_files_alone_are_not_found(run, queue, without, tmp_path, register):
 @pytest.mark.soak
 def test_a_driver_without_the_package_finds_no_format(run, queue, without):
     assert "[DATA_SOURCE_NOT_FOUND]" in refused(queue, run(PYSPARK_PYTHON=without))
+
+
+@pytest.mark.soak
+def test_executors_without_the_package_name_it(run, queue, installed):
+    """PYSPARK_PYTHON is not set, and `python3` is another one on the executors' hosts."""
+    log = refused(queue, run(PATH=f"{installed.parent}:{cluster_environment()['PATH']}"))
+    assert "ModuleNotFoundError: No module named 'pyspark_sharegroup'" in log
