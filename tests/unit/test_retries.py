@@ -63,16 +63,25 @@ def test_a_call_is_repeated_once_after_each_pause() -> None:
     assert retry_after((), retry_if_result(bool))(failing(0)) == 1
 
 
+def cluster_with_a_topic(controllers: list[int], topic_id: str) -> KafkaCluster:
+    """A cluster of broker 3 that names these controllers, one a listing, and topic orders."""
+    described = SimpleNamespace(topic_id=topic_id, partitions=[None])
+    topics = {"orders": SimpleNamespace(error=None)}
+    cluster = KafkaCluster("nowhere:1", {}, 15_000)
+    cluster._admin = SimpleNamespace(
+        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None}, topics=topics),
+        describe_topics=lambda names, request_timeout: {"orders": SimpleNamespace(result=lambda: described)},
+        poll=lambda timeout: 0,
+    )
+    return cluster
+
+
 @pytest.mark.parametrize(("controllers", "gives_ids"), [([-1] * 6 + [3], True), ([9, 9, 3], True), ([9] * 3, False)])
 def test_topic_ids_are_missing_after_three_looks_without_a_controller(
     controllers: list[int], gives_ids: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.service.brokers.cluster.MAX_RETRY_PAUSE_S", 0.01)
-    cluster = KafkaCluster("nowhere:1", {}, 15_000)
-    cluster._admin = SimpleNamespace(
-        list_topics=lambda timeout: SimpleNamespace(controller_id=controllers.pop(0), brokers={3: None}, topics={}),
-        poll=lambda timeout: 0,
-    )
+    cluster = cluster_with_a_topic(controllers, "bG9zdCBpZHMgYXJlIGJhZA")
     assert cluster.gives_topic_ids() is gives_ids
     assert not controllers
     assert cluster.gives_topic_ids() is gives_ids
@@ -92,13 +101,4 @@ def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
 
 @pytest.mark.parametrize(("topic_id", "gives_ids"), [("A" * 22, False), ("bG9zdCBpZHMgYXJlIGJhZA", True)])
 def test_a_topic_without_an_id_shows_that_the_cluster_has_none(topic_id: str, gives_ids: bool) -> None:
-    described = SimpleNamespace(topic_id=topic_id, partitions=[None])
-    cluster = KafkaCluster("nowhere:1", {}, 15_000)
-    cluster._admin = SimpleNamespace(
-        list_topics=lambda timeout: SimpleNamespace(
-            controller_id=3, brokers={3: None}, topics={"orders": SimpleNamespace(error=None)}
-        ),
-        describe_topics=lambda names, request_timeout: {"orders": SimpleNamespace(result=lambda: described)},
-        poll=lambda timeout: 0,
-    )
-    assert cluster.gives_topic_ids() is gives_ids
+    assert cluster_with_a_topic([3], topic_id).gives_topic_ids() is gives_ids

@@ -184,11 +184,15 @@ class KafkaCluster:
             pause = wait_incrementing(0, 0.1, MAX_RETRY_PAUSE_S)
             looks = retry_until(self._timeout_ms / 1000, pause, _may_elect, least=LEAST_LOOKS)
             found = looks(self._retried, "list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
-            self._gives_ids = found.controller_id in found.brokers
-            known = sorted(name for name, topic in found.topics.items() if topic.error is None)[:1]
-            if self._gives_ids and known:  # brokers of other makers have a controller, and may give no ids
+            gives_ids = found.controller_id in found.brokers
+            if gives_ids:  # brokers of other makers have a controller, and may give no ids: a topic shows it
+                known = sorted(name for name, topic in found.topics.items() if topic.error is None)[:1]
+                if not known:
+                    return True
                 with contextlib.suppress(BrokerRefused):
-                    self._retried("describe topics", lambda left_s: self._described(known, left_s))
+                    described = self._retried("describe topics", lambda left_s: self._described(known, left_s))
+                    gives_ids = all(info.topic_id for info in described.values())
+            self._gives_ids = gives_ids
         return self._gives_ids
 
     def topic_names(self) -> list[str]:
@@ -332,9 +336,7 @@ class KafkaCluster:
         for name, answer in answers.items():
             described = _unless_absent(answer)
             if described is not None:
-                topic_id = _kafka_s(described.topic_id)
-                self._gives_ids = bool(topic_id)
-                found[name] = TopicInfo(name, topic_id, len(described.partitions))
+                found[name] = TopicInfo(name, _kafka_s(described.topic_id), len(described.partitions))
         return found
 
     def _listed(
