@@ -26,11 +26,11 @@ KEY = "share.coordinator.ssl.key.location"
 
 
 class Certificates:
-    """An authority, and a certificate of it for loopback, as files in a folder."""
+    """An authority, and a certificate of it for loopback and other addresses, as files in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *addresses: str) -> None:
         authority = trustme.CA()
-        issued = authority.issue_cert("localhost", "127.0.0.1")
+        issued = authority.issue_cert("localhost", "127.0.0.1", *addresses)
         self.ca, self.certificate, self.key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
         authority.cert_pem.write_to_path(str(self.ca))
         self.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))

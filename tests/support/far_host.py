@@ -1,0 +1,82 @@
+"""A host of another network, as a pod has it: a network namespace that a pair of interfaces joins to this one.
+
+Rule: it has its own loopback, and one way out, to ``here``. Nothing that listens on this host's loopback is reached
+from it. Its processes are started with ``enter``, and end with those who started them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.support.kafka_broker import KafkaBroker, free_ports
+
+
+@dataclass(frozen=True)
+class FarHost:
+    """`here` is this host's address on the way there, `there` is its own."""
+
+    name: str
+    here: str
+    there: str
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """The words before a command that make it run there."""
+        return ("ip", "netns", "exec", self.name)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command there to its end."""
+        return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextlib.contextmanager
+def far_host() -> Iterator[FarHost]:
+    """A host of another network; it needs root, and iproute2."""
+    number = os.getpid() % 250
+    host = FarHost(f"sharegroup-{os.getpid()}", f"10.77.{number}.1", f"10.77.{number}.2")
+    near, far = f"sgn{os.getpid()}", f"sgf{os.getpid()}"
+    _ip("netns", "add", host.name)
+    try:
+        _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", host.name)
+        _ip("address", "add", f"{host.here}/24", "dev", near)
+        _ip("link", "set", near, "up")
+        _ip("-n", host.name, "address", "add", f"{host.there}/24", "dev", far)
+        _ip("-n", host.name, "link", "set", far, "up")
+        _ip("-n", host.name, "link", "set", "lo", "up")
+        yield host
+    finally:
+        subprocess.run(["ip", "link", "delete", near], capture_output=True, check=False)
+        _ip("netns", "delete", host.name)
+
+
+class FarBroker(KafkaBroker):
+    """A broker that listens on one more address, and says that address to whoever comes by it."""
+
+    def __init__(self, address: str) -> None:
+        (port,) = free_ports(1)
+        self.far_bootstrap = f"{address}:{port}"
+        super().__init__()
+
+    def _format_storage(self) -> None:
+        listeners = {
+            "PLAINTEXT": self.bootstrap,
+            "PROXIED": self.proxied_bootstrap.replace(str(self.proxy.port), str(self._proxied_port)),
+            "FAR": self.far_bootstrap,
+        }
+        said = listeners | {"PROXIED": self.proxied_bootstrap}
+        bound = listeners | {"CONTROLLER": f"127.0.0.1:{self._controller_port}"}
+        self._config = {
+            "listeners": ",".join(f"{name}://{address}" for name, address in bound.items()),
+            "advertised.listeners": ",".join(f"{name}://{address}" for name, address in said.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in bound),
+        }
+        super()._format_storage()
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
