@@ -1,13 +1,15 @@
-"""Fixtures of the tests of the Kafka store, whose modules have a fixture ``topic``, the state topic of each test; and
-of the tests of read tasks."""
+"""Fixtures of the tests of the Kafka store, whose modules have a fixture ``topic``, the state topic of each test; of
+the tests of read tasks; and of those that start coordinators of their own."""
 
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coordinator.client import on_demand
 from coordinator.protocol.values import AcquiredRange
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from share_source import consumers
@@ -15,6 +17,7 @@ from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import ReadTask
 from share_source.reader_choice import NATIVE, PYTHON
 from tests.support.compiled_reader import ensure_compiled
+from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.read_tasks import reading_with
 from tests.support.state_topics import Hosts
@@ -55,3 +58,15 @@ def task(kafka: KafkaBroker, reader: str) -> Iterator[Callable[..., ReadTask]]:
     yield make
     consumers.cache().close()
     assert gc.isenabled()
+
+
+@pytest.fixture
+def own_runtime(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str]) -> Iterator[Path]:
+    """A runtime folder of this test's own, and a start without kept consumers; its coordinators end with it."""
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+    consumers.cache().close()
+    yield directory
+    consumers.cache().close()
+    kill_coordinators()

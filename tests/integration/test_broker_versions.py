@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.dead_letters.record_format import Origin
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.state_log.placement import state_partition_of
-from share_source import AcknowledgeType, ShareConsumer, consumers
+from share_source import AcknowledgeType, ShareConsumer
 from sharegroup import Admin
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
@@ -25,7 +24,7 @@ from tests.support.rejecting import read_all as records_of
 from tests.support.waiting import wait_until
 from tools.bootstrap import OLDER_KAFKA, OTHER_KAFKAS
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("own_runtime")]
 
 VERSIONS = [OLDER_KAFKA, *(pytest.param(version, marks=pytest.mark.soak) for version in OTHER_KAFKAS)]
 DLQ = "errors.deadletterqueue.topic.name"
@@ -36,18 +35,6 @@ def older(request: pytest.FixtureRequest) -> Iterator[KafkaBroker]:
     """A broker of that version."""
     with KafkaBroker(version=request.param, heap="512m") as broker:
         yield broker
-
-
-@pytest.fixture(autouse=True)
-def runtime(runtime_dir: Any, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str]) -> Iterator[None]:
-    """A runtime folder of this test's own; its coordinators end with it."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    consumers.cache().close()
-    yield
-    consumers.cache().close()
-    kill_coordinators()
 
 
 def polled(consumer: ShareConsumer, count: int) -> list[Any]:

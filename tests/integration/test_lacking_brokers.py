@@ -7,23 +7,19 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.protocol.errors import GroupsNotListed, StateTopicUnfit, TransactionsMissing
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.partition_owners import Owners
 from coordinator.service.stores.kafka.pruning import Pruning
-from share_source import consumers
-from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.lacking_brokers import DELETE_RECORDS, LIST_GROUPS, METADATA, NONE, TRANSACTIONS
 from tests.support.reader_query import Query
 from tests.support.state_topics import state_topic
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("own_runtime")]
 
 BEFORE_TOPIC_IDS = 9
 """The last version of Metadata without topic ids."""
@@ -39,18 +35,6 @@ def lacking(kafka: KafkaBroker) -> Iterator[Callable[..., str]]:
 
     yield address
     kafka.proxy.lacks({})
-
-
-@pytest.fixture(autouse=True)
-def runtime(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str]) -> Iterator[None]:
-    """A runtime folder of this test's own; its coordinators end with it."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    consumers.cache().close()
-    yield
-    consumers.cache().close()
-    kill_coordinators()
 
 
 def batch(bootstrap: str, topic: str, group: str, **options: str) -> list[int]:

@@ -4,17 +4,15 @@ each, and what the brokers do not accept is told by name, with librdkafka's reas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Origin
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
-from share_source import AcknowledgeType, ShareConsumer, consumers
+from share_source import AcknowledgeType, ShareConsumer
 from sharegroup import Admin
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.reader_query import Query
@@ -22,7 +20,7 @@ from tests.support.rejecting import origins, read_all
 from tests.support.secured_broker import CLIENT_SECRET, PASSWORD, SecuredBroker
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("own_runtime")]
 
 KINDS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "TLS", "mutual TLS", "OAUTHBEARER"]
 
@@ -33,18 +31,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
     broker = SecuredBroker(tmp_path_factory.mktemp("secured"))
     yield broker
     broker.close()
-
-
-@pytest.fixture(autouse=True)
-def runtime(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str]) -> Iterator[None]:
-    """A runtime folder of this test's own; its coordinators end with it."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    consumers.cache().close()
-    yield
-    consumers.cache().close()
-    kill_coordinators()
 
 
 @pytest.mark.parametrize("kind", KINDS)
