@@ -153,6 +153,22 @@ def test_many_locks_that_end_at_once_end_over_several_rounds() -> None:
     assert ended_by_twos(group) == [(1, 30), (1, 10), (1, 0)]
 
 
+def test_a_crash_between_two_rounds_ends_each_lock_once() -> None:
+    group = GroupDriver(records=50)
+    group.join("c1", query=False)
+    for _ in range(5):
+        fetched(group, 10)
+    group.now_ms += LOCK_MS + 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(membership, "MOST_ENDED_RUNS", 2)
+        group.run(Expire())
+    group.crash()
+    held = [f"[{first}..{first + 9}] ACQUIRED 1 0 {first // 10 + 1}" for first in (20, 30, 40)]
+    assert group.dump() == ["[0..9] AVAILABLE 1 1 1", "[10..19] AVAILABLE 1 1 2", *held]
+    group.pass_time(SESSION_MS + 1)
+    assert group.dump() == [f"[{first}..{first + 9}] AVAILABLE 1 1 {first // 10 + 1}" for first in range(0, 50, 10)]
+
+
 def test_many_sessions_that_end_at_once_end_over_several_rounds() -> None:
     group = GroupDriver(records=50)
     for number in range(5):
