@@ -1,7 +1,7 @@
 # Everything a person does here is one of these. Each sets itself up first: .venv, the packages, the broker's jars.
 #
 #   make demo              the story on the screen: two Spark queries in one share group, on an embedded broker
-#   make test              everything that is tested; ARGS goes to pytest: make test ARGS="-k compacted";
+#   make test              every promise, what takes long in a short form; ARGS goes to pytest: make test ARGS="-k compacted";
 #                          WORKERS=0 runs one test after another
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first

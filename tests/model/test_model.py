@@ -10,12 +10,13 @@ import pytest
 
 from coordinator.protocol.errors import InvalidRecordState
 from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.long_searches import name_of, search
 from tests.model.state import Refused
 from tests.model.walk import Walk
 
 STEPS = 1_500
 SEEDS_TO_FIND_A_MISTAKE = 150
-FOUND_HERE = [mistake.make for mistake in MISTAKES.values() if mistake.model]
+FOUND_HERE = [search("model", name_of(mistake), mistake.make) for mistake in MISTAKES.values() if mistake.model]
 
 
 @pytest.mark.parametrize("walk", range(10))
@@ -71,7 +72,7 @@ def test_walks_meet_what_an_administrator_can_do() -> None:
     assert all(seen[what] for what in ("offsets deleted", "group deleted", "released by hand, and held")), seen
 
 
-@pytest.mark.parametrize("mistake", FOUND_HERE, ids=lambda mistake: mistake.__name__)
+@pytest.mark.parametrize("mistake", FOUND_HERE)
 def test_the_model_finds_the_mistake(
     mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

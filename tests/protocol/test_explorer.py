@@ -6,10 +6,13 @@ Wider: ``python -m tests.protocol --help``.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.long_searches import name_of, search
 from tests.mistakes.mistake import Make
 from tests.protocol import guarantee
 from tests.protocol.explorer import Walk
@@ -126,7 +129,40 @@ WALKS = {
 }
 
 
-@pytest.mark.parametrize(("setting", "budget"), WALKS.values(), ids=[name.replace(" ", "-") for name in WALKS])
+LONG_WALKS = {
+    "the log moves",
+    "a coordinator lives on",
+    "a driver is stopped while the log moves",
+    "a sink rejects a record",
+    "a sink gives records back",
+    "a sink says one thing and then another",
+    "a sink that is silent of a record releases it",
+    "a sink decides anew into a target that replaces",
+    "a sink that may be silent writes into a target that replaces",
+    "a sink accepts, or rejects",
+    "records are isolated",
+    "the topic gets a partition",
+    "a sink decides anew and latestOffset has no start",
+    "two queries die with their coordinator",
+}
+"""`make soak` walks these; `make test` walks their short form, in which one thing less goes wrong."""
+
+
+def walks() -> Iterator[Any]:
+    """Each walk with its whole budget, and the short form of each long one."""
+    for name, (setting, budget) in WALKS.items():
+        is_long, words = name in LONG_WALKS, name.replace(" ", "-")
+        yield pytest.param(setting, budget, id=words, marks=[pytest.mark.soak] if is_long else [])
+        if is_long:
+            yield pytest.param(setting, budget._replace(total=budget.total - 1), id=f"short-{words}")
+
+
+def test_every_long_walk_has_two_things_or_more_that_go_wrong() -> None:
+    assert not LONG_WALKS - set(WALKS)
+    assert all(WALKS[name][1].total >= 2 for name in LONG_WALKS)
+
+
+@pytest.mark.parametrize(("setting", "budget"), list(walks()))
 def test_the_guarantee_holds_whatever_comes_first(setting: Setting, budget: Budget) -> None:
     walk = Walk(setting=setting, budget=budget).run()
     print(walk)
@@ -150,10 +186,14 @@ def what_breaks_without_a_mistake(setting: Setting, budget: Budget) -> str:
     return walk.story() if walk.broken else ""
 
 
-FOUND_HERE = [(mistake.make, *world) for mistake in MISTAKES.values() for world in mistake.explorer]
+FOUND_HERE = [
+    search("explorer", name_of(mistake), mistake.make, *world)
+    for mistake in MISTAKES.values()
+    for world in mistake.explorer
+]
 
 
-@pytest.mark.parametrize(("make", "setting", "budget"), FOUND_HERE, ids=[make.__name__ for make, _, _ in FOUND_HERE])
+@pytest.mark.parametrize(("make", "setting", "budget"), FOUND_HERE)
 def test_the_mistake_is_found(make: Make, setting: Setting, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not what_breaks_without_a_mistake(setting, budget)
     make(monkeypatch)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.poison import Run, Scenario, play
 
-FIRST_SEED, SEEDS = 1, 300
+FIRST_SEED, SEEDS, SOAK_SEEDS, AT_ONCE = 1, 100, 300, 50
 
 STORY = Scenario(
     seed=1,
@@ -32,10 +32,16 @@ STORY = Scenario(
 AFTER_A_SESSION = (50_000, 120_000)
 
 
-@pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, 50))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.soak] if first >= FIRST_SEED + SEEDS else [])
+        for first in range(FIRST_SEED, FIRST_SEED + SOAK_SEEDS, AT_ONCE)
+    ],
+)
 def test_every_run_ends_and_archives_the_poison_alone(first: int) -> None:
-    print(f"seeds {first} to {first + 49}")
-    for seed in range(first, first + 50):
+    print(f"seeds {first} to {first + AT_ONCE - 1}")
+    for seed in range(first, first + AT_ONCE):
         play(Scenario.of(seed))
 
 

@@ -17,6 +17,7 @@ from coordinator.service.runtime import snapshots
 from coordinator.service.runtime.snapshots import SnapshotInSteps
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.durability import start_without_appending
+from tests.mistakes.long_searches import name_of, search
 from tests.mistakes.mistake import WITH_SINKS, Make, Patch, Seeds
 from tests.simulation.administration import BY_HAND
 from tests.simulation.service import ServiceRun
@@ -25,17 +26,34 @@ from tests.simulation.service_query import QueryProcess
 from tests.simulation.service_scenario import KINDS, ServiceScenario
 from tests.simulation.world import BrokenPromise
 
-FIRST_SEED, SEEDS, AT_ONCE = 0, 120, 20
+SEEDS_THAT_MEET_ALL, SEEDS, SOAK_SEEDS, AT_ONCE = 40, 80, 400, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
-SEEDS_OF_A_KIND = 5
+SEEDS_OF_A_KIND, MORE_SEEDS_OF_A_KIND = 2, 5
 WALKED = ("administration", "configs", "hosts", "members", "opened-sinks", "signals", "stalls", "topics")
 """Kinds of faults in which nothing is found now."""
 SCENARIOS = {**KINDS, "sinks": ServiceScenario.of_sinks, "stopped drivers": ServiceScenario.of_stopped_drivers}
-FOUND_HERE = [(mistake.make, seeds) for mistake in MISTAKES.values() for seeds in mistake.simulator]
+FOUND_HERE = [
+    search("simulator", name_of(mistake, seeds), mistake.make, seeds)
+    for mistake in MISTAKES.values()
+    for seeds in mistake.simulator
+]
 
 
-@pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, AT_ONCE))
+def few_or_many(few: int, few_met: object, many: int, many_met: object) -> pytest.MarkDecorator:
+    """How many seeds a test plays, and how much it then meets at least: in `make test`, and in `make soak`."""
+    forms = [pytest.param(few, few_met, id="short"), pytest.param(many, many_met, id="long", marks=pytest.mark.soak)]
+    return pytest.mark.parametrize(("seeds", "least"), forms)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.soak] if first >= SEEDS else [])
+        for first in range(SEEDS_THAT_MEET_ALL, SOAK_SEEDS, AT_ONCE)
+    ],
+)
 def test_every_record_ends_and_no_answer_is_forgotten(first: int) -> None:
+    """The seeds before the first one are played by the test that says what they meet."""
     print(f"seeds {first} to {first + AT_ONCE - 1}")
     for seed in range(first, first + AT_ONCE):
         play(ServiceScenario.of(seed))
@@ -66,9 +84,10 @@ def test_snapshots_in_steps_lose_nothing_among_crashes(monkeypatch: Patch) -> No
     assert met["steps"] > met["snapshots"] > 100
 
 
-def test_a_stopped_drivers_late_plan_in_sparks_log_stops_no_query() -> None:
-    logged_late = sum(play(ServiceScenario.of_stopped_drivers(seed)).ledger.logged_late for seed in range(40))
-    assert logged_late >= 3
+@few_or_many(10, 1, 40, 3)
+def test_a_stopped_drivers_late_plan_in_sparks_log_stops_no_query(seeds: int, least: int) -> None:
+    logged_late = sum(play(ServiceScenario.of_stopped_drivers(seed)).ledger.logged_late for seed in range(seeds))
+    assert logged_late >= least
 
 
 def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
@@ -96,18 +115,19 @@ def test_topics_get_partitions_between_any_two_steps_and_each_is_read() -> None:
     assert len(read) > 5
 
 
-def test_brokers_stand_still_between_any_two_steps_and_no_query_fails() -> None:
+@few_or_many(4, 5, 12, 20)
+def test_brokers_stand_still_between_any_two_steps_and_no_query_fails(seeds: int, least: int) -> None:
     """Reads, questions, and the state topic's loads and appends meet it."""
     told: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(seeds):
         run = play(ServiceScenario.of_stalls(seed))
         told.update(what for _, _, what in run.world.trace)
         told["stops"] += run.brokers.times
         assert not run.deaths["query"]
-    assert told["stops"] > 20
-    assert told["gets no answer from the state topic"] > 5
-    assert told["answer no question"] > 5
-    assert told["waits for records"] > 5
+    assert told["stops"] > least
+    assert told["gets no answer from the state topic"] > least // 4
+    assert told["answer no question"] > least // 4
+    assert told["waits for records"] > least // 4
 
 
 def test_sinks_are_opened_between_any_two_steps_and_change_configs() -> None:
@@ -121,55 +141,57 @@ def test_sinks_are_opened_between_any_two_steps_and_change_configs() -> None:
     assert modes == {"", "implicit", "explicit"}
 
 
-def test_members_that_never_return_are_forgotten_and_late_ones_refused() -> None:
+@few_or_many(6, (5, 1, 1), 25, (30, 3, 3))
+def test_members_that_never_return_are_forgotten_and_late_ones_refused(seeds: int, least: tuple[int, ...]) -> None:
     forgotten = returned = refused = 0
-    for seed in range(25):
+    for seed in range(seeds):
         run = play(ServiceScenario.of_members(seed))
         forgotten += len(run.ledger.forgotten_plans)
         returned += len(set(run.ledger.forgotten_plans) - run.ledger.away)
         refused += run.witness.answers["refused, was forgotten"]
-    assert forgotten > 30
-    assert returned >= 3
-    assert refused >= 3
+    assert forgotten > least[0]
+    assert returned >= least[1]
+    assert refused >= least[2]
 
 
-def test_work_in_progress_is_lost_and_taken_over_and_its_signals_refused() -> None:
+@few_or_many(5, (20, 8, 12, 0), 15, (80, 30, 50, 2))
+def test_work_in_progress_is_lost_and_taken_over_and_its_signals_refused(seeds: int, least: tuple[int, ...]) -> None:
     taken = refused = lost = long_locks = 0
-    for seed in range(15):
+    for seed in range(seeds):
         run = play(ServiceScenario.of_signals(seed))
         taken, refused = taken + run.witness.signals.taken, refused + run.witness.signals.refused
         lost += run.ledger.lost_in_progress
         long_locks += run.witness.lock_ms > run.witness.session_ms
-    assert taken > 80
-    assert refused > 30
-    assert lost > 50
-    assert long_locks > 2
+    assert taken > least[0]
+    assert refused > least[1]
+    assert lost > least[2]
+    assert long_locks > least[3]
 
 
-def test_an_administrator_resets_decides_and_releases_in_the_midst_of_trouble() -> None:
+@few_or_many(4, (5, 20, 1), 12, (20, 100, 3))
+def test_an_administrator_resets_decides_and_releases_in_the_midst_of_trouble(
+    seeds: int, least: tuple[int, ...]
+) -> None:
     resets = skipped = refused = by_hand = 0
-    for seed in range(12):
+    for seed in range(seeds):
         run = play(ServiceScenario.of_administration(seed))
         resets, skipped = resets + run.ledger.actions.resets, skipped + run.ledger.actions.skipped
         refused += run.witness.answers["GroupNotEmpty"] + run.witness.answers["RecordsHeld"]
         by_hand += list(run.ledger.archived.values()).count(BY_HAND)
-    assert resets > 20
-    assert skipped > 100
-    assert refused > 3
+    assert resets > least[0]
+    assert skipped > least[1]
+    assert refused > least[2]
     assert by_hand > 0
 
 
 @pytest.mark.parametrize("kind", WALKED)
-def test_nothing_is_lost_or_stuck_whatever_else_goes_wrong(kind: str) -> None:
-    for seed in range(SEEDS_OF_A_KIND):
+@pytest.mark.parametrize("seeds", [SEEDS_OF_A_KIND, pytest.param(MORE_SEEDS_OF_A_KIND, marks=pytest.mark.soak)])
+def test_nothing_is_lost_or_stuck_whatever_else_goes_wrong(kind: str, seeds: int) -> None:
+    for seed in range(seeds):
         play(KINDS[kind](seed))
 
 
-@pytest.mark.parametrize(
-    ("mistake", "seeds"),
-    FOUND_HERE,
-    ids=[f"{make.__name__}-{seeds.scenario or 'faults'}" for make, seeds in FOUND_HERE],
-)
+@pytest.mark.parametrize(("mistake", "seeds"), FOUND_HERE)
 def test_the_mistake_is_found(mistake: Make, seeds: Seeds, monkeypatch: Patch) -> None:
     """Within the bounded number of seeds."""
     mistake(monkeypatch)
@@ -213,7 +235,7 @@ def test_a_failure_names_its_seed_and_shows_what_happened(monkeypatch: Patch) ->
 def test_the_bounded_run_meets_what_it_is_for() -> None:
     """All kinds of trouble happen in it, so that a clean run says something."""
     deaths, answers, archived, lost, snapshots, fenced = {}, {}, set(), 0, 0, 0
-    for seed in range(FIRST_SEED, FIRST_SEED + 40):
+    for seed in range(SEEDS_THAT_MEET_ALL):
         run = play(ServiceScenario.of(seed))
         deaths.update(run.deaths)
         answers.update(run.witness.answers)

@@ -12,6 +12,7 @@ import pytest
 
 from coordinator.core import share_group
 from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.long_searches import name_of, search
 from tests.mistakes.mistake import Make, Patch
 from tests.simulation.year import (
     HOUR_MS,
@@ -27,7 +28,7 @@ DAY = 1_440
 YEAR = int(os.environ.get("YEAR_MINUTES", "525600"))
 WEEK_MS = 7 * 24 * HOUR_MS
 JOBS = (a_new_checkpoint_each_time, the_same_checkpoint_each_time, all_kinds_in_turn)
-FOUND_HERE = [mistake.make for mistake in MISTAKES.values() if mistake.year]
+FOUND_HERE = [search("year", name_of(mistake), mistake.make) for mistake in MISTAKES.values() if mistake.year]
 
 
 def check(job: Job, minutes: int, each: Callable[[Job], None], *, retention_ms: int) -> None:
@@ -43,18 +44,19 @@ def check(job: Job, minutes: int, each: Callable[[Job], None], *, retention_ms: 
     assert not grown, f"{grown} grow with the number of runs: {early}, then {late}"
 
 
+@pytest.mark.parametrize("minutes", [DAY // 2, pytest.param(3 * DAY // 2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("records", [0, 3], ids=["idle", "busy"])
 @pytest.mark.parametrize("each", JOBS, ids=lambda each: each.__name__)
 def test_the_state_of_a_job_started_each_minute_is_bounded(
-    each: Callable[[Job], None], records: int, monkeypatch: Patch
+    each: Callable[[Job], None], records: int, minutes: int, monkeypatch: Patch
 ) -> None:
-    """A day and a half, with a retention of one hour and the last 50 members."""
+    """Half a day, or a day and a half, with a retention of one hour and the last 50 members."""
     monkeypatch.setattr(share_group, "MEMBERS_KEPT", 50)
-    check(Job(retention_ms=HOUR_MS, records=records), 3 * DAY // 2, each, retention_ms=HOUR_MS)
+    check(Job(retention_ms=HOUR_MS, records=records), minutes, each, retention_ms=HOUR_MS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("days", [3, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("days", [3, 30])
 def test_days_of_a_job_that_is_started_each_minute(days: int) -> None:
     """With the last thousand members, and a retention of six hours."""
     check(Job(retention_ms=6 * HOUR_MS, records=2), days * DAY, all_kinds_in_turn, retention_ms=6 * HOUR_MS)
@@ -67,12 +69,12 @@ def test_a_year_of_a_job_that_is_started_each_minute(each: Callable[[Job], None]
     check(Job(retention_ms=WEEK_MS, records=2), YEAR, each, retention_ms=WEEK_MS)
 
 
-@pytest.mark.parametrize("mistake", FOUND_HERE, ids=lambda mistake: mistake.__name__)
+@pytest.mark.parametrize("mistake", FOUND_HERE)
 def test_the_mistake_is_found(mistake: Make, monkeypatch: Patch) -> None:
-    """Within a day, by the one or the other job."""
+    """Within half a day, by the one or the other job."""
     monkeypatch.setattr(share_group, "MEMBERS_KEPT", 50)
     mistake(monkeypatch)
     with pytest.raises(AssertionError) as found:
         for each in JOBS:
-            check(Job(retention_ms=HOUR_MS, records=3), DAY, each, retention_ms=HOUR_MS)
+            check(Job(retention_ms=HOUR_MS, records=3), DAY // 2, each, retention_ms=HOUR_MS)
     print(found.value)

@@ -13,6 +13,7 @@ import pytest
 from coordinator.protocol.errors import ShareGroupError
 from tests.mistakes import rules
 from tests.mistakes.catalogue import MISTAKES
+from tests.mistakes.long_searches import LONG, is_found_by_a_short_search, searches
 from tests.mistakes.mistake import Make, Mistake, Patch
 
 FOUND = (AssertionError, ShareGroupError, pytest.fail.Exception)
@@ -48,6 +49,17 @@ def test_every_rule_has_a_test_and_a_mistake_that_the_test_finds(rule: str) -> N
 def test_every_mistake_breaks_a_rule_and_is_found_by_a_proof(mistake: Mistake) -> None:
     assert mistake.breaks and set(mistake.breaks) <= ALL_RULES
     assert mistake.is_found_by_a_proof
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_every_mistake_is_found_by_a_search_of_make_test(mistake: Mistake) -> None:
+    assert is_found_by_a_short_search(mistake)
+
+
+def test_every_long_search_is_one_of_the_catalogue() -> None:
+    assert {(harness, name) for harness, names in LONG.items() for name in names} <= {
+        search for mistake in MISTAKES.values() for search in searches(mistake)
+    }
 
 
 def test_every_rule_is_broken_by_a_mistake() -> None:
