@@ -73,8 +73,11 @@ def outage_of(session):
 
 @pytest.mark.parametrize(
     ("store", "silent"),
-    [("kafka", False), ("kafka", True), ("sqlite", False)],
-    ids=["state in Kafka", "state in Kafka, packets dropped", "state in a file"],
+    [
+        pytest.param("kafka", False, id="state in Kafka", marks=pytest.mark.soak),
+        pytest.param("kafka", True, id="state in Kafka, packets dropped"),
+        pytest.param("sqlite", False, id="state in a file"),
+    ],
 )
 def test_queries_keep_their_batches_through_an_outage_longer_than_their_sessions(
     kafka, query, runtime, tmp_path, caplog, store, silent

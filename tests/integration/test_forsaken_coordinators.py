@@ -38,7 +38,11 @@ def make_the_state_topic_unfit(broker):
     broker.recreate_topic(STATE_TOPIC, 3, retention_ms=60_000)
 
 
-@pytest.mark.parametrize("mishap", [cut, cut_silently, make_the_state_topic_unfit], ids=lambda mishap: mishap.__name__)
+@pytest.mark.parametrize(
+    "mishap",
+    [pytest.param(cut, marks=pytest.mark.soak), cut_silently, make_the_state_topic_unfit],
+    ids=lambda mishap: mishap.__name__,
+)
 def test_a_coordinator_with_a_batch_in_flight_that_nobody_calls_leaves(first, runtime_dir, monkeypatch, unique, mishap):
     directory = runtime_dir / unique("run")
     directory.mkdir(mode=0o700)

@@ -84,7 +84,7 @@ def held(plan):
     return [(r.first, r.last) for p in plan.partitions for r in p.ranges]
 
 
-@pytest.mark.parametrize("store", ["kafka", "sqlite"])
+@pytest.mark.parametrize("store", ["kafka", pytest.param("sqlite", marks=pytest.mark.soak)])
 def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, query, runtime, tmp_path, store):
     where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
     old = query(alice.now, where)

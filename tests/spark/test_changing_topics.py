@@ -10,6 +10,10 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 LOOK_OFTEN = {"share.coordinator.metadata.refresh.ms": 500}
+failing_or_going_on = pytest.mark.parametrize(
+    "fail_on_data_loss",
+    [pytest.param(True, id="failing"), pytest.param(False, id="going-on", marks=pytest.mark.soak)],
+)
 
 
 def test_a_compacted_topic_is_delivered_and_its_gaps_are_no_lag(kafka, topic, job, start):
@@ -52,7 +56,7 @@ def test_aborted_batches_are_not_delivered_when_committed_ones_are_asked_for(kaf
     everything.output().assert_exactly_once(numbers(200) + numbers(100, first=1_000) + numbers(100, first=2_000))
 
 
-@pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
+@failing_or_going_on
 def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job, start, fail_on_data_loss):
     """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
     orders = topic("orders")
@@ -71,7 +75,7 @@ def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job
     held.wait(lambda: describe(queue).lag() == 0, "all is completed")
 
 
-@pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
+@failing_or_going_on
 def test_records_deleted_inside_a_plan_are_left_out_and_reported(kafka, topic, job, start, fail_on_data_loss):
     """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
     orders = topic("orders")
@@ -103,7 +107,7 @@ def test_a_topic_deleted_and_created_anew_begins_at_its_earliest_record(kafka, t
     queue.output().assert_exactly_once(numbers(50, first=1_000))
 
 
-@pytest.mark.parametrize("fail_on_data_loss", [True, False], ids=["failing", "going-on"])
+@failing_or_going_on
 def test_a_replay_takes_no_record_of_a_recreated_topic(kafka, topic, job, start, fail_on_data_loss):
     """The old topic's records are gone, those that no plan had, too: failed for once, or left out; none of the new
     topic's is taken for them."""

@@ -157,7 +157,7 @@ def test_readmes_first_program_runs_from_a_client(kafka, topic, server):
     assert sorted(int(row["value"]) for row in written(output)) == list(range(RECORDS)), said
 
 
-@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+@pytest.mark.parametrize("way", ["sink", pytest.param("foreachBatch", marks=pytest.mark.soak)])
 def test_outcomes_by_row_from_a_client(kafka, topic, server, way):
     orders, letters = topic("orders", partitions=2), topic("dlq")
     kafka.produce(orders, numbers(RECORDS))

@@ -42,6 +42,7 @@ def test_a_killed_driver_replays_its_batch_or_others_get_it_later(kafka, topic, 
     other.wait(lambda: describe(left).lag() == 0, "the last batch is completed")
 
 
+@pytest.mark.soak
 def test_a_driver_killed_with_the_coordinator_replays_its_batch(kafka, topic, job, program, start):
     """Killed in mid-batch; restarted within the session."""
     orders = topic("orders")

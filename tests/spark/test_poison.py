@@ -66,9 +66,11 @@ def assert_only_the_poison_is_archived(queue: ShareJob, produced: int, poison: s
 @pytest.mark.parametrize(
     ("names", "trigger", "kill_coordinator"),
     [
-        pytest.param(("a", "b"), "default", False, id="streaming-two"),
+        pytest.param(("a", "b"), "default", False, id="streaming-two", marks=pytest.mark.soak),
         pytest.param(("a",), "default", True, id="streaming-one-coordinator-dies"),
-        pytest.param(("a", "b"), "available_now", True, id="available-now-two-coordinator-dies"),
+        pytest.param(
+            ("a", "b"), "available_now", True, id="available-now-two-coordinator-dies", marks=pytest.mark.soak
+        ),
     ],
 )
 def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, trigger, kill_coordinator, records):

@@ -17,12 +17,30 @@ DLQ_NAME = "errors.deadletterqueue.topic.name"
 @pytest.mark.parametrize(
     ("columns", "name", "says"),
     [
-        ({"acknowledgement": "if(text = '57', 'maybe', 'accept')"}, "UnknownOutcome", "'maybe'"),
-        ({"acknowledgement": "if(text = '57', 'renew', 'accept')"}, "RenewRefused", "which is for ShareConsumers"),
-        ({**EVERY, "deliveryCount": "if(text = '57', null, deliveryCount)"}, "IncompleteReceipt", "no deliveryCount"),
-        ({"acknowledgement": "'release'", "releaseDelayMs": "if(text = '57', -1, 1)"}, "InvalidReleaseDelay", "-1"),
+        pytest.param(
+            {"acknowledgement": "if(text = '57', 'maybe', 'accept')"}, "UnknownOutcome", "'maybe'", id="unknown"
+        ),
+        pytest.param(
+            {"acknowledgement": "if(text = '57', 'renew', 'accept')"},
+            "RenewRefused",
+            "which is for ShareConsumers",
+            id="renew",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            {**EVERY, "deliveryCount": "if(text = '57', null, deliveryCount)"},
+            "IncompleteReceipt",
+            "no deliveryCount",
+            id="no-receipt",
+        ),
+        pytest.param(
+            {"acknowledgement": "'release'", "releaseDelayMs": "if(text = '57', -1, 1)"},
+            "InvalidReleaseDelay",
+            "-1",
+            id="delay",
+            marks=pytest.mark.soak,
+        ),
     ],
-    ids=["unknown", "renew", "no-receipt", "delay"],
 )
 def test_a_row_that_cannot_be_understood_is_named_and_nothing_is_acknowledged(orders, job, start, columns, name, says):
     queue = job(orders)
@@ -33,7 +51,7 @@ def test_a_row_that_cannot_be_understood_is_named_and_nothing_is_acknowledged(or
     assert describe(queue).lag() == 100
 
 
-@pytest.mark.parametrize("column", ["deliveryCount", "acknowledgement"])
+@pytest.mark.parametrize("column", ["deliveryCount", pytest.param("acknowledgement", marks=pytest.mark.soak)])
 def test_rows_without_a_receipt_are_refused_by_the_columns_name(orders, job, start, column):
     queue = job(orders)
     query = queue.query("a", columns=EVERY, drop=(column,), sink="sharegroup", sink_options=queue.sink_options())
@@ -100,8 +118,15 @@ COMPUTED = {
 """The receipt, in columns that are not the source's any more."""
 
 
-@pytest.mark.parametrize("columns", [EVERY, {**EVERY, **COMPUTED}], ids=["the source's columns", "computed columns"])
-@pytest.mark.parametrize("sink", ["sharegroup", "acknowledge+replace"])
+@pytest.mark.parametrize(
+    ("columns", "sink"),
+    [
+        pytest.param(EVERY, "sharegroup", id="the source's columns"),
+        pytest.param({**EVERY, **COMPUTED}, "acknowledge+replace", id="computed columns in foreachBatch"),
+        pytest.param({**EVERY, **COMPUTED}, "sharegroup", id="computed columns", marks=pytest.mark.soak),
+        pytest.param(EVERY, "acknowledge+replace", id="foreachBatch", marks=pytest.mark.soak),
+    ],
+)
 def test_a_sink_of_another_group_is_refused_and_acknowledges_nothing(orders, job, start, columns, sink):
     """Both groups read the topic for the first time: their receipts are alike."""
     queue, other = job(orders), job(orders)

@@ -27,7 +27,7 @@ def wait_done(query, queue) -> None:
 # --- foreachBatch
 
 
-@pytest.mark.parametrize("step", ["acknowledge", "write"])
+@pytest.mark.parametrize("step", ["acknowledge", pytest.param("write", marks=pytest.mark.soak)])
 def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, topic, job, start, step):
     """share_sink.acknowledge(df, batch_id), and df.write.format("sharegroup")."""
     dlq = topic("dlq", partitions=2)
@@ -51,7 +51,7 @@ def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, 
     ("first", "again", "keeps"),
     [
         pytest.param("acknowledge+skip+fail", "acknowledge+skip", True, id="acknowledge-first"),
-        pytest.param("skip+fail+acknowledge", "skip+acknowledge", False, id="write-first"),
+        pytest.param("skip+fail+acknowledge", "skip+acknowledge", False, id="write-first", marks=pytest.mark.soak),
     ],
 )
 def test_acknowledge_first_then_write(orders, job, start, first, again, keeps):
@@ -151,7 +151,7 @@ def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orde
 # --- replays that decide anew
 
 
-@pytest.mark.parametrize(("does", "times"), [("replaces", 1), ("skips", 2)])
+@pytest.mark.parametrize(("does", "times"), [("replaces", 1), pytest.param("skips", 2, marks=pytest.mark.soak)])
 def test_a_replay_by_delivery_count_is_once_in_a_replacing_output(orders, job, start, does, times):
     """The first attempt releases every seventh record; the second one, at deliveryCount 2, accepts and writes it."""
     queue = job(orders)
