@@ -111,20 +111,19 @@ def _named(addresses: str) -> set[str]:
     return {host if re.search(r":\d+$", host) else f"{host}:{_KAFKA_PORT}" for host in hosts}
 
 
-def cluster_metadata(
-    bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float = BROKER_TIMEOUT_S
-) -> Any:
+def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> Any:
     """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics.
 
     Raises:
-        BrokerNotReachable: no broker answered within ``timeout_s``; the error names addresses only.
+        BrokerNotReachable: no broker answered within ``timeout_s`` (else BROKER_TIMEOUT_S); it names addresses only.
         BrokerSecurityFailed, BrokerHostUnknown: the brokers refuse the client, or no host name is known; at once.
         BrokerClosesConnection: the brokers do nothing but close connections, for CLOSED_S.
         InvalidKafkaConfig: librdkafka refuses the configuration.
     """
     contact = FirstContact()
     with _admin(bootstrap_servers, kafka_config, contact) as admin:
-        return _metadata(admin, contact, bootstrap_servers, kafka_config, timeout_s)
+        limit_s = BROKER_TIMEOUT_S if timeout_s is None else timeout_s
+        return _metadata(admin, contact, bootstrap_servers, kafka_config, limit_s)
 
 
 def _metadata(
@@ -172,7 +171,7 @@ def denied_topics(bootstrap_servers: str, kafka_config: Mapping[str, str], names
     return denied
 
 
-def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float = BROKER_TIMEOUT_S) -> str:
+def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> str:
     """The cluster's id, by which its coordinator is found; it raises as :func:`cluster_metadata`."""
     found = cluster_metadata(bootstrap_servers, kafka_config, timeout_s=timeout_s).cluster_id
     return str(found or bootstrap_servers)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.client import cluster_metadata
 from sharegroup.__main__ import run
 from sharegroup.option_check import read_options
 from tests.support.command_line import mistake
@@ -69,7 +70,8 @@ def test_a_check_is_told_as_json(file, capsys):
     assert (second["side"], second["error"]) == ("sink", "RefusedOption")
 
 
-def test_a_broker_that_is_away_is_named_after_what_is_right(file, capsys):
+def test_a_broker_that_is_away_is_named_after_what_is_right(file, capsys, monkeypatch):
+    monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 1.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as closed:
         address = f"localhost:{closed.getsockname()[1]}"
     assert run(["check", "--options", file("a.json", {**SOURCE, "kafka.bootstrap.servers": address})]) == 1
