@@ -23,7 +23,7 @@ def compiled_reader() -> list[Extension]:
         Extension(
             "share_source.native._drain",
             [f"{folder}/drain.c"],
-            depends=[f"{folder}/arrow_builder.h", f"{folder}/librdkafka.h"],
+            depends=[f"{folder}/{name}.h" for name in ("arrow_builder", "librdkafka", "message")],
             define_macros=[("Py_LIMITED_API", "0x030A0000")],
             extra_compile_args=["-O2", "-fvisibility=hidden", "-Wall", "-Wextra"],
             libraries=["pthread", "dl"],

@@ -127,13 +127,14 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
             yield rows.build()
 
 
-def read_records(task: ReadTask, into: Collector[Any]) -> dict[Key, list[tuple[int, int]]]:
-    """Read the task's records into a collection that has room for all of them. Returns the offsets that the log lost
-    before they were read, as (first, last) by partition; it raises as ``read_task``."""
-    with _readers(task, native=False) as readers:
+def read_records(task: ReadTask, into: Collector[Any], *, native: bool) -> dict[Key, list[tuple[int, int]]]:
+    """Read the task's records into a collection, whose kind says whether compiled code reads them. Returns the offsets
+    that the log lost before they were read, as (first, last) by partition; it raises as ``read_task``."""
+    with _readers(task, native) as readers:
         for reader in readers:
             for _ in reader.drain(into):
                 pass
+        into.build()
     return {key: lost for reader in readers for key, lost in reader.lost.items()}
 
 

@@ -1,4 +1,5 @@
-/* share_source.native._drain: records go from librdkafka's queues straight into Arrow's buffers.
+/* share_source.native._drain: records go from librdkafka's queues straight into Arrow's buffers, and for a ShareConsumer
+ * from there into messages.
  *
  * What it does not do: it makes, configures and closes no client, assigns no partition, and decides nothing about gaps,
  * losses or time. Consumers are confluent_kafka's; this file is loaded into each as a librdkafka plugin
@@ -15,8 +16,16 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "arrow_builder.h"
 #include "librdkafka.h"
+
+static void free_object(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+#include "message.h"
 
 #define X(result, name, arguments) static result(*name) arguments;
 LIBRDKAFKA(X)
@@ -47,11 +56,12 @@ __attribute__((visibility("default"))) int conf_init(rd_kafka_conf_t *conf, void
 /* ---- Builder ------------------------------------------------------------------------------------------------------ */
 
 enum { KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, DELIVERY_COUNT, HEADERS, HEADER_KEY,
-       HEADER_VALUE, COLUMNS };
+       HEADER_VALUE, LEADER_EPOCH, COLUMNS };
 
 typedef struct {
     PyObject_HEAD
     int include_headers;
+    int for_messages; /* a column of leader epochs is made, which no Arrow batch has */
     int64_t rows;
     size_t bytes; /* of keys, values and headers */
     size_t expected[COLUMNS]; /* bytes of values in the last batch: the next one has room for as many at once */
@@ -59,28 +69,22 @@ typedef struct {
 } Builder;
 
 static PyObject *builder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"include_headers", NULL};
-    int include_headers;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "p", names, &include_headers))
+    static char *names[] = {"include_headers", "for_messages", NULL};
+    int include_headers, for_messages = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "p|p", names, &include_headers, &for_messages))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Builder *self = (Builder *)alloc(type, 0);
-    if (self != NULL)
+    if (self != NULL) {
         self->include_headers = include_headers;
+        self->for_messages = for_messages;
+    }
     return (PyObject *)self;
 }
 
-static void free_object(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
-
 static void builder_dealloc(PyObject *object) {
-    Builder *self = (Builder *)object;
     for (int n = 0; n < COLUMNS; n++)
-        drop_column(&self->columns[n]);
+        drop_column(&((Builder *)object)->columns[n]);
     free_object(object);
 }
 
@@ -93,13 +97,26 @@ static int begin_batch(Builder *self) {
     return 0;
 }
 
+/* Remember how much room the next batch needs. */
+static void end_batch(Builder *self) {
+    for (int n = 0; n < COLUMNS; n++)
+        self->expected[n] = self->columns[n].data.size;
+}
+
+static void drop_columns(Builder *self) {
+    self->rows = 0;
+    self->bytes = 0;
+    for (int n = 0; n < COLUMNS; n++)
+        drop_column(&self->columns[n]);
+}
+
 /* A record: a view of librdkafka's message, or what a queue holds. */
 typedef struct {
     const void *key, *value;
     size_t key_size, value_size;
     int32_t partition;
     int64_t offset, time_ms;
-    int32_t time_kind;
+    int32_t time_kind, leader_epoch;
     rd_kafka_headers_t *headers; /* NULL if it has none */
 } Record;
 
@@ -136,7 +153,8 @@ static int append_record(Builder *self, const Record *record, const char *topic,
         append_fixed(&columns[TIMESTAMP], &time_us, sizeof(int64_t)) < 0 ||
         append_fixed(&columns[TIMESTAMP_TYPE], &java_kind, sizeof(int32_t)) < 0 ||
         append_fixed(&columns[DELIVERY_COUNT], &delivery_count, sizeof(int32_t)) < 0 ||
-        (self->include_headers && append_headers(self, record) < 0))
+        (self->include_headers && append_headers(self, record) < 0) ||
+        (self->for_messages && append_fixed(&columns[LEADER_EPOCH], &record->leader_epoch, sizeof(int32_t)) < 0))
         return -1;
     self->bytes += record->key_size + record->value_size;
     self->rows++;
@@ -187,13 +205,9 @@ static PyObject *builder_release(PyObject *object, PyObject *unused) {
     struct ArrowArray *batch = calloc(1, sizeof(*batch));
     if (batch == NULL)
         return PyErr_NoMemory();
-    for (int n = 0; n < COLUMNS; n++)
-        self->expected[n] = self->columns[n].data.size;
+    end_batch(self);
     int failed = export_batch(self, batch) < 0;
-    self->rows = 0;
-    self->bytes = 0;
-    for (int n = 0; n < COLUMNS; n++)
-        drop_column(&self->columns[n]);
+    drop_columns(self);
     PyObject *capsule = failed ? PyErr_NoMemory() : PyCapsule_New(batch, "arrow_array", drop_capsule);
     if (capsule == NULL) {
         if (batch->release != NULL)
@@ -203,6 +217,86 @@ static PyObject *builder_release(PyObject *object, PyObject *unused) {
     return capsule;
 }
 
+static PyObject *message_at(const Builder *self, int64_t at, PyObject *topic) {
+    const Column *columns = self->columns;
+    Message *message = new_message();
+    if (message == NULL)
+        return NULL;
+    Py_INCREF(topic);
+    message->topic = topic;
+    message->partition = number_at(&columns[PARTITION], at);
+    message->offset = long_at(&columns[OFFSET], at);
+    message->time_ms = long_at(&columns[TIMESTAMP], at) / 1000;
+    message->time_kind = number_at(&columns[TIMESTAMP_TYPE], at) + 1;
+    message->delivery_count = number_at(&columns[DELIVERY_COUNT], at);
+    message->leader_epoch = number_at(&columns[LEADER_EPOCH], at);
+    if (copied_at(&columns[KEY], at, &message->key) == 0 && copied_at(&columns[VALUE], at, &message->value) == 0) {
+        message->headers = headers_at(&columns[HEADERS], &columns[HEADER_KEY], &columns[HEADER_VALUE], at);
+        if (message->headers != NULL || !is_valid(&columns[HEADERS], at))
+            return (PyObject *)message;
+    }
+    Py_DECREF(message);
+    return NULL;
+}
+
+/* Whether the record follows the one before it in its partition, with the same delivery count. */
+static int is_next(const Builder *self, int64_t at) {
+    const Column *columns = self->columns;
+    Py_ssize_t size, before;
+    if (at == 0 || long_at(&columns[OFFSET], at) != long_at(&columns[OFFSET], at - 1) + 1 ||
+        number_at(&columns[PARTITION], at) != number_at(&columns[PARTITION], at - 1) ||
+        number_at(&columns[DELIVERY_COUNT], at) != number_at(&columns[DELIVERY_COUNT], at - 1))
+        return 0;
+    const char *topic = bytes_at(&columns[TOPIC], at, &size), *topic_before = bytes_at(&columns[TOPIC], at - 1, &before);
+    return size == before && memcmp(topic, topic_before, (size_t)size) == 0;
+}
+
+/* Begin a run at this record: its topic's name, and its list, which `runs` then has. */
+static int begin_run(const Builder *self, int64_t at, PyObject *runs, PyObject **topic, PyObject **messages) {
+    const Column *columns = self->columns;
+    Py_ssize_t size;
+    const char *name = bytes_at(&columns[TOPIC], at, &size);
+    Py_XDECREF(*topic);
+    if ((*topic = PyUnicode_DecodeUTF8(name, size, NULL)) == NULL)
+        return -1;
+    PyObject *run = Py_BuildValue("(OiLiN)", *topic, (int)number_at(&columns[PARTITION], at),
+                                  (long long)long_at(&columns[OFFSET], at),
+                                  (int)number_at(&columns[DELIVERY_COUNT], at), *messages = PyList_New(0));
+    int failed = run == NULL || PyList_Append(runs, run) < 0;
+    Py_XDECREF(run);
+    return failed ? -1 : 0;
+}
+
+PyDoc_STRVAR(messages_doc,
+             "messages() -> [(topic, partition, first offset, delivery count, [Message]), ...]\n\n"
+             "The records as messages, by runs of neighbouring offsets with one delivery count; the builder is empty afterwards.\n"
+             "It needs include_headers and for_messages.");
+
+static PyObject *builder_messages(PyObject *object, PyObject *unused) {
+    Builder *self = (Builder *)object;
+    (void)unused;
+    if (!self->include_headers || !self->for_messages) {
+        PyErr_SetString(PyExc_RuntimeError, "the builder is not made for messages");
+        return NULL;
+    }
+    PyObject *runs = PyList_New(0), *topic = NULL, *messages = NULL;
+    int failed = runs == NULL;
+    for (int64_t at = 0; !failed && at < self->rows; at++) {
+        PyObject *message = NULL;
+        failed = (!is_next(self, at) && begin_run(self, at, runs, &topic, &messages) < 0) ||
+                 (message = message_at(self, at, topic)) == NULL || PyList_Append(messages, message) < 0;
+        Py_XDECREF(message);
+    }
+    Py_XDECREF(topic);
+    if (failed) {
+        Py_XDECREF(runs);
+        return NULL;
+    }
+    end_batch(self);
+    drop_columns(self);
+    return runs;
+}
+
 static Py_ssize_t builder_length(PyObject *self) { return (Py_ssize_t)((Builder *)self)->rows; }
 
 static PyObject *builder_nbytes(PyObject *self, void *unused) {
@@ -210,13 +304,17 @@ static PyObject *builder_nbytes(PyObject *self, void *unused) {
     return PyLong_FromSize_t(((Builder *)self)->bytes);
 }
 
-static PyMethodDef builder_methods[] = {{"release", builder_release, METH_NOARGS, release_doc}, {NULL, NULL, 0, NULL}};
+static PyMethodDef builder_methods[] = {
+    {"release", builder_release, METH_NOARGS, release_doc},
+    {"messages", builder_messages, METH_NOARGS, messages_doc},
+    {NULL, NULL, 0, NULL},
+};
 static PyGetSetDef builder_getset[] = {
     {"nbytes", builder_nbytes, NULL, "Bytes of the keys, the values and the headers.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot builder_slots[] = {
-    {Py_tp_doc, "Builder(include_headers)\n\nCollects records for one Arrow batch after the other."},
+    {Py_tp_doc, "Builder(include_headers, for_messages=False)\n\nCollects records for one Arrow batch, or list of messages, after the other."},
     {Py_tp_new, builder_new},
     {Py_tp_dealloc, builder_dealloc},
     {Py_sq_length, builder_length},
@@ -567,6 +665,8 @@ static void on_message(rd_kafka_message_t *message, void *opaque) {
         int kind = 0;
         record.time_ms = rd_kafka_message_timestamp(message, &kind);
         record.time_kind = kind;
+        if (taking->builder->for_messages)
+            record.leader_epoch = rd_kafka_message_leader_epoch(message);
         if (taking->builder->include_headers && rd_kafka_message_headers(message, &record.headers) != 0)
             record.headers = NULL;
         if (!take_record(taking, &record))
@@ -659,7 +759,8 @@ static PyType_Spec queue_spec = {"share_source.native._drain.Queue", sizeof(Queu
 static int find_librdkafka(void) {
     int found = -1;
     PyObject *path = NULL, *module = PyImport_ImportModule("confluent_kafka.cimpl");
-    if (module == NULL || (path = PyObject_GetAttrString(module, "__file__")) == NULL)
+    if (module == NULL || (path = PyObject_GetAttrString(module, "__file__")) == NULL ||
+        (confluents_message = PyObject_GetAttrString(module, "Message")) == NULL)
         goto end;
     PyObject *encoded = PyUnicode_EncodeFSDefault(path);
     if (encoded == NULL)
@@ -706,7 +807,7 @@ static PyTypeObject *add_type(PyObject *module, const char *name, PyType_Spec *s
 }
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_drain", "Records from librdkafka's queues into Arrow's buffers.", -1, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_drain", "Records from librdkafka's queues into Arrow's buffers, and messages.", -1, NULL, NULL, NULL, NULL,
     NULL};
 
 PyMODINIT_FUNC PyInit__drain(void) {
@@ -718,6 +819,7 @@ PyMODINIT_FUNC PyInit__drain(void) {
     if ((builder_type = add_type(module, "Builder", &builder_spec)) == NULL ||
         (client_type = add_type(module, "Client", &client_spec)) == NULL ||
         (queue_type = add_type(module, "Queue", &queue_spec)) == NULL ||
+        (message_type = add_type(module, "Message", &message_spec)) == NULL ||
         PyModule_AddStringConstant(module, "LIBRDKAFKA", rd_kafka_version_str()) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -44,6 +44,7 @@ typedef int (*rd_kafka_on_new_t)(rd_kafka_t *rk, const rd_kafka_conf_t *conf, vo
     X(void, rd_kafka_yield, (rd_kafka_t *))                                                                            \
     X(const char *, rd_kafka_message_errstr, (const rd_kafka_message_t *))                                             \
     X(int64_t, rd_kafka_message_timestamp, (const rd_kafka_message_t *, int *))                                        \
+    X(int32_t, rd_kafka_message_leader_epoch, (const rd_kafka_message_t *))                                            \
     X(int, rd_kafka_message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                              \
     X(int, rd_kafka_message_detach_headers, (rd_kafka_message_t *, rd_kafka_headers_t **))                             \
     X(void, rd_kafka_headers_destroy, (rd_kafka_headers_t *))                                                          \

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from coordinator.client.session import MemberSession
@@ -22,10 +22,12 @@ from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
     PartitionAcks,
+    PartitionPlan,
 )
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import Key
 from share_source.range_reader import ReadTask, read_records
+from share_source.reader_choice import is_native
 from share_source.share_consumer.acknowledgements import acknowledged, all_failed
 from share_source.share_consumer.ahead import Acquired, Ahead
 from share_source.share_consumer.membership import Membership
@@ -141,7 +143,8 @@ class Fetcher:
 
     def _read(self, reply: AcquiredReply, isolation_level: str, acquired: Acquired) -> int:
         """Read what was acquired; the number of offsets."""
-        collector = Collector(reply.partitions)
+        native = is_native()
+        collector = collector_of(reply.partitions, native)
         task = ReadTask(
             partitions=tuple(PartitionRanges(p.topic, p.partition, p.ranges, p.topic_id) for p in reply.partitions),
             kafka_config=self._options.client_config,
@@ -149,7 +152,7 @@ class Fetcher:
             fail_on_data_loss=False,
             poll_timeout_ms=self._outage_timeout_ms,
         )
-        lost = read_records(task, collector)
+        lost = read_records(task, collector, native=native)
         acquired.read(collector.runs(), collector.unread(lost))
         return sum(part.records for part in task.partitions)
 
@@ -161,6 +164,15 @@ class Fetcher:
             self._membership.call(Acknowledge, partitions=partitions, unread=True)
         except Exception as error:  # noqa: BLE001 - their locks end
             logger.warning("records that no poll has returned are not released: %s", error)
+
+
+def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> Collector:
+    """The collection of what one of the two readers reads."""
+    if not native:
+        return Collector(partitions)
+    from share_source.native.native_messages import NativeCollector
+
+    return NativeCollector(partitions)
 
 
 class _Answer:

@@ -1,4 +1,5 @@
-"""A record of a ShareConsumer, with the methods of confluent_kafka.Message.
+"""A record of a ShareConsumer, with the methods of confluent_kafka.Message, where Python reads the records. Where
+compiled code reads them, it makes messages of its own (share_source/native/message.h), with the same methods.
 
 Rule: the message that librdkafka made is kept as it is, since copying it costs more time than reading it. The delivery
 count, which only that class's constructor could set, stands beside it.

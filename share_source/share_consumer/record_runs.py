@@ -105,7 +105,6 @@ def acks_of_runs(runs: Iterable[RecordRun], kind: AcknowledgeType) -> tuple[Part
 class Collector:
     """Collects what the range reader reads, as the runs of a ShareConsumer."""
 
-    room = 1 << 30
     needs_timestamps = False
 
     def __init__(self, partitions: Iterable[PartitionPlan]) -> None:
@@ -115,19 +114,27 @@ class Collector:
     def __len__(self) -> int:
         return sum(len(run) for runs in self._runs.values() for run in runs)
 
+    @property
+    def room(self) -> int:
+        """How many more records it takes before :meth:`build` is to be called: any number."""
+        return 1 << 30
+
     def add(self, key: Key, messages: list[confluent_kafka.Message], runs: list[Run], timestamps: list[int]) -> None:
         """Records of one partition, in order, and their runs of delivery counts."""
-        into, topic_id = self._runs[key], self._partitions[key].topic_id
         at = 0
         for delivery_count, count in runs:
             read = messages if count == len(messages) else messages[at : at + count]
             at += count
             for first, neighbours in _neighbours(read):
-                found = list(map(Message, neighbours, repeat(delivery_count)))
-                if into and (into[-1].last, into[-1].delivery_count) == (first - 1, delivery_count):
-                    into[-1].add(found)
-                else:
-                    into.append(RecordRun(key, topic_id, first, delivery_count, found))
+                self.add_run(key, first, delivery_count, list(map(Message, neighbours, repeat(delivery_count))))
+
+    def add_run(self, key: Key, first: int, delivery_count: int, messages: list[Message]) -> None:
+        """Neighbouring records of one partition, the first one at that offset, after those that are there."""
+        runs = self._runs[key]
+        if runs and (runs[-1].last, runs[-1].delivery_count) == (first - 1, delivery_count):
+            runs[-1].add(messages)
+        else:
+            runs.append(RecordRun(key, self._partitions[key].topic_id, first, delivery_count, messages))
 
     def build(self) -> None:
         """Nothing is built: the records stay in the collection."""

@@ -9,48 +9,19 @@ import time
 import psutil
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, Producer
 
 from share_source import consumers, range_reader
 from share_source.range_reader import read_task
 from share_source.reader_choice import NATIVE, PYTHON
 from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS
 from tests.support.compiled_reader import ensure_compiled
+from tests.support.random_records import produce_at_random
 from tests.support.read_tasks import offsets, reading_with
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
 SEED = int(os.environ.get("READERS_SEED", "1"))
-
-
-def random_bytes(choose: random.Random, most: int) -> bytes | None:
-    """None, nothing, or bytes of any values and of any length up to ``most``."""
-    kind = choose.random()
-    return None if kind < 0.1 else b"" if kind < 0.2 else choose.randbytes(int(most ** choose.random()))
-
-
-def random_headers(choose: random.Random) -> list[tuple[str, bytes | None]]:
-    names = ["", "a", "trace-id", "größe", "a" * 300, "鍵"]
-    return [(choose.choice(names), random_bytes(choose, 2_000)) for _ in range(choose.choice([0, 0, 1, 2, 30]))]
-
-
-def produce_at_random(kafka, name: str, count: int, choose: random.Random) -> None:
-    refused: list[KafkaError] = []
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "message.max.bytes": 2_000_000})
-    for _ in range(count):
-        most = 1_500_000 if choose.random() < 0.01 else 500
-        producer.produce(
-            name,
-            value=random_bytes(choose, most),
-            key=random_bytes(choose, 50),
-            headers=random_headers(choose) or None,
-            timestamp=choose.randrange(1_700_000_000_000),
-            partition=choose.randrange(2),
-            on_delivery=lambda error, _: error and refused.append(error),
-        )
-        producer.poll(0)
-    assert (producer.flush(60), refused) == (0, [])
 
 
 def table(task) -> pa.Table:

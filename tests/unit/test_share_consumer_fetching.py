@@ -70,7 +70,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> StubClient:
     client = StubClient()
     monkeypatch.setattr(membership, "connect", lambda *_: client)
     monkeypatch.setattr(membership, "MemberSession", StubSession)
-    monkeypatch.setattr(fetching, "read_records", lambda task, collector: {})
+    monkeypatch.setattr(fetching, "read_records", lambda task, collector, native: {})
     return client
 
 
@@ -83,7 +83,7 @@ def outcomes() -> Sending:
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def read(task: object, collector: object) -> None:
+    def read(task: object, collector: object, native: bool) -> None:
         raise error
 
     monkeypatch.setattr(fetching, "read_records", read)
@@ -105,7 +105,7 @@ def test_whatever_ends_a_read_gives_its_records_back(client, monkeypatch, error)
 def test_records_are_read_at_the_level_of_their_acquisition(client, monkeypatch, told, read_at) -> None:
     """The group's level may have changed since the member's last heartbeat; a coordinator of before tells none."""
     levels: list[str] = []
-    monkeypatch.setattr(fetching, "read_records", lambda task, collector: levels.append(task.isolation_level) or {})
+    monkeypatch.setattr(fetching, "read_records", lambda task, *_, **__: levels.append(task.isolation_level) or {})
     client.acquired = msgspec.structs.replace(client.acquired, isolation_level=told)
     Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None).fetch(WANTED, Sending(), lambda _: None)
     assert levels == [read_at]
@@ -144,7 +144,7 @@ def test_the_pause_doubles_and_ends_with_a_read(client, monkeypatch) -> None:
         fetcher.fetch(WANTED, Sending(), lambda _: None)
         pauses.append(fetcher._pause_s)
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
-    monkeypatch.setattr(fetching, "read_records", lambda task, collector: {})
+    monkeypatch.setattr(fetching, "read_records", lambda task, collector, native: {})
     fetcher.fetch(WANTED, Sending(), lambda _: None)
     assert fetcher._pause_s == 0
 

@@ -1,0 +1,129 @@
+"""The messages of a ShareConsumer, as compiled code and as Python make them of what they read."""
+
+import gc
+import os
+import random
+import tracemalloc
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError
+
+from coordinator.protocol.messages import PartitionPlan
+from share_source import consumers
+from share_source.range_reader import read_records
+from share_source.reader_choice import NATIVE, PYTHON
+from share_source.record_batches import BATCH_RECORDS
+from share_source.share_consumer.fetching import collector_of
+from tests.support.compiled_reader import ensure_compiled
+from tests.support.random_records import produce_at_random
+
+pytestmark = pytest.mark.broker
+
+SEED = int(os.environ.get("READERS_SEED", "1"))
+SHOWN = (
+    *("topic", "partition", "offset", "key", "value", "headers", "timestamp", "error", "latency", "leader_epoch"),
+    *("deserialized_key", "deserialized_value", "delivery_count", "__len__", "__repr__"),
+)
+
+
+def collected(asked, reader):
+    """The task's records, as the collection of a ShareConsumer has them."""
+    plans = [
+        PartitionPlan(topic_id=p.topic_id, topic=p.topic, partition=p.partition, ranges=p.ranges)
+        for p in asked.partitions
+    ]
+    collector = collector_of(plans, reader == NATIVE)
+    lost = read_records(asked, collector, native=reader == NATIVE)
+    return collector, lost
+
+
+def all_of(collector):
+    return [message for run in collector.runs() for message in run.messages]
+
+
+def messages(asked, reader):
+    return all_of(collected(asked, reader)[0])
+
+
+def runs(collector):
+    return [(run.key, run.first, run.last, run.delivery_count, len(run.messages)) for run in collector.runs()]
+
+
+def test_messages_of_any_shape_show_the_same_with_both(kafka, topic, task, reader):
+    ensure_compiled()
+    choose = random.Random(SEED)
+    name = topic(partitions=2, max_message_bytes=2_000_000, retention_ms=-1)
+    produce_at_random(kafka, name, 4_000, choose)
+    ranges = {}
+    for partition in (0, 1):
+        cuts = sorted(choose.sample(range(1_500), 40))
+        ranges[name, partition] = [
+            (first, last - 1, choose.randrange(1, 6)) for first, last in zip(cuts[::2], cuts[1::2], strict=True)
+        ]
+    asked = task(ranges, include_headers=True)
+    mine, other = collected(asked, reader)[0], collected(asked, PYTHON if reader == NATIVE else NATIVE)[0]
+    assert runs(mine) == runs(other)
+    for left, right in zip(all_of(mine), all_of(other), strict=True):
+        assert [getattr(left, shown)() for shown in SHOWN] == [getattr(right, shown)() for shown in SHOWN]
+        assert isinstance(left, confluent_kafka.Message) and isinstance(right, confluent_kafka.Message)
+
+
+def test_what_a_program_sets_in_a_message_is_what_it_shows(kafka, topic, task, reader):
+    name = topic()
+    kafka.produce(name, ["a"], partition=0)
+    (message,) = messages(task({(name, 0): [(0, 0, 3)]}), reader)
+    error = KafkaError(KafkaError._VALUE_DESERIALIZATION, "no number")
+    message.set_topic("other")
+    message.set_key({"id": 1})
+    message.set_value([1, 2])
+    message.set_headers([("h", b"1")])
+    message.set_error(error)
+    assert (message.topic(), message.key(), message.value()) == ("other", {"id": 1}, [1, 2])
+    assert (message.deserialized_key(), message.deserialized_value()) == ({"id": 1}, [1, 2])
+    assert (message.headers(), message.error(), len(message)) == ([("h", b"1")], error, 2)
+    message.set_value(None)
+    assert (message.value(), len(message), message.delivery_count()) == (None, 0, 3)
+
+
+def test_runs_end_at_holes_and_at_other_delivery_counts(kafka, topic, task, reader):
+    name, records = topic(partitions=6), 3 * BATCH_RECORDS
+    for partition in range(6):
+        kafka.produce(name, map(str, range(records)), partition=partition, enable_idempotence=True)  # in order
+    ranges = {(name, partition): [(0, 9, 1), (10, 19, 2), (40, records - 1, 2)] for partition in range(6)}
+    collector, lost = collected(task(ranges), reader)
+    expected = [(key, first, last, count, last - first + 1) for key, of in ranges.items() for first, last, count in of]
+    assert (sorted(runs(collector)), lost) == (sorted(expected), {})
+    for run in collector.runs():
+        assert [int(message.value()) for message in run.messages] == list(range(run.first, run.last + 1))
+        assert {message.partition() for message in run.messages} == {run.key[1]}
+
+
+def test_messages_outlive_the_consumer_that_read_them(kafka, topic, task, reader):
+    name = topic()
+    kafka.produce(name, map(str, range(30_000)), partition=0, enable_idempotence=True)
+    found = messages(task({(name, 0): [(0, 29_999, 1)]}), reader)
+    consumers.cache().close()
+    gc.collect()
+    assert [int(message.value()) for message in found] == list(range(30_000))
+
+
+def test_messages_that_are_dropped_leave_no_memory_behind(kafka, topic, task, reader):
+    name = topic()
+    kafka.produce(name, [b"x" * 100] * 5_000, partition=0, headers=[("a", b"1"), ("b", None)])
+    asked = task({(name, 0): [(0, 4_999, 1)]})
+
+    def read() -> int:
+        for message in messages(asked, reader):
+            message.set_value([message.headers(), message.timestamp(), message.value()])
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        read()
+        before = read()
+        after = [read() for _ in range(3)][-1]
+    finally:
+        tracemalloc.stop()
+    assert after - before < 5_000, "of 15,000 messages not one byte each"
