@@ -58,6 +58,12 @@ static void drop_column(Column *column) {
     memset(column, 0, sizeof(*column));
 }
 
+/* Remove the values, and keep the memory. */
+static void clear_column(Column *column) {
+    column->ends.size = column->data.size = column->valid.size = 0;
+    column->length = column->nulls = 0;
+}
+
 /* The bitmap of values that are not null is made at the first null. */
 static int append_validity(Column *column, int valid) {
     if (column->valid.size == 0 && valid)

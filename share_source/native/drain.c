@@ -110,6 +110,14 @@ static void drop_columns(Builder *self) {
         drop_column(&self->columns[n]);
 }
 
+/* As drop_columns, for columns that nobody was given: the next records go into the same memory. */
+static void clear_columns(Builder *self) {
+    self->rows = 0;
+    self->bytes = 0;
+    for (int n = 0; n < COLUMNS; n++)
+        clear_column(&self->columns[n]);
+}
+
 /* A record: a view of librdkafka's message, or what a queue holds. */
 typedef struct {
     const void *key, *value;
@@ -292,8 +300,7 @@ static PyObject *builder_messages(PyObject *object, PyObject *unused) {
         Py_XDECREF(runs);
         return NULL;
     }
-    end_batch(self);
-    drop_columns(self);
+    clear_columns(self);
     return runs;
 }
 

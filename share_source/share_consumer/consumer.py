@@ -14,6 +14,7 @@ import weakref
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -198,7 +199,7 @@ class ShareConsumer:
         self._supply.returned(self._taking)
         with self._changing:
             self._in_flight.add(self._taking)
-        messages = [message for run in self._taking for message in run.messages]
+        messages = list(chain.from_iterable(run.messages for run in self._taking))
         if self._options.key_deserializer is not None or self._options.value_deserializer is not None:
             self._raws = [Raw(message, message.key(), message.value()) for message in messages]
         self._unreturned, self._taking = messages, []

@@ -3,7 +3,7 @@
 Rules: nothing is acquired ahead before FULL_ANSWERS answers in a row brought as many records as were asked for, so that
 a consumer that is not behind takes nothing that another one could work on; then no more than the program works through
 in AHEAD_S (or in ANSWERS times what the last answer took), or one poll's records, and these so long before it needs
-them. Each question asks for twice as many as the one before at most. A program that works for longer than
+them. Each question asks for GROWTH times as many as the one before at most. A program that works for longer than
 LONGEST_POLL_S on one poll's records gets none ahead: it would save one answer's time in so many seconds.
 """
 
@@ -21,6 +21,7 @@ AHEAD_RECORDS = 100_000
 """Records, for a program that does next to nothing: with 20,000 it waited for acquisitions half of its time."""
 AHEAD_BYTES = 32 << 20
 FULL_ANSWERS = 3
+GROWTH = 4
 LONGEST_POLL_S = 5.0
 
 
@@ -62,7 +63,7 @@ class Pace:
     def answered(self, asked: int, came: int, bytes_each: float, lock_s: float, took_s: float) -> None:
         """An answer to a question for so many records, which took so long."""
         self._full_answers = self._full_answers + 1 if came >= asked else 0
-        self._most = 2 * max(self._most, self._max_poll_records) if self._full_answers else 0
+        self._most = GROWTH * max(self._most, self._max_poll_records) if self._full_answers else 0
         if came:
             self._bytes_each = max(bytes_each, 1.0)
             self._ahead_s = min(max(AHEAD_S, ANSWERS * took_s), MOST_AHEAD_S, lock_s / PART_OF_THE_LOCK)

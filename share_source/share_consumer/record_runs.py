@@ -41,12 +41,15 @@ class RecordRun:
 
     __slots__ = ("_at", "_messages", "delivery_count", "first", "key", "last", "source", "topic_id", "unlocked")
 
-    def __init__(self, key: Key, topic_id: str, first: int, delivery_count: int, messages: list[Message]) -> None:
+    def __init__(
+        self, key: Key, topic_id: str, first: int, delivery_count: int, messages: list[Message], at: int = 0
+    ) -> None:
+        """``at``: where in the list the run's first message is."""
         self.key, self.topic_id, self.delivery_count = key, topic_id, delivery_count
-        self.first, self.last = first, first + len(messages) - 1
+        self.first, self.last = first, first + len(messages) - at - 1
         self.unlocked = False
         self.source: RecordRun | None = None
-        self._messages, self._at = messages, 0
+        self._messages, self._at = messages, at
 
     def __repr__(self) -> str:
         return f"<RecordRun {self.key[0]}-{self.key[1]} {self.first}-{self.last}>"
@@ -56,17 +59,17 @@ class RecordRun:
 
     @property
     def messages(self) -> list[Message]:
-        return self._messages[self._at :] if self._at else self._messages
+        return self._messages[self._at : self._at + len(self)]
 
     def add(self, messages: list[Message]) -> None:
-        """Add the records that follow the run's last one."""
+        """Add the records that follow the run's last one. No part of the run was taken yet."""
         self._messages += messages
         self.last += len(messages)
 
     def part(self, most: int) -> RecordRun:
-        """The first records of the run, at most so many, as a run of their own."""
-        messages = self._messages[self._at : self._at + most]
-        part = RecordRun(self.key, self.topic_id, self.first, self.delivery_count, messages)
+        """The first records of the run, at most so many, as a run of their own. The messages are not copied."""
+        part = RecordRun(self.key, self.topic_id, self.first, self.delivery_count, self._messages, self._at)
+        part.last = min(self.last, self.first + most - 1)
         part.unlocked, part.source = self.unlocked, self
         return part
 

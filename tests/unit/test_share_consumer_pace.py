@@ -50,14 +50,14 @@ def test_nothing_is_asked_ahead_before_several_full_answers() -> None:
     assert program.asks() is None, "the group is not behind"
 
 
-def test_a_fast_program_gets_twice_as_many_each_time() -> None:
+def test_a_fast_program_gets_four_times_as_many_each_time() -> None:
     program = Program(0.000001)
     asked = []
     for _ in range(12):
         program.poll()
         asked.append(question.records if (question := program.asks()) else 0)
         program.work()
-    assert asked[:4] == [0, 0, 4_000, 8_000]
+    assert asked[:4] == [0, 0, 32_000, 100_000]
     assert max(asked) == asked[-1] == AHEAD_RECORDS
 
 

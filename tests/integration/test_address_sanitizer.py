@@ -1,0 +1,40 @@
+"""The compiled reader under the compiler's address sanitizer, which ends the process at the first wrong access."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.compiled_reader import compile_reader
+from tests.support.imports import ROOT
+
+pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(1_200)]
+
+COPIED = ("conf", "coordinator", "pyspark_sharegroup", "share_sink", "share_source", "sharegroup", "tests", "tools")
+
+
+def test_the_readers_tests_pass_under_the_address_sanitizer(tmp_path: Path) -> None:
+    for name in COPIED:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / ".build").symlink_to(ROOT / ".build")
+    compile_reader(
+        tmp_path / "share_source" / "native" / "_drain.abi3.so", "-fsanitize=address", "-fno-omit-frame-pointer"
+    )
+    library = subprocess.check_output(["cc", "-print-file-name=libasan.so"], text=True).strip()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": library,
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(tmp_path),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",  # Python leaves memory to the end of the process
+        "SHAREGROUP_READER": "native",
+    }
+    tests = ["tests/integration/test_messages.py", "tests/integration/test_both_readers.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "native", *tests]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-3_000:] + run.stderr[-3_000:]
+    assert " passed" in run.stdout
