@@ -72,7 +72,7 @@ def let_retention_archive_archiving_records(patch: Patch) -> None:
     {
         rules.DEAD_LETTER_FIRST: (),
     },
-    simulator=(Seeds("sinks", WITH_SINKS),),
+    simulator=(Seeds("sinks", 29),),
 )
 def forget_archiving_records_at_a_restart(patch: Patch) -> None:
     """Only what was given up under the dispatcher's eyes gets its dead letter."""

@@ -161,7 +161,7 @@ def tear_an_append(patch: Patch) -> None:
     {
         rules.FENCED_OWNER: (),
     },
-    simulator=(Seeds(),),
+    simulator=(Seeds(first=16),),
 )
 def let_an_append_arrive_after_a_load(patch: Patch) -> None:
     patch.setattr(StateLog, "settle", lambda self: None)
