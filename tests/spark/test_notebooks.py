@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.support.imports import ROOT
-from tests.support.java_options import SPARK_OPTIONS
+from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.notebooks import NOTEBOOKS, texts
 from tests.support.spark_program import SLOW_START
 
@@ -31,15 +31,20 @@ NUMBERS = {
 
 def run(name, folder):
     command = [sys.executable, ROOT / "tools" / "run_notebooks.py", "--to", folder, name]
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": " ".join(SPARK_OPTIONS)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **SPARK_ENVIRONMENT})
     if done.returncode and SLOW_START in done.stderr:
         return run(name, folder)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+LONG = {"03_poison_and_dead_letters", "04_scoring_with_a_slow_service"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.soak] if path.stem in LONG else []) for path in NOTEBOOKS],
+)
 def test_a_notebook_says_again_what_stands_in_it(path, tmp_path):
     found = texts(run(path.name, tmp_path))
     assert found == texts(json.loads(path.read_text(encoding="utf-8")))

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.imports import python_path
+from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.share_job import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -51,7 +52,7 @@ def test_each_batch_is_a_line_of_the_programs_log(kafka, topic, unique, tmp_path
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": python_path()},
+        env={**os.environ, **SPARK_ENVIRONMENT, "PYTHONPATH": python_path()},
     )
     lines = re.findall(r"^LINE progress: group=(\S+) member=\w+ query=etl batch=(\d+) (.*)$", done.stdout, re.MULTILINE)
     batches = [rest for name, _, rest in lines if name == group]

@@ -14,6 +14,7 @@ import pytest
 
 from sharegroup.quickstart_broker import RECORDS
 from tests.support.imports import ROOT, python_path
+from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.waiting import wait_until
 from tools.bootstrap import SPARK_WITHOUT_START
 
@@ -40,7 +41,7 @@ def test_the_first_program_reads_all_records_of_the_quickstart(tmp_path, version
     """On the Spark that the tests run on; and, in the soak, on older ones."""
     older = [str(ROOT / ".build" / f"pyspark-{version}")] if version else []
     path = os.pathsep.join([*older, python_path()])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, **SPARK_ENVIRONMENT, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     broker = subprocess.Popen([*COMMAND, "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         port = re.search(r"localhost:(\d+)", next(broker.stdout))[1]

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.support.imports import python_path
+from tests.support.java_options import SPARK_ENVIRONMENT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -64,7 +65,7 @@ def test_batch_reads_other_columns_and_sql_tables_are_refused_by_name(embedded, 
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": python_path()},
+        env={**os.environ, **SPARK_ENVIRONMENT, "PYTHONPATH": python_path()},
     )
     refused = [line.removeprefix("REFUSED ") for line in done.stdout.splitlines()]
     assert refused == [

@@ -9,6 +9,7 @@ import pytest
 
 from share_source import AcknowledgeType, ShareConsumer, views
 from tests.support.imports import python_path
+from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
@@ -67,7 +68,7 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, tmp_path)
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": python_path()},
+        env={**os.environ, **SPARK_ENVIRONMENT, "PYTHONPATH": python_path()},
     )
     read = [json.loads(line.removeprefix("ROWS ")) for line in done.stdout.splitlines() if line.startswith("ROWS ")]
     rows = {view: rows for view, _, rows in read}

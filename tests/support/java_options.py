@@ -19,3 +19,6 @@ BROKER_CLASSES = ROOT / ".build" / "broker.jsa"
 
 BROKER_OPTIONS = (*SHORT_LIVED, _QUIET, f"-XX:SharedArchiveFile={BROKER_CLASSES}")
 SPARK_OPTIONS = (*SHORT_LIVED, _QUIET, f"-XX:SharedArchiveFile={SPARK_CLASSES}")
+
+SPARK_ENVIRONMENT = {"JDK_JAVA_OPTIONS": " ".join(SPARK_OPTIONS)}
+"""For a user's program, which starts Spark with its own settings. Each Java that it starts names them on stderr."""
