@@ -9,6 +9,7 @@ import pytest
 
 from sharegroup import Admin
 from tests.support.share_job import numbers
+from tests.support.spark_program import SparkProgram
 from tests.support.standalone import StandaloneProcess, write_secret
 
 pytestmark = pytest.mark.spark
@@ -16,31 +17,42 @@ pytestmark = pytest.mark.spark
 RUNTIME = "SHAREGROUP_RUNTIME_DIR"
 
 
+@pytest.fixture(scope="module")
+def host_two(runtime_dir):
+    """A Spark program on another host."""
+    folder = runtime_dir.parent / "two"
+    folder.mkdir()
+    with SparkProgram(**{RUNTIME: str(folder)}) as started:
+        yield started
+
+
 @pytest.fixture
-def on_host(program, runtime_dir):
-    """`on_host("two")`: a Spark program on that host."""
+def start_there(host_two):
+    """Starts queries in that program; they end with the test."""
+    running = []
 
-    def start(name):
-        folder = runtime_dir.parent / name
-        folder.mkdir(exist_ok=True)
-        return program(**{RUNTIME: str(folder)})
+    def start_one(spec):
+        running.append(host_two.start_query(spec))
+        return running[-1]
 
-    return start
+    yield start_one
+    for query in running:
+        if not query.over():
+            query.stop()
 
 
-def test_a_group_of_two_hosts_belongs_to_the_newest_one(kafka, topic, job, start, on_host):
+def test_a_group_of_two_hosts_belongs_to_the_newest_one(kafka, topic, job, start, start_there):
     orders, invoices = topic("orders"), topic("invoices")
     kafka.produce(orders, numbers(1_000))
     kafka.produce(invoices, numbers(100))
     queue, other = job(orders), job(invoices)
-    two = on_host("two")
     here = start(queue.query("here")).wait_written()
-    apart = two.start_query(other.query("apart")).wait_written()
+    apart = start_there(other.query("apart")).wait_written()
     assert not here.over()
     other.output().assert_exactly_once(numbers(100))
 
     # The same group: whoever comes last has it, and the other is told who, and what to do.
-    there = two.start_query(queue.query("there"))
+    there = start_there(queue.query("there"))
     here.wait_over()
     assert "GroupTakenOver" in here.error()
     assert "share.coordinator.endpoint" in here.error()
@@ -57,7 +69,9 @@ def test_a_group_of_two_hosts_belongs_to_the_newest_one(kafka, topic, job, start
     queue.output().assert_exactly_once(numbers(2_000))
 
 
-def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(kafka, topic, job, start, on_host, tmp_path):
+def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(
+    kafka, topic, job, start, start_there, tmp_path
+):
     configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
     with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
         orders = topic("orders", partitions=2)
@@ -69,7 +83,7 @@ def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(kafka,
                 "share.coordinator.token.file": str(coordinator.token_file),
             },
         )
-        there = on_host("two").start_query(queue.query("there"))
+        there = start_there(queue.query("there"))
         here = start(queue.query("here")).wait_started()
         there.wait_started()
         produced = 0

@@ -7,14 +7,14 @@ from tests.support.share_job import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
-RECORDS = 200_000
+RECORDS, BATCH = 40_000, 4_000
 
 
 def test_each_record_goes_to_one_query_and_a_third_joins(kafka, topic, job, start):
     """Two queries over one partition: none lost, none twice, more tasks than partitions; a third one takes work."""
     orders = topic("orders", partitions=1)
     kafka.produce(orders, numbers(RECORDS))
-    queue = job(orders, maxOffsetsPerTrigger=20_000, minPartitions=4)
+    queue = job(orders, maxOffsetsPerTrigger=BATCH, minPartitions=4)
     a = start(queue.query("a", hold=("0",))).wait_held("0")
     b = start(queue.query("b")).wait_written()
     a.spec.release()
@@ -32,8 +32,8 @@ def test_each_record_goes_to_one_query_and_a_third_joins(kafka, topic, job, star
     c.wait(lambda: describe(queue).active_members() == 3, "it has joined")
     produced = RECORDS
     while not c.events("written"):  # the others may have taken all that came so far
-        kafka.produce(orders, numbers(20_000, first=produced))
-        produced += 20_000
+        kafka.produce(orders, numbers(BATCH, first=produced))
+        produced += BATCH
         c.wait(lambda: queue.written() == produced, "all is written")  # noqa: B023
     queue.output().assert_exactly_once(numbers(produced))
 

@@ -71,17 +71,16 @@ def test_a_query_idle_from_its_first_batch_on_wakes_up(kafka, topic, job, start)
     query.wait(lambda: queue.written() == 10, "what came is written")
 
 
-def test_a_reader_killed_in_mid_batch_doubles_nothing(kafka, orders, job, program):
+def test_a_reader_killed_in_mid_batch_doubles_nothing(orders, job, start, shared_program):
     """The batch still commits, then the query fails; started again it goes on, and nothing comes twice."""
     queue = job(orders, maxOffsetsPerTrigger=50)
-    own = program()
-    query = own.start_query(queue.query("a", hold=("20",))).wait_held("20")
-    for reader in own.processes("streaming_source"):
+    query = start(queue.query("a", hold=("20",))).wait_held("20")
+    for reader in shared_program.get().processes("streaming_source"):
         reader.kill()
     query.spec.release()
     assert query.wait_over().error()
     assert queue.written() == 50
-    again = own.start_query(queue.query("a"))
+    again = start(queue.query("a"))
     again.wait(lambda: queue.written() == 100, "the rest is written")
     queue.output().assert_exactly_once(numbers(100))
     assert queue.output().delivery_counts() == {1}

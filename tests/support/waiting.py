@@ -7,16 +7,20 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+LONGER, LONGEST_PAUSE_S = 1.2, 0.15
+"""Each pause is so much longer than the one before: who waits long leaves the machine to what it waits for."""
+
 
 def wait_until(condition: Callable[[], T], *, timeout_s: float = 120, interval_s: float = 0.05, what: str = "") -> T:
     """Return the condition's first true answer; AssertionError when there is none in time. The time is for a
     loaded machine, and costs nothing where the condition comes true."""
     deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
+    pause, pause_s = threading.Event(), interval_s
     while True:
         answer = condition()
         if answer:
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout_s} s: {what or condition}")
-        pause.wait(interval_s)
+        pause.wait(pause_s)
+        pause_s = max(interval_s, min(pause_s * LONGER, LONGEST_PAUSE_S))
