@@ -7,6 +7,7 @@ file is trusted only after the process that it names has answered.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import logging
@@ -37,6 +38,8 @@ from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
     InternalError,
+    ListenerNotAvailable,
+    NoCoordinatorHere,
     OutageTooLong,
     ShareGroupError,
     StateStoreInUse,
@@ -50,6 +53,9 @@ START_TIMEOUT_S = 40.0
 HEALTH_TRY_S = 0.3
 """Seconds for one health check: it is repeated, since another coordinator may have replaced one that does not
 answer."""
+
+FORBIDDEN = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
+"""Errors with which a sandbox refuses what it forbids; they do not pass."""
 
 _log = logging.getLogger(__name__)
 
@@ -137,6 +143,7 @@ class OnDemand:
 
         Raises:
             CoordinatorNotStarted: the start failed.
+            NoCoordinatorHere: a sandbox forbids processes, or sockets that listen.
             CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
             ShareGroupError: the named error with which the started coordinator ended.
         """
@@ -273,7 +280,10 @@ class OnDemand:
             return None
 
     def _start(self) -> Connection:
-        process = self._launch()
+        try:
+            process = self._launch()
+        except OSError as error:
+            raise self._no_process(error) from error
         assert process.stdout is not None
         with contextlib.closing(process.stdout):
             line = _first_line(process.stdout.fileno(), START_TIMEOUT_S)
@@ -281,11 +291,16 @@ class OnDemand:
             raise self._not_started("it ended, or reported nothing, before it served")
         try:
             decode_answer(line)
+        except ListenerNotAvailable as error:
+            raise self._not_here(f"it can't listen at {error.fields['listener']}: {error.fields['reason']}") from None
         except ShareGroupError as error:  # the error with which it ended
             raise self.naming_log(error) from None
         connection = self._find()
         if connection is None:
-            raise self._not_started("it reported that it serves, and does not answer")
+            raise self._not_started(
+                "it serves, and does not answer this process, which may be cut off from the host's own network: then "
+                "let share.coordinator.endpoint name a coordinator that it can reach"
+            )
         return connection
 
     def _launch(self, start_lock: int = -1) -> subprocess.Popen[bytes]:
@@ -326,6 +341,14 @@ class OnDemand:
             )
             _children.append(process)
         return process
+
+    def _no_process(self, error: OSError) -> ShareGroupError:
+        """The error for a process that could not be started."""
+        reason = f"a process can't be started ({error.strerror}: {sys.executable})"
+        return self._not_here(reason) if error.errno in FORBIDDEN else self._not_started(reason)
+
+    def _not_here(self, reason: str) -> NoCoordinatorHere:
+        return NoCoordinatorHere(cluster=self.bootstrap_servers, reason=reason)
 
     def _not_started(self, reason: str) -> CoordinatorNotStarted:
         return CoordinatorNotStarted(cluster=self.bootstrap_servers, reason=reason, log=self.log_path)

@@ -204,6 +204,13 @@ class CoordinatorNotStarted(ShareGroupError):
     kafka_error = "COORDINATOR_NOT_AVAILABLE"
 
 
+class NoCoordinatorHere(ShareGroupError):
+    """No coordinator for {cluster} can run on this host: {reason}. Start one elsewhere (`sharegroup coordinator`),
+    where this program can reach it, and name it: share.coordinator.endpoint=HOST:PORT."""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+
+
 class CoordinatorVersionMismatch(ShareGroupError):
     """The coordinator (process {pid}) speaks protocol {theirs}, this program protocol {ours}, and they don't understand
     each other. Run the same version of sharegroup on both sides: upgrade the older one. A coordinator that was started
