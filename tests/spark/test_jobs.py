@@ -136,6 +136,19 @@ def all_done(bootstrap, group) -> bool:
         return sum(each.lag or 0 for each in admin.list_offsets(group).partitions) == 0
 
 
+def test_a_run_killed_with_its_coordinator_writes_each_record_once(kafka, orders, group, schedule):
+    """Killed after its last batch is written and before Spark's commit; then a good run."""
+    kafka.produce(orders, numbers(RUN))
+    assert schedule.run_killed("after", 2)
+    assert (schedule.batches(), schedule.logged("offsets"), schedule.logged("commits")) == ({0, 1}, {0, 1}, {0})
+
+    kafka.produce(orders, numbers(RUN, RUN))
+    assert schedule.run() == 0, schedule.log_of_run()
+    assert schedule.values() == numbers(2 * RUN)
+    assert all_done(kafka.bootstrap, group)
+
+
+@pytest.mark.soak
 def test_runs_killed_with_their_coordinators_write_each_record_once(kafka, orders, group, schedule):
     """Killed after a batch is written and before Spark's commit, and after the last batch; then a good run."""
     kafka.produce(orders, numbers(RUN))

@@ -149,11 +149,13 @@ class SinkChaos:
                 next_kill = None
             return False
 
-        wait_until(through, timeout_s=timeout_s, interval_s=0.1, what=f"all is done; {self.happened}")
-        self.happened.seconds = time.monotonic() - began
-        for driver in self._drivers:
-            assert driver.query is not None
-            driver.query.stop()
+        try:
+            wait_until(through, timeout_s=timeout_s, interval_s=0.1, what=f"all is done; {self.happened}")
+        finally:
+            self.happened.seconds = time.monotonic() - began
+            for driver in self._drivers:
+                if driver.query is not None and not driver.query.over():
+                    driver.query.stop()
 
     # --- inside
 
