@@ -65,6 +65,7 @@ def test_a_batch_is_bounded_in_bytes_and_in_rows(kafka, topic, task):
     assert max(batch.num_rows for batch in batches) <= BATCH_RECORDS
 
 
+@pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)
 def test_a_broker_that_dies_in_mid_read_costs_only_time(kafka, topic, task):
     name = topic()
     kafka.produce(name, [b"x" * 1_000] * 60_000, partition=0)

@@ -13,6 +13,7 @@ from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
 from share_source import AcknowledgeType, ShareConsumer
+from share_source.reader_choice import NATIVE, PYTHON
 from sharegroup import Admin
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.reader_query import Query
@@ -33,7 +34,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
     broker.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("reader", "kind"),
+    [
+        *((NATIVE, kind) for kind in KINDS),
+        (PYTHON, KINDS[0]),
+        *(pytest.param(PYTHON, kind, marks=pytest.mark.soak) for kind in KINDS[1:]),
+    ],
+    indirect=["reader"],
+)
 def test_reading_state_and_dead_letters_work(
     secured: SecuredBroker, unique: Callable[[str], str], reader: str, kind: str
 ) -> None:
@@ -110,7 +119,7 @@ def test_a_token_endpoint_that_is_away_is_named_as_the_reason(secured: SecuredBr
     config = {**secured.configs["OAUTHBEARER"], "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/token"}
     bootstrap = config.pop("bootstrap.servers")
     with pytest.raises(BrokerNotReachable, match=r"OAUTHBEARER token: .*onnect to 127\.0\.0\.1") as raised:
-        cluster_metadata(bootstrap, config)
+        cluster_metadata(bootstrap, config, timeout_s=4.0)
     assert raised.value.retriable
 
 

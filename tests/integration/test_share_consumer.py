@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from coordinator.client import cluster_metadata
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
@@ -165,7 +166,8 @@ def test_gaps_are_acknowledged_beside_the_records(kafka, topic, make):
     assert described(kafka, make.group) == {0: (6, 0)}
 
 
-def test_an_unreachable_cluster_is_a_kafka_exception_that_names_it(unique):
+def test_an_unreachable_cluster_is_a_kafka_exception_that_names_it(unique, monkeypatch):
+    monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 1.0)
     consumer = ShareConsumer({"bootstrap.servers": "127.0.0.1:9", "group.id": unique("group"), "log_level": 0})
     consumer.subscribe(["orders"])
     with pytest.raises(KafkaException) as raised:
