@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from sharegroup.demo.processes import ENDING, undisturbed
+from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.signals import hearing
 from tests.support.waiting import wait_until
 
@@ -36,7 +37,7 @@ def temporary() -> Iterator[Path]:
 def environment(temporary: Path, **more: str) -> dict[str, str]:
     """The demo brings its own places for endpoint and state: the run's are not set."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUP_")}
-    return {**kept, "TMPDIR": str(temporary), **more}
+    return {**kept, **SPARK_ENVIRONMENT, "TMPDIR": str(temporary), **more}
 
 
 def processes_of(temporary: Path) -> list[psutil.Process]:
@@ -100,7 +101,8 @@ class RunningDemo:
 
 @pytest.fixture(scope="module")
 def story() -> Iterator[RunningDemo]:
-    """One story for the four tests of its parts, which run in this order."""
+    """One story for the four tests of its parts, which run in this order. In `make test` an interrupt ends the story
+    when both queries are in the group."""
     directory = Path(tempfile.mkdtemp(prefix="sgd-"))
     with closing(RunningDemo(directory)) as demo:
         yield demo
@@ -108,25 +110,25 @@ def story() -> Iterator[RunningDemo]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_story_begins_with_two_queries_in_one_group(story):
     story.follow(AT_WORK)
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_story_kills_a_query_in_mid_batch(story):
     story.follow("SIGKILL to query A")
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_killed_query_of_the_story_replays_its_batch(story):
     story.follow("Query A has replayed batch")
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_story_ends_with_checks_of_all_that_it_told(story):
     assert story.finish() == 0, story.told + story.errors()
     assert "SIGKILL to query A" in story.told
