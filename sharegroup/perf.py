@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
 import click
 
 from sharegroup.cluster_options import JSON_OPTION, as_named, check_topic, cluster_options, settings
+from sharegroup.date_format import KAFKAS, time_format
 from sharegroup.progress import progress
 
 HEADER = (
@@ -28,6 +28,7 @@ OUTCOMES = ("accept", "release", "reject")
 POLL_S = 0.1
 """Seconds of one poll, as Kafka's tool has it."""
 _MB = 1024 * 1024
+_AS_KAFKA = time_format(KAFKAS)
 
 
 def ack_pattern(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, int] | None:
@@ -49,6 +50,18 @@ def ack_pattern(context: click.Context, option: click.Parameter, text: str | Non
     if not sum(shares.values()):
         raise click.BadParameter(f"the shares of '{text}' add up to 0")
     return shares
+
+
+def date_format(context: click.Context, option: click.Parameter, pattern: str) -> Callable[[float], str]:
+    """The function that makes a text of a time.
+
+    Raises:
+        BadParameter: the pattern is none.
+    """
+    try:
+        return time_format(pattern)
+    except ValueError as error:
+        raise click.BadParameter(f"'{pattern}': {error}") from None
 
 
 def outcomes(shares: Mapping[str, int]) -> Iterator[str]:
@@ -91,6 +104,10 @@ class Consumption:
 @click.option(
     "--timeout", "timeout_ms", type=click.IntRange(min=0), default=10000, show_default=True,
     help="End if no record comes for so many milliseconds.",
+)  # fmt: skip
+@click.option(
+    "--date-format", callback=date_format, default=KAFKAS, show_default=True, metavar="PATTERN",
+    help="How times are printed: a pattern of Java's SimpleDateFormat.",
 )  # fmt: skip
 @click.option("--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, metavar="MS")
 @click.option("--show-detailed-stats", is_flag=True, help="Print a line for each reporting interval.")
@@ -142,6 +159,7 @@ class Measurement:
         self._topic = topic
         self._config = config
         self._options = options
+        self._show_time: Callable[[float], str] = options["date_format"]
         self._as_json = as_json
         self._total = itertools.count(1)
         self._is_done = threading.Event()
@@ -175,7 +193,7 @@ class Measurement:
         total.outcomes = sum((each.outcomes for each in read), Counter())
         if self._options["show_consumer_stats"] and not self._as_json:
             for number, (client, each) in enumerate(zip(clients, read, strict=True), 1):
-                line = columns(each.records, each.data, began_s, ended_s)
+                line = columns(each.records, each.data, began_s, ended_s, self._show_time)
                 click.echo(f"Share consumer {number} having client id {client} consumption metrics- {line}")
         if total.records < self._options["num_records"]:
             click.echo(
@@ -187,15 +205,16 @@ class Measurement:
         if self._as_json:
             click.echo(json.dumps(self._as_object(total, began_s, ended_s)))
             return
-        click.echo(columns(total.records, total.data, began_s, ended_s))
+        click.echo(columns(total.records, total.data, began_s, ended_s, self._show_time))
         if self._options["print_metrics"]:
             for outcome in OUTCOMES:
                 click.echo(f"acknowledged.{outcome:<24} : {total.outcomes[outcome]}")
             click.echo(f"delivered.again                       : {total.deliveries_again}")
 
     def _as_object(self, total: Consumption, began_s: float, ended_s: float) -> dict[str, Any]:
-        texts = columns(total.records, total.data, began_s, ended_s).split(", ")
-        values: list[Any] = [*texts[:2], *map(float, texts[2:5]), *map(int, texts[5:])]
+        texts = columns(total.records, total.data, began_s, ended_s, self._show_time).rsplit(", ", 5)[1:]
+        times = map(self._show_time, (began_s, ended_s))
+        values: list[Any] = [*times, *map(float, texts[:3]), *map(int, texts[3:])]
         more = {"acknowledged": dict(total.outcomes), "delivered.again": total.deliveries_again}
         return {**dict(zip(HEADER.split(", "), values, strict=True)), **more}
 
@@ -235,30 +254,30 @@ class Measurement:
             now_s = time.time()
             if now_s - reported_s >= self._options["reporting_interval"] / 1000 and found.records > reported.records:
                 if self._options["show_detailed_stats"] and not self._as_json:
-                    click.echo(f"{_interval(found, reported, reported_s, now_s)} for share consumer {number}")
+                    line = _interval(found, reported, reported_s, now_s, self._show_time)
+                    click.echo(f"{line} for share consumer {number}")
                 reported, reported_s = Consumption(found.records, found.data), now_s
         return found
 
 
-def columns(records: int, data: int, began_s: float, ended_s: float) -> str:
+def columns(
+    records: int, data: int, began_s: float, ended_s: float, show_time: Callable[[float], str] = _AS_KAFKA
+) -> str:
     """The values under HEADER for so many records and bytes, read in this time."""
     seconds = ended_s - began_s
-    return _line(began_s, ended_s, data / _MB, data / _MB / seconds, records / seconds, records)
+    times = f"{show_time(began_s)}, {show_time(ended_s)}"
+    return _line(times, data / _MB, data / _MB / seconds, records / seconds, records, seconds)
 
 
-def _interval(found: Consumption, reported: Consumption, began_s: float, ended_s: float) -> str:
+def _interval(
+    found: Consumption, reported: Consumption, began_s: float, ended_s: float, show_time: Callable[[float], str]
+) -> str:
     """As :func:`columns`: the totals, and the rates since the last line."""
     seconds = ended_s - began_s
     rate, data_rate = (found.records - reported.records) / seconds, (found.data - reported.data) / _MB / seconds
-    return _line(began_s, ended_s, found.data / _MB, data_rate, rate, found.records)
+    times = f"{show_time(began_s)}, {show_time(ended_s)}"
+    return _line(times, found.data / _MB, data_rate, rate, found.records, seconds)
 
 
-def _line(began_s: float, ended_s: float, mb: float, mb_rate: float, rate: float, records: int) -> str:
-    times = f"{_time(began_s)}, {_time(ended_s)}"
-    return f"{times}, {mb:.4f}, {mb_rate:.4f}, {rate:.4f}, {records}, {round((ended_s - began_s) * 1000)}"
-
-
-def _time(time_s: float) -> str:
-    """As Kafka's tool prints times: yyyy-MM-dd HH:mm:ss:SSS, in local time."""
-    local = datetime.fromtimestamp(time_s, timezone.utc).astimezone()
-    return f"{local:%Y-%m-%d %H:%M:%S}:{local.microsecond // 1000:03d}"
+def _line(times: str, mb: float, mb_rate: float, rate: float, records: int, seconds: float) -> str:
+    return f"{times}, {mb:.4f}, {mb_rate:.4f}, {rate:.4f}, {records}, {round(seconds * 1000)}"

@@ -65,7 +65,8 @@ The values of `groups` are those of a native group with the same history, but fo
 as it was before their newest write, a coordinator as it is now. `LEADER-EPOCH` is `-`.
 
 What it does not have of Kafka's tools: classes of Java (`--formatter`, deserializers beyond Kafka's own), options that
-Kafka has deprecated but `--property`, and `--enable-systest-events`.
+Kafka has deprecated but `--property`, and `--enable-systest-events`. `--version` stands before the command:
+`sharegroup --version`.
 """
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from coordinator.core.commands import (
     AcquireForConsumer,
     AcquirePlan,
+    AssignPartitions,
     CompletePlan,
     Decision,
     Expire,
@@ -18,7 +19,7 @@ from coordinator.core.commands import (
     StartOrReclaimPlan,
 )
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanAcquired, PlanStarted, Record, RunsChanged, SessionEnded
+from coordinator.core.records import AssignmentMade, PlanAcquired, PlanStarted, Record, RunsChanged, SessionEnded
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Acknowledge, LeaveGroup, PlanReply, Request
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
@@ -37,6 +38,7 @@ class Count(NamedTuple):
     sessions_ended (how): sessions that ended, "left" or "timed out".
     reclaims: plans that a later process reclaimed; left_out (reason): records that such a plan continues without.
     dead_letters: records whose dead letter is written.
+    rebalances: new assignments of partitions to ShareConsumers.
     """
 
     name: str
@@ -124,6 +126,10 @@ def _dead_letters(
     yield Count("dead_letters", (), written)
 
 
+def _rebalanced(group: ShareGroup, command: AssignPartitions, decision: Decision[Any], now_ms: int) -> Iterator[Count]:
+    yield Count("rebalances", (), sum(isinstance(record, AssignmentMade) for record in decision.records))
+
+
 def _changes(group: ShareGroup, records: Iterable[Record]) -> Iterator[tuple[SharePartitionKey, int, int, Any]]:
     for record in records:
         if isinstance(record, RunsChanged):
@@ -140,4 +146,5 @@ _COUNTS: dict[type[Request[Any]], Callable[[ShareGroup, Any, Decision[Any], int]
     Expire: _ended,
     LeaveGroup: _ended,
     MarkDeadLettersWritten: _dead_letters,
+    AssignPartitions: _rebalanced,
 }

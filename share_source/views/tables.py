@@ -21,6 +21,7 @@ DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 ROWS_AT_ONCE = 10_000
 """Dead letters in one Arrow table, at most."""
 _TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
+_ASSIGNED = pa.struct({"topic": _TEXT, "partitions": pa.list_(pa.field("element", _INT))})
 _RECORD = {"topic": _TEXT, "topicId": _TEXT, "partition": _INT}
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -33,6 +34,11 @@ SCHEMAS: dict[str, pa.Schema] = {
             "active": pa.bool_(),
             "newestPlan": _TEXT,
             "topics": pa.list_(pa.field("element", _TEXT)),
+            "topicPattern": _TEXT,
+            "clientId": _TEXT,
+            "clientHost": _TEXT,
+            "assignedTotal": _INT,
+            "assignment": pa.list_(pa.field("element", _ASSIGNED)),
         }
     ),
     "offsets": pa.schema(
@@ -59,7 +65,10 @@ SCHEMAS: dict[str, pa.Schema] = {
             "releases": _INT,
             "planId": _TEXT,
             "memberId": _TEXT,
+            "clientId": _TEXT,
+            "clientHost": _TEXT,
             "since": TIMESTAMP,
+            "firstSignal": TIMESTAMP,
             "lastSignal": TIMESTAMP,
             "hint": _TEXT,
             "lockDeadline": TIMESTAMP,
@@ -88,8 +97,14 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """The columns of each view. Times are in UTC."""
 
-_TIMES = {"since": "since_ms", "lastSignal": "last_signal_ms", "lockDeadline": "lock_deadline_ms"}
-_TIMES |= {"notBefore": "not_before_ms", "timestamp": "timestamp_ms"}
+_TIMES = {
+    "since": "since_ms",
+    "firstSignal": "first_signal_ms",
+    "lastSignal": "last_signal_ms",
+    "lockDeadline": "lock_deadline_ms",
+    "notBefore": "not_before_ms",
+    "timestamp": "timestamp_ms",
+}
 
 
 def groups(conf: Mapping[str, object]) -> pa.Table:
@@ -103,7 +118,10 @@ def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table
     """The members, also those without a session that the group remembers."""
     with _admin(conf) as admin:
         described = admin.describe_groups(_ids(admin, group_id))
-    return _table("members", [_row(name, m) for name, group in described.items() for m in group.members])
+    rows = [_row(name, m) for name, group in described.items() for m in group.members]
+    for row in rows:
+        row["assignment"] = [msgspec.structs.asdict(topic) for topic in row["assignment"]]
+    return _table("members", rows)
 
 
 def offsets(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:

@@ -1,5 +1,7 @@
 """deploy/jobs/nightly.py as a scheduler runs it: runs in a row, with failures in between that take the coordinator
-along. Its output replaces what an earlier attempt wrote, so each record is there once."""
+along. Its output replaces what an earlier attempt wrote, so each record is there once.
+
+The long forms are for `make soak`. There JOBS_MINUTES=30 JOBS_SEED=7 is a longer run with other choices."""
 
 import os
 import random
@@ -7,6 +9,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +20,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from coordinator.client.admin import ShareAdmin
-from tests.support.coordinator_process import has_ended, kill_coordinators
+from tests.support.coordinator_process import coordinator_pids, has_ended, kill_coordinators
 from tests.support.held_job import JOB
 from tests.support.imports import python_path
 from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
@@ -23,7 +28,10 @@ from tests.support.share_job import numbers
 from tests.support.spark_program import BATCH_TIMEOUT_S, KILL_TIMEOUT_S, SLOW_START, SPARK_CONFIG, kill_processes
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1800)]
+MINUTES = float(os.environ.get("JOBS_MINUTES", "4"))
+SEED = int(os.environ.get("JOBS_SEED", "20261123"))
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1800 + 60 * MINUTES)]
 
 BATCH = 500
 RUN, LONG_RUN = 2 * BATCH, 3 * BATCH
@@ -66,6 +74,35 @@ class Schedule:
         assert job.wait(KILL_TIMEOUT_S) == -9
         wait_until(lambda: all(map(has_ended, killed)), timeout_s=KILL_TIMEOUT_S, what="the job has ended")
         return True
+
+    def run_harmed(self, harms: Iterable[tuple[float, str]]) -> tuple[int, Counter[str]]:
+        """One run; after each so many seconds the victims are killed: ``driver``, ``coordinator`` or ``both``. Returns
+        the exit status, and who was killed before the run ended."""
+        job, killed = self._start(str(JOB), *self._arguments), Counter()
+        for pause_s, victims in harms:
+            with suppress(subprocess.TimeoutExpired):
+                job.wait(pause_s)
+            if job.poll() is not None:
+                break
+            if victims != "driver" and kill_coordinators():
+                killed["coordinator"] += 1
+            if victims != "coordinator":
+                self._kill_driver(job)
+                killed["driver"] += job.returncode == -9
+        return job.wait(BATCH_TIMEOUT_S), killed
+
+    def _kill_driver(self, job: subprocess.Popen) -> None:
+        """Kill the job with its Java process and its workers, but no coordinator that it has started."""
+
+        def processes() -> list[psutil.Process]:
+            with suppress(psutil.NoSuchProcess):
+                tree = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
+                return [each for each in tree if each.pid not in coordinator_pids()]
+            return []
+
+        killed = kill_processes(processes)
+        job.wait(KILL_TIMEOUT_S)
+        wait_until(lambda: all(map(has_ended, killed)), timeout_s=KILL_TIMEOUT_S, what="the driver has ended")
 
     def _start(self, *command: str) -> subprocess.Popen:
         java = " ".join((f"-Djava.io.tmpdir={self.folder}", *SPARK_OPTIONS))
@@ -202,4 +239,30 @@ def test_runs_killed_at_random_write_each_record_once(kafka, orders, group, sche
         assert schedule.run() == 0, schedule.log_of_run()
         assert schedule.values() == numbers(produced)
     assert killed
+    assert all_done(kafka.bootstrap, group)
+
+
+@pytest.mark.soak
+def test_drivers_and_coordinators_killed_at_any_time_lose_and_repeat_nothing(kafka, orders, group, schedule):
+    """Within runs and between them, each alone or both. A run whose driver lives writes all, whatever else died."""
+    choice = random.Random(SEED)
+    end_s = time.monotonic() + 60 * MINUTES
+    produced, killed = 0, Counter()
+    while time.monotonic() < end_s or not killed["driver"] or not killed["coordinator"]:
+        count = choice.randrange(1, 2 * LONG_RUN)
+        kafka.produce(orders, numbers(count, produced))
+        produced += count
+        if choice.random() < 0.5:
+            killed["between"] += len(kill_coordinators())
+        for _ in range(choice.randrange(3)):
+            status, more = schedule.run_harmed([(choice.uniform(4, 25), choice.choice(["driver", "both"]))])
+            killed += more
+            assert status in (0, -9) or SLOW_START in schedule.log_of_run(), schedule.log_of_run()
+        status, more = schedule.run_harmed([(choice.uniform(4, 15), "coordinator") for _ in range(choice.randrange(3))])
+        killed += more
+        if status and SLOW_START in schedule.log_of_run():
+            status = schedule.run()
+        assert status == 0, schedule.log_of_run()
+        assert schedule.values() == numbers(produced)
+        print(f"{produced} records, killed: {dict(killed)}", flush=True)
     assert all_done(kafka.bootstrap, group)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 bootstrap, group = sys.argv[1:]
 options = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": group}
-for view in ("offsets", "dead-letters"):
+for view in ("offsets", "members", "dead-letters"):
     frame = spark.read.format("sharegroup").options(**options).option("view", view).load()
     rows = [row.asDict(recursive=True) for row in frame.collect()]
     print("ROWS", json.dumps([view, frame.columns, rows], default=str))
@@ -57,10 +58,14 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, tmp_path)
     )
     (offsets,) = views.offsets(conf, name).to_pylist()
     assert (offsets["topic"], offsets["startOffset"], offsets["endOffset"], offsets["acquired"]) == (orders, 2, 4, 2)
-    assert views.in_flight(conf, name).column("state").to_pylist() == ["ACQUIRED"]
+    (held,) = views.in_flight(conf, name).to_pylist()
+    (member,) = views.members(conf, name).to_pylist()
+    host = socket.gethostname()
+    assert (held["state"], held["memberId"], held["clientHost"]) == ("ACQUIRED", member["memberId"], host)
+    assert (member["active"], member["clientHost"]) == (True, host)
+    assert (member["clientId"], member["assignment"]) == (held["clientId"], [{"topic": orders, "partitions": [0]}])
     (letter,) = views.dead_letters(conf, name).to_pylist()
     assert (letter["originTopic"], letter["originOffset"], letter["disposition"]) == (orders, 1, "rejected")
-    assert views.members(conf, name).column("active").to_pylist() == [True]
     assert name in views.groups(conf).column("group").to_pylist()
 
     done = subprocess.run(
@@ -73,7 +78,8 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, tmp_path)
     read = [json.loads(line.removeprefix("ROWS ")) for line in done.stdout.splitlines() if line.startswith("ROWS ")]
     rows = {view: rows for view, _, rows in read}
     assert [(view, columns) for view, columns, _ in read] == [
-        (view, views.tables.SCHEMAS[view].names) for view in ("offsets", "dead-letters")
+        (view, views.tables.SCHEMAS[view].names) for view in ("offsets", "members", "dead-letters")
     ], done.stdout + done.stderr
     assert [row["startOffset"] for row in rows["offsets"]] == [2]
+    assert [row["assignment"] for row in rows["members"]] == [member["assignment"]]
     assert [row["originOffset"] for row in rows["dead-letters"]] == [1]

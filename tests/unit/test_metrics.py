@@ -11,7 +11,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.config.resolved import COORDINATOR_KEYS
-from coordinator.core.commands import AcquireForConsumer, AlterConfigs, MarkDeadLettersWritten
+from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions, MarkDeadLettersWritten
 from coordinator.core.commands import DeadLettersWritten as Written
 from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable, UnknownMemberId
 from coordinator.protocol.messages import (
@@ -148,6 +148,16 @@ def test_locks_that_run_out_and_members_that_go_are_counted(measured):
     assert seen[key("share_group_sessions_ended_total", "billing", "left")] == 1
     assert seen[key("share_group_sessions_ended_total", "billing", "timed out")] == 2
     assert seen[key("share_coordinator_groups", "EMPTY")] == 1
+
+
+def test_each_new_assignment_is_counted(measured):
+    service = measured.service
+    for member in ("c1", "c2"):
+        service.ask(JoinGroup(group_id="billing", member_id=member, process_id=member, query=False, topics=("orders",)))
+        for _ in range(2):
+            service.ask(AssignPartitions())
+            service.now_ms += LOCK_MS
+    assert measured.scrape()[key("share_group_rebalances_total", "billing")] == 2
 
 
 def test_reclaims_and_what_they_leave_out_are_counted(measured):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from itertools import accumulate, islice
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharegroup.date_format import time_format
 from sharegroup.perf import HEADER, columns, outcomes
 from tests.support.command_line import mistake
 
@@ -44,3 +46,33 @@ def test_a_line_has_the_columns_of_the_header():
 def test_a_text_that_is_no_pattern_is_refused(pattern, capsys):
     said = mistake([*COMMAND, "--ack-pattern", pattern], capsys)
     assert "Invalid value for '--ack-pattern'" in said
+
+
+@pytest.fixture
+def two_hours_east(monkeypatch):
+    monkeypatch.setenv("TZ", "EET-2")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"),
+    [
+        ("yyyy-MM-dd HH:mm:ss:SSS", "2026-11-03 00:05:09:042"),
+        ("yy/M/d H 'o''clock' ''a''", "26/11/3 0 o'clock 'AM'"),
+        ("EEE, d MMM yyyy hh:mm Z", "Tue, 3 Nov 2026 12:05 +0200"),
+        ("EEEE D MMMM kk K u z", "Tuesday 307 November 24 0 2 EET"),
+        ("yyyyMMdd'T'HHmmss.SSS", "20261103T000509.042"),
+        ("", ""),
+    ],
+)
+def test_a_time_is_printed_by_javas_pattern(pattern, shown, two_hours_east):
+    assert time_format(pattern)(1_793_657_109.042) == shown
+
+
+@pytest.mark.parametrize(("pattern", "says"), [("yyyy-QQ", "'Q' is not one of"), ("HH 'h", "a quote is not closed")])
+def test_a_pattern_of_times_that_is_none_is_refused(pattern, says, capsys):
+    said = mistake([*COMMAND, "--date-format", pattern], capsys)
+    assert "Invalid value for '--date-format'" in said and says in said

@@ -40,6 +40,11 @@ _COUNTERS = {
         "Records that a reclaimed plan continued without, by reason.",
         ("reason",),
     ),
+    "rebalances": (
+        "share_group_rebalances",
+        "New assignments of partitions to ShareConsumers (group-coordinator-metrics, share-group-rebalance-count).",
+        (),
+    ),
     "sessions_ended": ("share_group_sessions_ended", "Sessions of members that ended.", ("how",)),
 }
 

@@ -1,0 +1,69 @@
+"""Times by a pattern of Java's SimpleDateFormat, as options of Kafka's tools have it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+KAFKAS = "yyyy-MM-dd HH:mm:ss:SSS"
+"""The pattern that Kafka's tools have if none is named."""
+_PART = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
+_NUMBERS: dict[str, Callable[[datetime], int]] = {
+    "d": lambda time: time.day,
+    "D": lambda time: time.timetuple().tm_yday,
+    "H": lambda time: time.hour,
+    "k": lambda time: time.hour or 24,
+    "K": lambda time: time.hour % 12,
+    "h": lambda time: time.hour % 12 or 12,
+    "m": lambda time: time.minute,
+    "s": lambda time: time.second,
+    "S": lambda time: time.microsecond // 1000,
+    "u": lambda time: time.isoweekday(),
+}
+_TEXTS = {"a": ("%p", "%p"), "E": ("%a", "%A"), "Z": ("%z", "%z"), "z": ("%Z", "%Z")}
+"""What stands for up to three of the sign, and for more."""
+
+
+def time_format(pattern: str) -> Callable[[float], str]:
+    """Return what makes a text, in local time, of seconds since 1970.
+
+    Raises:
+        ValueError: the pattern is none, or has a sign that is not known here.
+    """
+    parts: list[Callable[[datetime], str]] = []
+    at = 0
+    while at < len(pattern):
+        found = _PART.match(pattern, at)
+        if found is None:
+            raise ValueError("a quote is not closed")
+        at = found.end()
+        quoted, sign_run, sign, plain = found.groups()
+        parts.append(_field(sign, len(sign_run)) if sign_run else _literal(quoted, plain))
+
+    def shown(time_s: float) -> str:
+        local = datetime.fromtimestamp(time_s, timezone.utc).astimezone()
+        return "".join(part(local) for part in parts)
+
+    return shown
+
+
+def _literal(quoted: str | None, plain: str | None) -> Callable[[datetime], str]:
+    text = plain if quoted is None else quoted.replace("''", "'") or "'"
+    return lambda time: text or ""
+
+
+def _field(sign: str, count: int) -> Callable[[datetime], str]:
+    """One field, of a sign that stands ``count`` times in a row."""
+    if sign == "y":
+        return lambda time: f"{time.year % 100:02d}" if count == 2 else f"{time.year:0{count}d}"
+    if sign == "M" and count > 2:
+        return lambda time: f"{time:%b}" if count == 3 else f"{time:%B}"
+    if sign == "M":
+        return lambda time: f"{time.month:0{count}d}"
+    if sign in _NUMBERS:
+        return lambda time: f"{_NUMBERS[sign](time):0{count}d}"
+    if sign in _TEXTS:
+        return lambda time: time.strftime(_TEXTS[sign][count > 3])
+    known = "".join(sorted({"y", "M", *_NUMBERS, *_TEXTS}))
+    raise ValueError(f"{sign!r} is not one of {known}; other text stands in single quotes")
