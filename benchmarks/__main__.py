@@ -2,7 +2,8 @@
 
 --quick            a few minutes: fewer rounds, smaller topics
 --only PART …      throughput, zstd, lz4, large, small, idle, sink, dead-letters, share-consumer, rpc, state, in-flight,
-                   web, core
+                   web, core, growth, fleet
+--most-runs N      growth: the runs of the largest partition, 1,000,000 if not given; 10,000,000 take some 8 GB
 --sources NAME …   beside kafka and sharegroup: sharegroup-python (Python's reader in place of the compiled one),
                    ranges (the read path without a coordinator), nothing
 """
@@ -37,6 +38,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few minutes: fewer rounds")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=(KAFKA, SHAREGROUP, NOTHING), metavar="NAME")
+    parser.add_argument(
+        "--most-runs", type=int, default=1_000_000, metavar="N", help="growth: of the largest partition"
+    )
     parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -54,7 +58,7 @@ def main() -> int:
     if busy_percent > BUSY_PERCENT:
         say(f"other programs keep this machine {busy_percent:.0f} % busy: the ratios will mean little, since a source")
         say("with more processes gets more of what is left; the CPU per record can still be compared")
-    suite = Suite(given.sources, quick=given.quick, say=say)
+    suite = Suite(given.sources, quick=given.quick, most_runs=given.most_runs, say=say)
     try:
         suite.run(given.only)
     finally:  # what was measured is told, also when something failed

@@ -1,11 +1,15 @@
-"""The cost of the core, without a store or a network: CPU time of a contiguous range, from acquisition to its end."""
+"""The cost of the core, without a store or a network: CPU time of a contiguous range, from acquisition to its end, and
+of rows with random outcomes."""
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+
+import pyarrow as pa
 
 from benchmarks.report import Row
 from coordinator.core.commands import (
@@ -22,18 +26,23 @@ from coordinator.core.decide import decide
 from coordinator.core.record_codec import encode_record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import AckBatch, Acknowledge, JoinGroup, PartitionAcks, PartitionBounds
+from coordinator.service.server.acknowledged_rows import SCHEMA, partition_acks
 
 GROUP, TOPIC_ID, MEMBER = "g", "T", "m"
 LENGTHS = (10, 10_000, 1_000_000)
-AT_MOST_US = 30
+AT_MOST_US, AT_MOST_ROWS_S = 30, 0.5
+ROWS = 100_000
+OUTCOMES = (1, 2, 3)
 NOW_MS = 1_000_000
 _ACCEPT = (1,)
 
 
 class Core:
-    """One group with one partition, run as the runtime runs it: decide, encode, replay."""
+    """One group with one partition, run as the runtime runs it: decide, encode, replay. ``encoded_bytes``: of all
+    records that would be appended."""
 
     def __init__(self, *, query: bool, records: int) -> None:
+        self.encoded_bytes = 0
         self.group = ShareGroup(GROUP)
         self.bounds = (PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=0, end=records),)
         self.run(CreateGroup(incarnation="i", topic_ids=True))
@@ -46,14 +55,14 @@ class Core:
         decision = decide(self.group, command, now_ms)
         for record in decision.records:
             if record.durable:  # type: ignore[attr-defined]
-                encode_record(record)  # type: ignore[arg-type]
+                self.encoded_bytes += len(encode_record(record))  # type: ignore[arg-type]
         for record in decision.records:
             self.group.replay(record)  # type: ignore[arg-type]
         return decision.reply
 
 
 def core_rows(ranges: int) -> list[Row]:
-    """Return medians over so many ranges, of the length that costs most."""
+    """Return medians over so many ranges, of the length that costs most; and the cost of rows with random outcomes."""
     timed = [{**_query(ranges, length), **_share_consumer(ranges, length)} for length in LENGTHS]
     rows = []
     for name in timed[0]:
@@ -61,7 +70,9 @@ def core_rows(ranges: int) -> list[Row]:
         by_length = ", ".join(f"{us:.1f} of {length:,}" for us, length in zip(medians, LENGTHS, strict=True))
         how = f"one range: {by_length} records; decide + encode + replay, CPU"
         rows.append(Row(name=f"core: {name}", value=max(medians), unit="µs", at_most=AT_MOST_US, how=how))
-    return rows
+    took_s = statistics.median(_random_rows() for _ in range(5))
+    how = f"{ROWS:,} records of random outcomes, from Arrow to replayed; CPU"
+    return [*rows, Row(name="core: acknowledge rows", value=took_s, unit="s", at_most=AT_MOST_ROWS_S, how=how)]
 
 
 def _query(ranges: int, length: int) -> dict[str, list[float]]:
@@ -102,6 +113,26 @@ def _share_consumer(ranges: int, length: int) -> dict[str, list[float]]:
         reply = timed(acknowledge, lambda acks=acks: core.run(Acknowledge(**who, partitions=acks)))
         assert acks and not reply.errors
     return {"ShareConsumer acquires": acquire, "ShareConsumer acknowledges": acknowledge}
+
+
+def _random_rows() -> float:
+    core = Core(query=False, records=ROWS)
+    who: dict[str, Any] = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": core.epoch}
+    core.run(AcquireForConsumer(**who, max_records=ROWS, bounds=core.bounds))
+    rnd = random.Random(1)
+    columns = (
+        [TOPIC_ID] * ROWS,
+        [0] * ROWS,
+        list(range(ROWS)),
+        [1] * ROWS,
+        [rnd.choice(OUTCOMES) for _ in range(ROWS)],
+    )
+    rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    began_ns = time.thread_time_ns()
+    reply = core.run(Acknowledge(**who, partitions=partition_acks(rows)))
+    took_ns = time.thread_time_ns() - began_ns
+    assert not reply.errors
+    return took_ns / 1e9
 
 
 def timed(us: list[float], act: Callable[[], Any]) -> Any:

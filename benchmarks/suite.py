@@ -8,8 +8,12 @@ from typing import Any
 
 from benchmarks.coordinator_cost import coordinator_rows
 from benchmarks.core_cost import core_rows
-from benchmarks.core_growth import growth_rows
 from benchmarks.dead_letters import dead_letter_rows
+from benchmarks.fleet_costs import fleet_rows
+from benchmarks.growth import group_rows, partition_rows, query_rows
+from benchmarks.growth_kafka import SIZES, kafka_group_rows
+from benchmarks.growth_runs import run_rows
+from benchmarks.growth_tasks import task_rows
 from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
 from benchmarks.report import Row
@@ -47,20 +51,24 @@ PARTS = (
     "in-flight",
     "web",
     "core",
+    "growth",
+    "fleet",
 )
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 10
 
 
 class Suite:
-    """One run of all parts, or of some. ``rows`` has the measurements so far, ``details`` the batches of every run."""
+    """One run of all parts, or of some. ``rows`` has the measurements so far, ``details`` the batches of every run.
+    ``most_runs``: in a partition, where the growth is measured."""
 
-    def __init__(self, sources: Sequence[str], *, quick: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, sources: Sequence[str], *, quick: bool, most_runs: int, say: Callable[[str], None]) -> None:
         self.rows: list[Row] = []
         self.details: dict[str, Any] = {}
         self._sources = tuple(dict.fromkeys((KAFKA, *sources)))
         self._quick = quick
         self._rounds = 3 if quick else 7
+        self._most_runs = most_runs
         self._say = say
 
     def run(self, parts: Sequence[str]) -> None:
@@ -91,10 +99,25 @@ class Suite:
                 self.rows += web_rows(
                     broker, 500 if quick else 2_000, 100_000 if quick else 1_000_000, 10 if quick else 20
                 )
+            self._growth(broker, parts)
         if "core" in parts:
             spare_the_collector()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
-            self.rows += growth_rows(100_000 if self._quick else 1_000_000)
+
+    def _growth(self, broker: KafkaBroker, parts: Sequence[str]) -> None:
+        if "fleet" in parts:
+            self._say("a fleet's unit costs")
+            self.rows += fleet_rows(broker, batches=50 if self._quick else 300, seconds=5 if self._quick else 20)
+        if "growth" not in parts:
+            return
+        self._say(f"growth: runs, up to {self._most_runs:,}")
+        self.rows += run_rows(self._most_runs)
+        self._say("growth: partitions, queries, tasks")
+        self.rows += [*partition_rows(), *query_rows(), *task_rows(broker)]
+        self._say("growth: groups of a coordinator")
+        self.rows += group_rows(most=1_000 if self._quick else 10_000)
+        self._say("growth: groups of a coordinator, state in Kafka")
+        self.rows += kafka_group_rows(broker, SIZES[:2] if self._quick else SIZES)
 
     def _share_consumer(self, broker: KafkaBroker) -> None:
         records = 100_000 if self._quick else LARGE

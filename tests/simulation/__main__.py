@@ -2,6 +2,7 @@
 
 ``python -m tests.simulation poison --runs 3000 --seed 0``, or ``python -m tests.simulation service --seeds 3000``.
 A run that fails prints its seed; ``service --seed N --seeds 1 --trace`` plays it again, with all that happened.
+``python -m tests.simulation fleet`` prints what fleets of coordinators carry (docs/benchmarks.md, "A fleet").
 """
 
 import argparse
@@ -10,7 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.simulation import poison, service, service_play
+from tests.simulation import fleet_table, poison, service, service_play
+from tests.simulation.fleet import Load
 from tests.simulation.service_scenario import KINDS
 
 
@@ -56,10 +58,20 @@ def main() -> int:
         options.add_argument("--trace", action="store_true", help="service: print all that happened")
         if kind == "service":
             options.add_argument("--faults", choices=sorted(KINDS), default="", help="see tests/simulation/faults.py")
+    options = kinds.add_parser("fleet")
+    options.add_argument("--queries", type=int, default=1_000)
+    options.add_argument("--in-a-group", type=int, default=10, help="queries that share a group")
+    options.add_argument("--partitions", type=int, default=50, help="of each group's topics")
+    options.add_argument("--coordinators", type=int, nargs="+", default=list(fleet_table.COORDINATORS))
     words = sys.argv[1:]
     if not words or words[0] in ("--runs", "--seed"):  # as it was before there was another kind
         words = ["poison", *words]
     arguments = parser.parse_args(words)
+    if arguments.kind == "fleet":
+        load = Load(queries=arguments.queries, in_a_group=arguments.in_a_group, partitions=arguments.partitions)
+        for line in fleet_table.lines(load, arguments.coordinators):
+            print(line, flush=True)
+        return 0
     play, what = (play_poison, "restarts") if arguments.kind == "poison" else (play_service, "events")
     if getattr(arguments, "faults", ""):
         play = functools.partial(play_service, faults=arguments.faults)

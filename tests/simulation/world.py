@@ -26,7 +26,8 @@ class Gone(Exception):
 
 
 class World:
-    """``now_ms`` is everybody's time. ``trace`` is what happened, for people."""
+    """``now_ms`` is everybody's time: whole milliseconds, but for a simulation that counts parts of them, as the
+    fleet's. ``trace`` is what happened, for people."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -35,7 +36,7 @@ class World:
         self.trace: list[tuple[int, str, str]] = []
         self.events = 0
         self.broken: BrokenPromise | None = None
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self.between_steps: Callable[[], None] = lambda: None
         """What else may happen just before any process takes its next step."""
@@ -43,13 +44,13 @@ class World:
     def __repr__(self) -> str:
         return f"<World seed={self.seed} now={self.now_ms} events={self.events}>"
 
-    def at(self, due_ms: int, act: Callable[[], None]) -> None:
+    def at(self, due_ms: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (max(due_ms, self.now_ms), next(self._order), act))
 
-    def after(self, ms: int, act: Callable[[], None]) -> None:
+    def after(self, ms: float, act: Callable[[], None]) -> None:
         self.at(self.now_ms + ms, act)
 
-    def run_until(self, until_ms: int, is_done: Callable[[], bool] = lambda: False) -> None:
+    def run_until(self, until_ms: float, is_done: Callable[[], bool] = lambda: False) -> None:
         """Runs the events that are due by then. An event may call this for a call that takes time."""
         while self._queue and self._queue[0][0] <= until_ms:
             if is_done():

@@ -1,0 +1,66 @@
+"""The table of what fleets carry: ``python -m tests.simulation fleet``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from tests.simulation.fleet import Carried, Fleet, Load, Machines
+
+COORDINATORS = (1, 2, 4, 8, 16)
+TRIGGERS_MS = (10_000.0, 1_000.0, 0.0)
+SECONDS = 10.0
+AT_MOST_MS = 1_000.0
+"""The 99th percentile of a plan's latency, up to which a fleet carries its queries."""
+HEAD = (
+    "| trigger | coordinators | batches/s | calls/s | plan: median; 99th percentile | used: brokers' CPU, the busiest "
+    "coordinator's, the busiest state partition | most used | queries carried |\n"
+    "|---|---:|---:|---:|---:|---:|---|---:|"
+)
+
+
+def lines(load: Load, coordinators: Sequence[int] = COORDINATORS) -> Iterator[str]:
+    """The table's lines: of each trigger and number of coordinators what becomes of the load, and how many queries they
+    carry."""
+    yield HEAD
+    for trigger_ms in TRIGGERS_MS:
+        of_trigger = dataclasses.replace(load, trigger_ms=trigger_ms)
+        for count in coordinators:
+            machines = Machines(coordinators=count)
+            yield _line(played(of_trigger, machines), largest(of_trigger, machines))
+
+
+def played(load: Load, machines: Machines) -> Carried:
+    """What becomes of the load: some triggers are over before it is counted, and some are counted."""
+    warm_up_s = max(3.0, 1.2 * load.trigger_ms / 1_000)
+    return Fleet(load, machines).play(max(SECONDS, load.trigger_ms / 1_000), warm_up_s)
+
+
+def is_carried(carried: Carried) -> bool:
+    """Whether the plans came in time, no call was refused, and no session may have ended."""
+    return carried.quantile_ms(0.99) < AT_MOST_MS and not carried.refused and not carried.sessions_end
+
+
+def largest(load: Load, machines: Machines) -> int:
+    """The largest number of queries, in groups alike, that the fleet carries: two digits of it."""
+    low, high = 0, load.in_a_group
+    while is_carried(played(dataclasses.replace(load, queries=high), machines)):
+        low, high = high, 2 * high
+    while high - low > max(1, low // 20):
+        middle = (low + high) // 2
+        if is_carried(played(dataclasses.replace(load, queries=middle), machines)):
+            low = middle
+        else:
+            high = middle
+    return int(float(f"{low:.2g}"))
+
+
+def _line(found: Carried, queries: int) -> str:
+    trigger = f"{found.load.trigger_ms / 1_000:g} s" if found.load.trigger_ms else "none"
+    used = ", ".join(f"{100 * share:.0f} %" for share in found.used.values())
+    refused = f"; {found.refused:,} refused" if found.refused else ""
+    return (
+        f"| {trigger} | {found.machines.coordinators} | {found.batches_per_s:,.0f} | {found.calls_per_s:,.0f} | "
+        f"{found.quantile_ms(0.5):,.0f} ms; {found.quantile_ms(0.99):,.0f} ms{refused} | {used} | {found.bottleneck} | "
+        f"{queries:,} |"
+    )

@@ -1,0 +1,105 @@
+"""The fleet's simulation keeps the promises by which its table can be believed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.simulation.fleet import (
+    BROKERS,
+    INTERPRETER,
+    TRANSACTIONS,
+    Carried,
+    Fleet,
+    Load,
+    Machines,
+)
+from tests.simulation.fleet_costs import ENDS, HEARTBEAT, NEXT, START, UnitCosts
+from tests.simulation.fleet_table import largest
+
+SMALL = Load(queries=100, trigger_ms=1_000)
+WITHOUT_PAUSES = Load(queries=400, trigger_ms=0, spark_ms=0)
+SATURATED = 0.97
+
+
+def play(load: Load, coordinators: int = 1, costs: UnitCosts | None = None, broker_cores: int = 12) -> Carried:
+    """Four seconds of it."""
+    machines = Machines(coordinators=coordinators, broker_cores=broker_cores)
+    return Fleet(load, machines, costs).play(4, 3)
+
+
+@pytest.mark.parametrize("load", [SMALL, WITHOUT_PAUSES], ids=["light", "overloaded"])
+def test_each_call_is_answered_or_under_way(load: Load) -> None:
+    fleet = Fleet(load, Machines(coordinators=2))
+    fleet.play(4)
+    answered = sum((each.answered for each in fleet.coordinators), start=type(fleet.sent)())
+    for kind in (NEXT, START, HEARTBEAT, ENDS):
+        assert 0 <= fleet.sent[kind] - answered[kind] <= load.queries * (5 if kind == ENDS else 1), kind
+    assert answered[START] <= answered[NEXT] <= answered[START] + load.queries
+
+
+def test_the_interpreters_time_is_that_of_the_answers() -> None:
+    fleet = Fleet(SMALL, Machines())
+    fleet.play(10)
+    (coordinator,) = fleet.coordinators
+    calls = fleet.costs.calls.items()
+    expected_ms = sum(
+        coordinator.answered[kind] * (call.python_ms + SMALL.partitions * call.partition_ms) for kind, call in calls
+    )
+    assert coordinator.interpreter.busy_ms == pytest.approx(expected_ms, rel=0.01)
+
+
+def test_a_light_load_is_carried_at_its_own_rate() -> None:
+    found = play(SMALL)
+    assert found.batches_per_s == pytest.approx(100, rel=0.02)
+    assert not found.refused
+    assert not found.sessions_end
+
+
+def test_two_coordinators_carry_more_than_one() -> None:
+    assert play(WITHOUT_PAUSES, 1).batches_per_s * 1.5 < play(WITHOUT_PAUSES, 2).batches_per_s
+    alone = dataclasses.replace(SMALL, in_a_group=1)
+    assert 1.5 * largest(alone, Machines(coordinators=1)) < largest(alone, Machines(coordinators=2))
+
+
+def test_latency_rises_with_the_load() -> None:
+    found = [play(dataclasses.replace(SMALL, queries=queries)) for queries in (20, 80, 160, 320)]
+    for part in (0.5, 0.99):
+        latencies = [each.quantile_ms(part) for each in found]
+        assert latencies == sorted(latencies)
+
+
+def test_one_group_is_carried_by_one_coordinator_alone() -> None:
+    one_group = dataclasses.replace(WITHOUT_PAUSES, in_a_group=400)
+    assert play(one_group, 8).batches_per_s == pytest.approx(play(one_group, 1).batches_per_s, rel=0.05)
+
+
+COSTS = UnitCosts()
+FAST = {kind: dataclasses.replace(call, python_ms=0.01, partition_ms=0.0) for kind, call in COSTS.calls.items()}
+
+
+@pytest.mark.parametrize(
+    ("costs", "broker_cores", "bottleneck"),
+    [
+        (COSTS, 12, INTERPRETER),
+        (dataclasses.replace(COSTS, calls=FAST, broker_ms=4.0), 1, BROKERS),
+        (dataclasses.replace(COSTS, calls=FAST, transaction_ms=50.0, transaction_p99_ms=60.0), 12, TRANSACTIONS),
+    ],
+    ids=["coordinator", "brokers", "transactions"],
+)
+def test_the_bottleneck_named_is_the_resource_in_full_use(costs: UnitCosts, broker_cores: int, bottleneck: str) -> None:
+    found = play(WITHOUT_PAUSES, costs=costs, broker_cores=broker_cores)
+    assert found.bottleneck == bottleneck
+    assert found.used[bottleneck] > SATURATED
+
+
+def test_a_coordinator_above_its_limit_refuses_and_goes_on() -> None:
+    found = play(dataclasses.replace(WITHOUT_PAUSES, queries=1_000))
+    assert found.refused > 100
+    assert found.calls_per_s > 0.9 * play(WITHOUT_PAUSES).calls_per_s
+    assert not found.sessions_end
+
+
+def test_the_same_seed_carries_the_same() -> None:
+    assert play(SMALL) == play(SMALL)
