@@ -1,4 +1,4 @@
-"""What a group keeps in the coordinator's process with the state in Kafka: memory, threads and files."""
+"""The memory, threads and files that a group keeps in the coordinator's process, with the state in Kafka."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from benchmarks.core_cost import GROUP, MEMBER, TOPIC_ID, Core, timed
-from benchmarks.growth import alone, growths
+from benchmarks.growth import TIMES, growths, least
 from benchmarks.report import Row
 from coordinator.core.commands import AcquireForConsumer, Expire
 from coordinator.core.record_state import RecordState
@@ -37,7 +37,7 @@ def run_rows(largest: int) -> list[Row]:
     sizes = [SMALLEST]
     while sizes[-1] < largest:
         sizes.append(min(sizes[-1] * STEP, largest))
-    measured = [alone(_at, size) for size in sizes]
+    measured = [least(TIMES if size <= MEASURED_RUNS else 1, _at, size) for size in sizes]
     rows = []
     for growth in growths("runs of a partition", "a run", sizes, measured, "the core alone"):
         cost, slope = growth.rows()
@@ -63,7 +63,7 @@ def _at(runs: int) -> dict[tuple[str, str], float]:
 
 
 def _spent(core: Core, runs: int) -> dict[tuple[str, str], float]:
-    """What it costs to acquire all runs, to acknowledge half of them, and to end the session that holds the others."""
+    """The costs to acquire all runs, to acknowledge half of them, and to end the session that holds the others."""
     who: dict[str, Any] = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": core.epoch}
     core.encoded_bytes = 0
     acquire_us: list[float] = []

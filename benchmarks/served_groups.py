@@ -153,5 +153,5 @@ class Query:
         assert not staged.stale, staged
 
     def beat(self) -> None:
-        """Send a heartbeat."""
+        """Send a heartbeat, as each member does every five seconds."""
         self._handle(Heartbeat(**self._who))

@@ -38,8 +38,7 @@ def _session_renewed(group: ShareGroup, record: SessionRenewed) -> None:
     member = group.members[record.member_id]
     if not member.active and member.is_assigned:
         group.assignment_is_old = True
-    member.session_deadline_ms = record.deadline_ms
-    group.sessions[record.member_id] = None
+    group.keep_session(member, record.deadline_ms)
     group.unheard.discard(record.member_id)
 
 
@@ -47,8 +46,7 @@ def _session_ended(group: ShareGroup, record: SessionEnded) -> None:
     member = group.members[record.member_id]
     if member.is_assigned:
         group.assignment_is_old = True
-    member.session_deadline_ms = None
-    group.sessions.pop(record.member_id, None)
+    group.end_session(member)
     group.unheard.discard(record.member_id)
 
 

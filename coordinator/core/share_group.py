@@ -18,6 +18,7 @@ from typing import Any
 
 from coordinator.config.resolved import GroupBounds, GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
+from coordinator.core.due_times import DueTimes
 from coordinator.core.group_snapshot import snapshot_of
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.lock_index import LockIndex
@@ -88,7 +89,9 @@ class ShareGroup:
         self.deadlines_extended_until_ms = 0
         """Soft state: until then all holders have a full session timeout, after a load or a stall."""
         self.sessions: dict[str, None] = {}
-        """Soft state: the ids of members whose session lives, in the order in which the sessions began."""
+        """Soft state: the ids of members whose session lives, in the order in which the sessions began. Changed by
+        ``keep_session`` and ``end_session`` alone."""
+        self._session_ends = DueTimes()
         self.unheard: set[str] = set()
         """Soft state: members that may have a session with the owner before, and were not heard of since the load."""
         self.assignment_epoch = 0
@@ -198,8 +201,7 @@ class ShareGroup:
 
     def next_deadline_ms(self) -> int | None:
         """When Expire has something to do next; None: never. A deadline is over when it lies before now."""
-        deadlines = (self.members[member_id].session_deadline_ms for member_id in self.sessions)
-        earliest = [deadline_ms for deadline_ms in deadlines if deadline_ms is not None]
+        earliest = [ends_ms] if (ends_ms := self._session_ends.earliest_ms()) is not None else []
         earliest += [due_ms] if (due_ms := self.locks.next_ms()) is not None else []
         earliest += [self._swept_until_ms] if self.has_forgettable else []
         return min(earliest) + 1 if earliest else None
@@ -225,6 +227,18 @@ class ShareGroup:
         """Apply a log record."""
         _REPLAY[type(record)](self, record)
 
+    def keep_session(self, member: Member, deadline_ms: int) -> None:
+        """Let the member's session live until then, or begin."""
+        member.session_deadline_ms = deadline_ms
+        self.sessions[member.member_id] = None
+        self._session_ends.set(member.member_id, deadline_ms)
+
+    def end_session(self, member: Member) -> None:
+        """End the member's session, if it lives."""
+        member.session_deadline_ms = None
+        self.sessions.pop(member.member_id, None)
+        self._session_ends.set(member.member_id, None)
+
     def loaded(self, now_ms: int) -> None:
         """Set the soft state after a load: every member that holds records has one session timeout to come back, and so
         has every ShareConsumer's lock; a lock that would last longer keeps what is left of it, as far as the log tells.
@@ -240,8 +254,7 @@ class ShareGroup:
                 if segment.run.state in HELD
             ]
             if held:
-                self.members[plan.member_id].session_deadline_ms = deadline_ms
-                self.sessions[plan.member_id] = None
+                self.keep_session(self.members[plan.member_id], deadline_ms)
             if not plan.query:
                 self._keep_locks(plan, held, deadline_ms)
         self.unheard = self.members.keys() - self.sessions.keys()

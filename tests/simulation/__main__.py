@@ -71,6 +71,7 @@ def main() -> int:
         load = Load(queries=arguments.queries, in_a_group=arguments.in_a_group, partitions=arguments.partitions)
         for line in fleet_table.lines(load, arguments.coordinators):
             print(line, flush=True)
+        print(f"\n{fleet_table.check_line()}")
         return 0
     play, what = (play_poison, "restarts") if arguments.kind == "poison" else (play_service, "events")
     if getattr(arguments, "faults", ""):

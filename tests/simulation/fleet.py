@@ -308,7 +308,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """What a fleet carried. ``plan_ms``: of each batch, its plan's acquisition and start, ascending. ``used``: of each
+    """The load that a fleet carried. ``plan_ms``: of each batch, its plan's acquisition and start, ascending. ``used``: of each
     resource the share of the time in which the busiest one of its kind was busy."""
 
     load: Load

@@ -7,6 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from tests.simulation.fleet import Carried, Fleet, Load, Machines
 
+LOADED = Load(queries=32, in_a_group=4, partitions=50, trigger_ms=0, spark_ms=0)
+LOADED_MACHINE = Machines(coordinators=1, shared_cores=2)
+LOADED_BATCHES_S, LOADED_MEDIAN_MS = 100.0, 300.0
+"""A coordinator, its broker and its clients under load on a machine of two cores, and what was measured of it:
+``make bench ARGS="--only fleet"``."""
 COORDINATORS = (1, 2, 4, 8, 16)
 TRIGGERS_MS = (10_000.0, 1_000.0, 0.0)
 SECONDS = 10.0
@@ -30,8 +35,23 @@ def lines(load: Load, coordinators: Sequence[int] = COORDINATORS) -> Iterator[st
             yield _line(played(of_trigger, machines), largest(of_trigger, machines))
 
 
+def checked() -> Carried:
+    """The simulation's answer to the load that was measured."""
+    return Fleet(LOADED, LOADED_MACHINE).play(SECONDS)
+
+
+def check_line() -> str:
+    """The simulation against the measured load, in a sentence."""
+    found = checked()
+    return (
+        f"One coordinator, its broker and {LOADED.queries} clients on two cores, without pauses: simulated "
+        f"{found.batches_per_s:,.0f} batches/s, median {found.quantile_ms(0.5):,.0f} ms; measured "
+        f"{LOADED_BATCHES_S:,.0f}, {LOADED_MEDIAN_MS:,.0f} ms"
+    )
+
+
 def played(load: Load, machines: Machines) -> Carried:
-    """What becomes of the load: some triggers are over before it is counted, and some are counted."""
+    """The load as the fleet carries it: some triggers are over before it is counted, and some are counted."""
     warm_up_s = max(3.0, 1.2 * load.trigger_ms / 1_000)
     return Fleet(load, machines).play(max(SECONDS, load.trigger_ms / 1_000), warm_up_s)
 

@@ -16,7 +16,7 @@ from tests.simulation.fleet import (
     Machines,
 )
 from tests.simulation.fleet_costs import ENDS, HEARTBEAT, NEXT, START, UnitCosts
-from tests.simulation.fleet_table import largest
+from tests.simulation.fleet_table import LOADED_BATCHES_S, LOADED_MEDIAN_MS, checked, largest
 
 SMALL = Load(queries=100, trigger_ms=1_000)
 WITHOUT_PAUSES = Load(queries=400, trigger_ms=0, spark_ms=0)
@@ -48,6 +48,12 @@ def test_the_interpreters_time_is_that_of_the_answers() -> None:
         coordinator.answered[kind] * (call.python_ms + SMALL.partitions * call.partition_ms) for kind, call in calls
     )
     assert coordinator.interpreter.busy_ms == pytest.approx(expected_ms, rel=0.01)
+
+
+def test_a_measured_coordinator_carries_what_is_simulated() -> None:
+    found = checked()
+    assert found.batches_per_s == pytest.approx(LOADED_BATCHES_S, rel=0.25)
+    assert found.quantile_ms(0.5) == pytest.approx(LOADED_MEDIAN_MS, rel=0.25)
 
 
 def test_a_light_load_is_carried_at_its_own_rate() -> None:

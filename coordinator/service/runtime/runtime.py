@@ -20,6 +20,7 @@ from coordinator.config.resolved import GroupBounds
 from coordinator.core.archived_records import given_up
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.decide import decide
+from coordinator.core.due_times import DueTimes
 from coordinator.core.group_counts import Count, counts_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
@@ -34,7 +35,6 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.due_times import DueTimes
 from coordinator.service.runtime.round import Round, Submission, error_of
 from coordinator.service.runtime.snapshots import (
     REST_AFTER_MS,

@@ -145,7 +145,7 @@ def test_the_partitions_of_a_member_that_is_gone_are_assigned_again() -> None:
     """◆ A partition with records and a subscribed member is assigned to somebody."""
     group = group_of("c1", "c2", "c3")
     leave(group, "c2")
-    group.group.members["c3"].session_deadline_ms = group.now_ms + 1
+    group.group.keep_session(group.group.members["c3"], group.now_ms + 1)
     group.pass_time(3)
     assign_after(group)
     assert taken(group, "c1") == [0, 1, 2, 3]
