@@ -22,7 +22,6 @@ from tests.simulation.world import World
 STATE_PARTITIONS = 50
 HEARTBEAT_MS = 5_000.0
 SESSION_MS = 45_000.0
-ENDS_EVERY_MS = 1_000.0
 REQUESTS_AT_ONCE = ServerConfig.parse().queued_max_requests
 RETRY_MS, LONGEST_RETRY_MS = 50.0, 2_000.0
 """A refused call comes again after a random time up to this, which doubles."""
@@ -37,30 +36,35 @@ Act = Callable[[], None]
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """Queries of groups, and when they have a batch. ``trigger_ms`` 0: as soon as the one before is done.
-    ``spark_ms``: Spark's own time of a batch, half of it between a plan and its start."""
+    ``spark_ms``: Spark's own time of a batch, half of it between a plan and its start. ``ends_every_ms``: how often a
+    query asks for the logs' ends, for its progress, at most."""
 
     queries: int = 1_000
     in_a_group: int = 10
     partitions: int = 50
     trigger_ms: float = 1_000.0
     spark_ms: float = 120.0
+    ends_every_ms: float = 1_000.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
     """``coordinators`` have a machine each, with a core for the interpreter and others beside it; ``broker_cores`` are
-    those of all brokers. ``shared_cores``: all of it, and the clients, run on one machine of so many cores."""
+    those of all brokers. ``shared_cores``: all of it, and the clients, run on one machine of so many cores, of whose
+    time other programs leave ``left``."""
 
     coordinators: int = 1
     broker_cores: int = 12
     shared_cores: int = 0
+    left: float = 1.0
 
 
 class Server:
-    """A number of places in which jobs run, in the order in which they come."""
+    """A number of places in which jobs run, in the order in which they come. ``left``: the part of the time in which a
+    place works."""
 
-    def __init__(self, world: World, places: int) -> None:
-        self._world, self.places = world, places
+    def __init__(self, world: World, places: int, left: float = 1.0) -> None:
+        self._world, self.places, self._left = world, places, left
         self._free, self._waiting = places, deque[tuple[float, Act]]()
         self.busy_ms = 0.0
 
@@ -74,7 +78,7 @@ class Server:
     def _begin(self, ms: float, then: Act) -> None:
         self._free -= 1
         self.busy_ms += ms
-        self._world.after(ms, lambda: self._end(then))
+        self._world.after(ms / self._left, lambda: self._end(then))
 
     def _end(self, then: Act) -> None:
         self._free += 1
@@ -259,7 +263,7 @@ class Query:
     def __init__(self, fleet: Fleet, group: Group) -> None:
         self._fleet, self._group, self._world = fleet, group, fleet.world
         self._call = group.coordinator.call
-        self._ends_ms = -math.inf
+        self._ends_ms = -fleet.load.ends_every_ms
 
     def begin(self, at_ms: float) -> None:
         """Have the first batch at that time."""
@@ -268,7 +272,7 @@ class Query:
 
     def _batch(self) -> None:
         fleet, load, begun_ms = self._fleet, self._fleet.load, self._world.now_ms
-        if begun_ms - self._ends_ms >= ENDS_EVERY_MS:
+        if begun_ms - self._ends_ms >= load.ends_every_ms:
             self._ends_ms = begun_ms
             fleet.sent[ENDS] += 1
             self._call(self._group, ENDS, lambda: None)
@@ -308,8 +312,8 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """The load that a fleet carried. ``plan_ms``: of each batch, its plan's acquisition and start, ascending. ``used``: of each
-    resource the share of the time in which the busiest one of its kind was busy."""
+    """The load that a fleet carried. ``plan_ms``: of each batch, its plan's acquisition and start, ascending.
+    ``used``: of each resource the share of the time in which the busiest one of its kind was busy."""
 
     load: Load
     machines: Machines
@@ -351,7 +355,7 @@ class Fleet:
         self.world.now_ms = 0
         self.load, self.machines, self.costs = load, machines, costs or UnitCosts()
         self._sigma = math.log(self.costs.transaction_p99_ms / self.costs.transaction_ms) / 2.326
-        shared = Server(self.world, machines.shared_cores) if machines.shared_cores else None
+        shared = Server(self.world, machines.shared_cores, machines.left) if machines.shared_cores else None
         self.brokers = shared or Server(self.world, machines.broker_cores)
         self._clients = shared
         self.coordinators = [Coordinator(self, shared or Server(self.world, 4)) for _ in range(machines.coordinators)]

@@ -15,15 +15,27 @@ from tests.simulation.fleet import (
     Load,
     Machines,
 )
-from tests.simulation.fleet_costs import ENDS, HEARTBEAT, NEXT, START, UnitCosts
-from tests.simulation.fleet_table import LOADED_BATCHES_S, LOADED_MEDIAN_MS, checked, largest
+from tests.simulation.fleet_costs import ENDS, HEARTBEAT, NEXT, START, Call, UnitCosts
+from tests.simulation.fleet_table import LOADED_BATCHES_S, LOADED_MEDIAN_MS, checked
 
 SMALL = Load(queries=100, trigger_ms=1_000)
 WITHOUT_PAUSES = Load(queries=400, trigger_ms=0, spark_ms=0)
 SATURATED = 0.97
+COSTS = UnitCosts(
+    calls={
+        NEXT: Call(python_ms=1.5, partition_ms=0.04, native_ms=0.8, asks=True, appends=True),
+        START: Call(python_ms=1.5, partition_ms=0.04, native_ms=0.8, appends=True),
+        HEARTBEAT: Call(python_ms=0.5),
+        ENDS: Call(python_ms=0.8, native_ms=0.3, asks=True),
+    },
+    transaction_ms=4.0,
+    transaction_p99_ms=12.0,
+    broker_ms=1.0,
+)
+FAST = {kind: dataclasses.replace(call, python_ms=0.01, partition_ms=0.0) for kind, call in COSTS.calls.items()}
 
 
-def play(load: Load, coordinators: int = 1, costs: UnitCosts | None = None, broker_cores: int = 12) -> Carried:
+def play(load: Load, coordinators: int = 1, costs: UnitCosts = COSTS, broker_cores: int = 12) -> Carried:
     """Four seconds of it."""
     machines = Machines(coordinators=coordinators, broker_cores=broker_cores)
     return Fleet(load, machines, costs).play(4, 3)
@@ -31,7 +43,7 @@ def play(load: Load, coordinators: int = 1, costs: UnitCosts | None = None, brok
 
 @pytest.mark.parametrize("load", [SMALL, WITHOUT_PAUSES], ids=["light", "overloaded"])
 def test_each_call_is_answered_or_under_way(load: Load) -> None:
-    fleet = Fleet(load, Machines(coordinators=2))
+    fleet = Fleet(load, Machines(coordinators=2), COSTS)
     fleet.play(4)
     answered = sum((each.answered for each in fleet.coordinators), start=type(fleet.sent)())
     for kind in (NEXT, START, HEARTBEAT, ENDS):
@@ -40,7 +52,7 @@ def test_each_call_is_answered_or_under_way(load: Load) -> None:
 
 
 def test_the_interpreters_time_is_that_of_the_answers() -> None:
-    fleet = Fleet(SMALL, Machines())
+    fleet = Fleet(SMALL, Machines(), COSTS)
     fleet.play(10)
     (coordinator,) = fleet.coordinators
     calls = fleet.costs.calls.items()
@@ -65,8 +77,6 @@ def test_a_light_load_is_carried_at_its_own_rate() -> None:
 
 def test_two_coordinators_carry_more_than_one() -> None:
     assert play(WITHOUT_PAUSES, 1).batches_per_s * 1.5 < play(WITHOUT_PAUSES, 2).batches_per_s
-    alone = dataclasses.replace(SMALL, in_a_group=1)
-    assert 1.5 * largest(alone, Machines(coordinators=1)) < largest(alone, Machines(coordinators=2))
 
 
 def test_latency_rises_with_the_load() -> None:
@@ -79,10 +89,6 @@ def test_latency_rises_with_the_load() -> None:
 def test_one_group_is_carried_by_one_coordinator_alone() -> None:
     one_group = dataclasses.replace(WITHOUT_PAUSES, in_a_group=400)
     assert play(one_group, 8).batches_per_s == pytest.approx(play(one_group, 1).batches_per_s, rel=0.05)
-
-
-COSTS = UnitCosts()
-FAST = {kind: dataclasses.replace(call, python_ms=0.01, partition_ms=0.0) for kind, call in COSTS.calls.items()}
 
 
 @pytest.mark.parametrize(
