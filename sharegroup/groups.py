@@ -293,7 +293,7 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], options: Mapping[str, An
     as_json = options["as_json"]
     if options["in_flight"]:
         filters = {
-            "only_state": in_flight.split_states(options["state"]),
+            "only_state": in_flight.record_states(options["state"]),
             "progress_staleness_ms": options["progress_stale_longer_than_ms"],
         }
         for group_id in group_ids:

@@ -72,7 +72,7 @@ def in_flight(
     """
     place = _place_of(topics, history)
     filters = {
-        "only_state": split_states(states),
+        "only_state": record_states(states),
         "held_longer_than_ms": held_longer_than_ms,
         "progress_staleness_ms": progress_stale_longer_than_ms,
         "member_id": member_id,
@@ -87,6 +87,11 @@ def in_flight(
 def split_states(text: str | None) -> tuple[str, ...]:
     """The states that a text names, separated by commas."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def record_states(text: str | None) -> tuple[str, ...]:
+    """As split_states: the states of records, whose names may be in any case."""
+    return tuple(state.upper() for state in split_states(text))
 
 
 def show(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int, *, as_json: bool) -> None:

@@ -113,7 +113,7 @@ def top(
             time.sleep(interval)
             lines = looks.look()
             if as_json:
-                print_json([asdict(line) for line in lines])
+                print_json([{**asdict(line), "state": line.state.upper()} for line in lines])  # as groups --json
                 return
             from rich.console import Console
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 
 import pytest
@@ -165,6 +166,17 @@ def test_a_group_that_is_deleted_stays_on_the_screen_as_dead(groups_known, monke
     monkeypatch.setattr(top.time, "sleep", lambda _: groups_known.clear())
     assert run_command(["top", *AT, "--once", "--group", "billing"]) == 0
     assert re.search(r"^billing +Dead +0 ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_json_of_top_has_the_states_that_json_of_groups_has(groups_known, capsys):
+    groups_known["billing"] = "EMPTY"
+    assert run_command(["top", *AT, "--interval", "0.2", "--json"]) == 0
+    assert [each["state"] for each in json.loads(capsys.readouterr().out)] == ["EMPTY"]
+
+
+def test_states_of_records_may_be_in_any_case():
+    assert in_flight.record_states("acquired, IN_progress") == ("ACQUIRED", "IN_PROGRESS")
+    assert in_flight.record_states(None) == ()
 
 
 @pytest.mark.parametrize(
