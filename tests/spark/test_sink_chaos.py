@@ -20,6 +20,7 @@ SEED = int(os.environ.get("SINK_CHAOS_SEED", "20261121"))
 QUERIES = os.environ.get("SINK_CHAOS_QUERIES", "a").split(",")
 FEW_RECORDS, FEW_KILLS, FEW_SEED = 160, 2, 1
 """The coordinator is killed, and then the broker: a driver's kill costs as much time as both (test_kills has one)."""
+MOST_RUNS = 5
 TIMEOUT_S = 600 + RECORDS // 100 + 30 * KILLS
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 120)]
@@ -31,13 +32,13 @@ def sizes(records: int) -> dict[str, str]:
     return {"maxOffsetsPerTrigger": batch, "minPartitions": "2", "share.isolation.base": batch}
 
 
-@pytest.mark.soak
-def test_records_decided_by_delivery_count_are_accepted_once_or_dead_lettered(program, tmp_path):
-    """Into a target that replaces its output of a batch, and says so."""
+def decided_by_count(program, folder, seed):
+    """What became of the records of a run that decides each one by its delivery count, into a target that replaces its
+    output of a batch, and says so."""
     with KafkaBroker() as broker:
         orders = broker.create_topic("orders", PARTITIONS)
         job = ShareJob(
-            directory=tmp_path,
+            directory=folder,
             bootstrap=broker.bootstrap,
             admin_bootstrap=broker.bootstrap,
             group="billing",
@@ -45,16 +46,28 @@ def test_records_decided_by_delivery_count_are_accepted_once_or_dead_lettered(pr
             options={**CONFIGS, **sizes(RECORDS), "share.release.backoff.ms": "500"},
         )
         replaces = {"outputOnReplay": "replaces"}
-        chaos = SinkChaos(job, broker, program, SEED, QUERIES, columns=BY_COUNT, sink_options=replaces)
+        chaos = SinkChaos(job, broker, program, seed, QUERIES, columns=BY_COUNT, sink_options=replaces)
         try:
             chaos.produce(RECORDS)
             chaos.run(KILLS, TIMEOUT_S)
-            result = reckon_by_count(chaos)
+            return reckon_by_count(chaos)
         finally:
             forget_clients()
-    print(result)
-    assert not result.problems, result
-    assert result.numbers["replayed, and decided by the count"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(MOST_RUNS * TIMEOUT_S)
+def test_records_decided_by_delivery_count_are_accepted_once_or_dead_lettered(program, tmp_path):
+    """A run counts if a kill hit a batch whose replay is decided by counts; where none did, another seed follows."""
+    replayed = 0
+    for seed in range(SEED, SEED + MOST_RUNS):
+        (folder := tmp_path / str(seed)).mkdir()
+        result = decided_by_count(program, folder, seed)
+        print(seed, result)
+        assert not result.problems, result
+        if replayed := result.numbers["replayed, and decided by the count"]:
+            break
+    assert replayed, f"no kill of {MOST_RUNS} runs hit such a batch"
 
 
 @pytest.mark.parametrize(
