@@ -39,7 +39,7 @@ TopicFactory = Callable[..., str]
 
 
 def pytest_report_header() -> str:
-    """The Spark that the tests run on, which `make test-oldest-spark` changes, and the broker: `make test-broker`."""
+    """The Spark that the tests run on, which `make test-spark` changes, and the broker: `make test-broker`."""
     return f"pyspark: {metadata.version('pyspark')}, broker: {chosen_version()}"
 
 

@@ -51,6 +51,7 @@ Has = Mapping[str, Any]
 
 ROWS: tuple[tuple[str, Callable[[Has], str]], ...] = (
     ("default and `processingTime` triggers, replays, the guarantee", lambda has: "yes"),
+    ("Spark Connect; `share_sink.acknowledge` in `foreachBatch`", lambda has: "yes"),
     (
         "Spark tells the source what is committed",
         lambda has: f"by `{', '.join(has['given'])}`" if has["given"] else "by the end of its log",

@@ -21,7 +21,7 @@ OLDEST = ROOT / ".build" / f"pyspark-{OLDEST_SPARK}"
 @pytest.mark.slow
 @pytest.mark.soak
 def test_a_query_stopped_in_a_batch_replays_it_on_the_oldest_spark(kafka, topic, job, program):
-    """The coordinator is killed meanwhile. `make test-oldest-spark` kills drivers on it, too."""
+    """The coordinator is killed meanwhile. `make test-spark` kills drivers on it, too."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, maxOffsetsPerTrigger=2_000)

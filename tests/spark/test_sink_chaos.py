@@ -33,8 +33,8 @@ def sizes(records: int) -> dict[str, str]:
 
 
 def decided_by_count(program, folder, seed):
-    """What became of the records of a run that decides each one by its delivery count, into a target that replaces its
-    output of a batch, and says so."""
+    """Run a job that decides each record by its delivery count, into a target that replaces its output of a batch, and
+    says so. Returns what became of the records."""
     with KafkaBroker() as broker:
         orders = broker.create_topic("orders", PARTITIONS)
         job = ShareJob(
@@ -58,7 +58,7 @@ def decided_by_count(program, folder, seed):
 @pytest.mark.soak
 @pytest.mark.timeout(MOST_RUNS * TIMEOUT_S)
 def test_records_decided_by_delivery_count_are_accepted_once_or_dead_lettered(program, tmp_path):
-    """A run counts if a kill hit a batch whose replay is decided by counts; where none did, another seed follows."""
+    """Another seed follows a run whose kills hit no batch that is replayed and decided by counts."""
     replayed = 0
     for seed in range(SEED, SEED + MOST_RUNS):
         (folder := tmp_path / str(seed)).mkdir()

@@ -11,7 +11,7 @@ PACKAGES = ("coordinator", "share_source", "share_sink", "pyspark_sharegroup", "
 
 def python_path() -> str:
     """PYTHONPATH for a process that a test starts: this clone, and what the tests themselves were given, such as
-    another Spark (`make test-oldest-spark`)."""
+    another Spark (`make test-spark`)."""
     return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
