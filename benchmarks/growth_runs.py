@@ -15,7 +15,7 @@ import psutil
 from benchmarks.core_cost import GROUP, MEMBER, TOPIC_ID, Core, timed
 from benchmarks.growth import TIMES, growths, least
 from benchmarks.report import Row
-from coordinator.core.commands import AcquireForConsumer, Expire
+from coordinator.core.commands import AcquireForConsumer, AlterConfigs, Expire
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
@@ -65,12 +65,14 @@ def _at(runs: int) -> dict[tuple[str, str], float]:
 def _spent(core: Core, runs: int) -> dict[tuple[str, str], float]:
     """The costs to acquire all runs, to acknowledge half of them, and to end the session that holds the others."""
     who: dict[str, Any] = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": core.epoch}
+    core.run(AlterConfigs(configs={"share.partition.max.record.locks": "100000000"}))
     core.encoded_bytes = 0
     acquire_us: list[float] = []
     held = array("q")
     while len(held) < 3 * runs:
         command = AcquireForConsumer(**who, max_records=A_REQUEST, bounds=core.bounds)
         reply = timed(acquire_us, partial(core.run, command))
+        assert reply.partitions, "nothing is left to acquire"
         held.extend(number for part in reply.partitions for each in part.ranges for number in each)
     acknowledge_us: list[float] = []
     rnd, half = random.Random(1), runs // 2

@@ -50,6 +50,11 @@ class GroupWriter:
     """The transactional producer of one group. One thread at a time may use it."""
 
     def __init__(self, topic: StateTopic, partition: int, group_id: str) -> None:
+        """Opens a client of its own for the group.
+
+        Raises:
+            StoreRefused: the process has as many clients as it can have.
+        """
         self._topic, self._partition = topic, partition
         self.transactional_id = f"{topic.name}-{group_id}"
         self._timeout_s = topic.write_timeout_ms / 1000
@@ -62,7 +67,11 @@ class GroupWriter:
             message_max_bytes=MAX_MESSAGE_BYTES,
             linger_ms=0,
         )
-        self._producer = Producer({**config, "error_cb": self._complaints})
+        try:
+            self._producer = Producer({**config, "error_cb": self._complaints})
+        except RuntimeError as error:  # each client takes one of the process's 1,024 keys of thread local storage
+            reason = f"this process has as many Kafka clients as it can have, one for each group it serves ({error})"
+            raise StoreRefused(f"{reason}: a fleet of more coordinators serves more groups") from None
 
     def __repr__(self) -> str:
         return f"<GroupWriter {self.transactional_id}>"
