@@ -38,7 +38,7 @@ def run(name, folder):
     return json.loads((folder / name).read_text(encoding="utf-8"))
 
 
-LONG = {"03_poison_and_dead_letters", "04_scoring_with_a_slow_service"}
+LONG = {"03_poison_and_dead_letters"}
 
 
 @pytest.mark.parametrize(
