@@ -40,7 +40,7 @@ def in_reply(left_out: Iterable[LeftOutRange]) -> tuple[LeftOut, ...]:
 def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
     """At most MOST entries that count the same offsets, by topic and partition, ascending. No offset is named twice.
 
-    Neighbours are joined. Where that leaves too many, only the first FEW ranges of each partition stay, and the others
+    Neighbours, and ranges that overlap, are joined. Where that leaves too many, only the first FEW ranges of each partition stay, and the others
     are one entry that says how many offsets between its first and last one it counts; then one such entry stays for
     each partition; then the last entry counts all other partitions, which it does not name."""
     entries = sorted(left_out, key=_order)
@@ -83,13 +83,15 @@ def _by_partition(entries: list[LeftOutRange]) -> Iterator[list[LeftOutRange]]:
 
 
 def _joined(entries: list[LeftOutRange]) -> list[LeftOutRange]:
-    """The entries with neighbours joined into one entry."""
+    """The entries with neighbours joined into one entry, and those that overlap: after a reset to an earlier offset a
+    log loses offsets that were lost before."""
     joined: list[LeftOutRange] = []
     first = entries[0]
     last, counted = first.last, first.count
     for entry in entries[1:]:
-        if entry.first == last + 1 and entry.topic:
-            last, counted = entry.last, counted + entry.count
+        if entry.first <= last + 1 and entry.topic:
+            last = max(last, entry.last)
+            counted = min(counted + entry.count, last - first.first + 1)
             continue
         joined.append(_one(first, last, counted))
         first, last, counted = entry, entry.last, entry.count

@@ -57,7 +57,7 @@ def test_of_a_process_that_was_stopped_nothing_runs(server):
 def test_coordinators_that_an_endpoint_file_names_are_ended(server, tmp_path):
     (tmp_path / "endpoint-local.json").write_text(json.dumps({"pid": server.pid}))
     end_coordinators(tmp_path)
-    assert server.poll() is not None
+    wait_until(lambda: server.poll() is not None, what="the server has ended")
 
 
 def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):

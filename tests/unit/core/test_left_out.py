@@ -41,6 +41,12 @@ def test_a_few_ranges_are_kept_and_neighbours_are_merged() -> None:
     assert bounded(every_second(MOST)) == tuple(every_second(MOST))
 
 
+def test_offsets_that_are_lost_again_after_a_reset_are_counted_once() -> None:
+    assert bounded([entry(2, 20), entry(1, 29)]) == (entry(1, 29),)
+    assert bounded([entry(0, 9), entry(5, 14), entry(40, 41)]) == (entry(0, 14), entry(40, 41))
+    assert count(bounded([entry(3, 4), entry(3, 4), entry(3, 4, reason="cut")])) == 4
+
+
 def test_ranges_of_different_reasons_partitions_or_topics_are_not_merged() -> None:
     given = [entry(0, 4), entry(5, 9, reason="cut"), entry(10, 11), entry(10, 14, 1), entry(15, 19, topic="payments")]
     assert bounded(reversed(given)) == (given[0], given[1], given[2], given[3], given[4])
