@@ -136,7 +136,7 @@ def test_a_sink_of_another_group_is_refused_and_acknowledges_nothing(orders, job
     wait_until(lambda: describe(other).acquired() == 100, what="the other group's query has its batch")
     options = other.sink_options()
     error = start(queue.query("a", columns=columns, sink=sink, sink_options=options)).wait_over().error()
-    assert "RowsOfAnotherGroup" in error and other.group in error and "onOtherGroup" in error
+    assert "RowsOfAnotherGroup" in error and other.group in error and "onOtherGroup" in error, error
     assert describe(queue).lag() == 100
     assert not held.over()
 
