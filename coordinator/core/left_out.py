@@ -40,9 +40,10 @@ def in_reply(left_out: Iterable[LeftOutRange]) -> tuple[LeftOut, ...]:
 def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
     """At most MOST entries that count the same offsets, by topic and partition, ascending. No offset is named twice.
 
-    Neighbours, and ranges that overlap, are joined. Where that leaves too many, only the first FEW ranges of each partition stay, and the others
-    are one entry that says how many offsets between its first and last one it counts; then one such entry stays for
-    each partition; then the last entry counts all other partitions, which it does not name."""
+    Neighbours, and ranges that overlap, are joined. Where that leaves too many, only the first FEW ranges of each
+    partition stay, and the others are one entry that says how many offsets between its first and last one it counts;
+    then one such entry stays for each partition; then the last entry counts all other partitions, which it does not
+    name."""
     entries = sorted(left_out, key=_order)
     for few in (len(entries), FEW, 0):
         entries = [entry for same in _by_partition(entries) for entry in _summed(_joined(same), few)]

@@ -131,7 +131,8 @@ class Comparison:
 
     def _compare_losses(self, group: ShareGroup) -> None:
         """Compares the records that the log lost, and the members to whom each loss is still to be reported."""
-        assert keys_of(group.unreported_losses) == sorted(set(self.model.unreported_losses)), "lost while nobody held it"
+        lost = sorted(set(self.model.unreported_losses))
+        assert keys_of(group.unreported_losses) == lost, "lost while nobody held it"
         for before, after in zip(group.unreported_losses, group.unreported_losses[1:], strict=False):
             ends = (before.topic_id, before.partition, before.last + 1)
             assert ends < (after.topic_id, after.partition, after.first), "neighbours are one entry"
