@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from tests.support.coordinator_process import coordinator_pids
-from tests.support.imports import ROOT
+from tests.support.imports import ROOT, python_path
 
 JARS = ROOT / ".build" / "spark-kafka"
 CORES = 2
@@ -68,7 +68,8 @@ class Run:
 class SparkProcess:
     """One session. Use it in a ``with``, whose end ends all its processes and removes its folder."""
 
-    def __init__(self, *, unix_sockets: bool) -> None:
+    def __init__(self, *, unix_sockets: bool, executors: int = 0) -> None:
+        """Start it. ``executors``: processes of one core each, beside the driver; without them the driver has all."""
         self.directory = Path(tempfile.mkdtemp(prefix="sgb-"))  # short: sockets' paths lie in it
         self._answers, theirs = os.pipe()
         self._log = self.directory / "spark.log"
@@ -94,6 +95,7 @@ class SparkProcess:
                 "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
                 "spark.python.unix.domain.socket.enabled": str(unix_sockets).lower(),
                 "spark.python.unix.domain.socket.dir": str(self.directory),
+                **(_executors(executors) if executors else {}),
             }
         )
 
@@ -178,3 +180,12 @@ class SparkProcess:
         line, _, self._said = self._said.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def _executors(number: int) -> dict[str, str]:
+    return {
+        "spark.master": f"local-cluster[{number},1,1024]",
+        "spark.executor.memory": "1g",
+        "spark.executor.extraClassPath": f"{JARS}/*",
+        "spark.executorEnv.PYTHONPATH": python_path(),
+    }

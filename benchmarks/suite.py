@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +16,7 @@ from benchmarks.growth_runs import run_rows
 from benchmarks.growth_tasks import task_rows
 from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
+from benchmarks.other_clusters import SECURITY, options_by_source, secured_broker
 from benchmarks.report import Row
 from benchmarks.share_consumers import share_consumer_rows, slow_work_rows
 from benchmarks.sink_cost import sink_rows
@@ -41,6 +42,9 @@ PARTS = (
     "zstd",
     "lz4",
     "large",
+    "secured",
+    "two-brokers",
+    "two-executors",
     "small",
     "idle",
     "sink",
@@ -54,6 +58,7 @@ PARTS = (
     "growth",
     "fleet",
 )
+WITH_SPARK = {"throughput", "zstd", "lz4", "large", "secured", "two-brokers", "small", "idle", "sink"}
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 10
 
@@ -74,12 +79,16 @@ class Suite:
     def run(self, parts: Sequence[str]) -> None:
         """Run the measurements of these parts."""
         with KafkaBroker(java_options=(), log_retention_check_interval_ms="300000") as broker:
-            if {"throughput", "zstd", "lz4", "large", "small", "idle", "sink"} & set(parts):
+            if WITH_SPARK & set(parts):
                 with SparkProcess(unix_sockets=True) as spark:
                     self._with_spark(spark, broker, parts)
             if "small" in parts:
                 with SparkProcess(unix_sockets=False) as spark:
                     self._small(spark, broker, "TCP sockets", None)
+            if "two-executors" in parts:
+                with SparkProcess(unix_sockets=True, executors=2) as spark:
+                    topic = self._fill(broker, "two-executors", 4 * LARGE, 200)
+                    self._compare(spark, broker, _as_everywhere("two executors", topic), None)
             if "dead-letters" in parts:
                 self._say("the coordinator's dead letters")
                 self.rows += dead_letter_rows(broker, self._fill(broker, "given-up", 200_000, 200))
@@ -150,6 +159,16 @@ class Suite:
         if "large" in parts:
             topic = self._fill(broker, "ten-kilobytes", 60 * SMALL, 10_000)
             self._compare(spark, broker, Workload(name="10 KB, 20,000", topic=topic, per_batch=20 * SMALL), None)
+        if "secured" in parts:
+            with secured_broker() as secured:
+                topic = self._fill(secured.broker, "secured", 4 * LARGE, 200)
+                for security in SECURITY:
+                    options = options_by_source(secured.configs[security])
+                    self._compare(spark, secured.broker, _as_everywhere(security, topic, options), None)
+        if "two-brokers" in parts:
+            with KafkaBroker(java_options=()) as one, KafkaBroker(java_options=(), joins=one):
+                topic = self._fill(one, "two-brokers", 4 * LARGE, 200, nodes=(1, 2, 1, 2))
+                self._compare(spark, one, _as_everywhere("two brokers", topic), None)
         if "small" in parts:
             self._small(spark, broker, "Unix sockets", OVERHEAD_MS)
         if "idle" in parts:
@@ -186,9 +205,13 @@ class Suite:
             self._say(f"idle: {source}")
             self.rows += idle_rows(spark, broker, topic, 20 if self._quick else 30, source)
 
-    def _fill(self, broker: KafkaBroker, name: str, records: int, value_bytes: int, **config: object) -> Topic:
+    def _fill(self, broker: KafkaBroker, name: str, records: int, value_bytes: int, **config: Any) -> Topic:
         self._say(f"filling {name}: {records:,} records of {value_bytes:,} B")
         return fill(broker, name, records, value_bytes, **config)
 
     def _keep(self, name: str, runs: dict[str, list[Any]]) -> None:
         self.details[name] = {source: [asdict(run) for run in of] for source, of in runs.items()}
+
+
+def _as_everywhere(where: str, topic: Topic, options: Mapping[str, Mapping[str, str]] | None = None) -> Workload:
+    return Workload(name=f"200 B, 500,000, {where}", topic=topic, per_batch=LARGE, options=options or {})

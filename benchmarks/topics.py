@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
@@ -24,9 +24,12 @@ class Topic:
     value_bytes: int
 
 
-def fill(broker: KafkaBroker, name: str, records: int, value_bytes: int, **config: object) -> Topic:
-    """Create and fill a topic; ``config`` is the producer's, with _ for the dots."""
-    broker.create_topic(name, PARTITIONS)
+def fill(
+    broker: KafkaBroker, name: str, records: int, value_bytes: int, nodes: Sequence[int] = (), **config: object
+) -> Topic:
+    """Create and fill a topic; ``config`` is the producer's, with _ for the dots. ``nodes``: for each partition the
+    broker that has it."""
+    broker.create_topic(name, PARTITIONS, nodes=nodes)
     producer = Producer(_producer_config(broker, config))
     chunk = [{"value": value} for value in _values(value_bytes)]
     per_partition = records // PARTITIONS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from benchmarks.report import Row
 from benchmarks.spark_process import CORES, Run, SparkProcess
@@ -24,13 +24,15 @@ _OURS = (SHAREGROUP, WITH_PYTHON, RANGES)
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A whole topic, ``per_batch`` records a batch; ``warm_up`` batches of a run are not counted as steady."""
+    """A whole topic, ``per_batch`` records a batch; ``warm_up`` batches of a run are not counted as steady.
+    ``options``: further ones, by the source."""
 
     name: str
     topic: Topic
     per_batch: int
     tasks: int = CORES
     warm_up: int = 1
+    options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def options_of(source: str, workload: Workload, broker: KafkaBroker) -> dict[str, str]:
@@ -41,7 +43,7 @@ def options_of(source: str, workload: Workload, broker: KafkaBroker) -> dict[str
         return {**made_up, "valueBytes": str(workload.topic.value_bytes)}
     if source == RANGES:
         return {**made_up, "bootstrap": broker.bootstrap, "topic": workload.topic.name}
-    real = {**limit, **from_earliest(workload.topic.name, broker)}
+    real = {**limit, **from_earliest(workload.topic.name, broker), **workload.options.get(source, {})}
     return real if source == KAFKA else {**real, "kafka.group.id": f"benchmark-{uuid.uuid4().hex[:8]}"}
 
 

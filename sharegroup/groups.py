@@ -176,11 +176,16 @@ def _action(context: click.Context, options: Mapping[str, Any]) -> str:
     return chosen[0]
 
 
-def _check_nothing(context: click.Context, options: Mapping[str, Any]) -> None:
-    """Nothing is to be checked of --list."""
+def _check_list(context: click.Context, options: Mapping[str, Any]) -> None:
+    from sharegroup.in_flight import split_states
+
+    if unknown := [name for name in split_states(options["state"]) if name.capitalize() not in _STATES]:
+        raise click.UsageError(f"Invalid state list '{unknown[0]}'. Valid states are: {', '.join(_STATES)}", context)
 
 
 def _check_describe(context: click.Context, options: Mapping[str, Any]) -> None:
+    from sharegroup.in_flight import record_states
+
     if bool(options["group_ids"]) == options["all_groups"]:
         raise click.UsageError("Option --describe takes one of these options: --all-groups, --group", context)
     parts = [each for each in ("members", "offsets", "in_flight") if options[each]]
@@ -191,6 +196,8 @@ def _check_describe(context: click.Context, options: Mapping[str, Any]) -> None:
         )
     if parts == ["state"] and options["state"]:
         raise click.UsageError("Option --describe does not take a value for --state", context)
+    if options["in_flight"]:
+        record_states(options["state"])
 
 
 def _check_delete(context: click.Context, options: Mapping[str, Any]) -> None:
@@ -244,7 +251,7 @@ def _chosen(options: Mapping[str, Any]) -> list[str]:
 
 
 _CHECKS = {
-    "list": _check_nothing,
+    "list": _check_list,
     "describe": _check_describe,
     "delete": _check_delete,
     "reset_offsets": _check_reset,
@@ -274,10 +281,7 @@ def _list(admin: Admin, state: str | None, *, as_json: bool) -> None:
     from sharegroup import kafka_tables
     from sharegroup.in_flight import split_states
 
-    states = split_states(state)
-    if unknown := [name for name in states if name.capitalize() not in _STATES]:
-        raise click.UsageError(f"Invalid state list '{unknown[0]}'. Valid states are: {', '.join(_STATES)}")
-    listed = admin.list_groups(states)
+    listed = admin.list_groups(split_states(state))
     tell_source(listed.read_from)
     if as_json:
         print_json(listed.groups)

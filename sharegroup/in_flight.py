@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 100
 """Runs that a table has unless --limit says more."""
 STALE = "STALE"
+RECORD_STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED", "IN_PROGRESS")
+"""The names of coordinator.core.record_state.RecordState, which only the coordinator's process loads."""
 
 
 @click.command("in-flight", short_help="Show the records that are in flight: who holds them, and since when.")
@@ -90,8 +92,15 @@ def split_states(text: str | None) -> tuple[str, ...]:
 
 
 def record_states(text: str | None) -> tuple[str, ...]:
-    """As split_states: the states of records, whose names may be in any case."""
-    return tuple(state.upper() for state in split_states(text))
+    """As split_states: the states of records, whose names may be in any case.
+
+    Raises:
+        click.UsageError: a state is unknown.
+    """
+    states = tuple(state.upper() for state in split_states(text))
+    if unknown := [state for state in states if state not in RECORD_STATES]:
+        raise click.UsageError(f"Invalid state list '{unknown[0]}'. Valid states are: {', '.join(RECORD_STATES)}")
+    return states
 
 
 def show(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int, *, as_json: bool) -> None:
@@ -99,7 +108,6 @@ def show(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int, *,
 
     Raises:
         GroupIdNotFound: there is no such group.
-        InvalidRequest: a state is unknown.
     """
     page = admin.in_flight(group_id, limit=1)
     found = list(itertools.islice(admin.all_in_flight(group_id, **filters), limit + 1))

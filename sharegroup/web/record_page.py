@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
-from sharegroup.in_flight import begins
+from sharegroup.in_flight import RECORD_STATES, begins
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.group_pages import partition_of
 from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
@@ -15,7 +15,6 @@ from sharegroup.web.site import Handler, Visit
 
 MOST_ENTRIES = 100
 """Entries of a history that are shown, the newest ones."""
-STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED", "IN_PROGRESS")
 _WORDS = {
     "AVAILABLE": "available: it is delivered again",
     "ACQUIRED": "held by a member",
@@ -84,7 +83,7 @@ def show_content(visit: Visit) -> Response:
 def _run_at(visit: Visit, partition: PartitionDescription, offset: int) -> tuple[RunInFlight | None, int]:
     """The run that holds the record, and the coordinator's time; None: the window does not have the record."""
     cursor = (partition.topic_id, partition.partition, offset)
-    page = visit.admin.in_flight(visit.text("group"), only_state=STATES, cursor=cursor, limit=1)
+    page = visit.admin.in_flight(visit.text("group"), only_state=RECORD_STATES, cursor=cursor, limit=1)
     for run in page.runs:
         if (run.topic_id, run.partition) == cursor[:2] and run.first <= offset <= run.last:
             return run, page.now_ms

@@ -9,7 +9,7 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -123,13 +123,14 @@ class TokenEndpoint:
 
 
 class SecuredBroker:
-    """A broker with all the listeners. `configs`: how a client reaches each of them, by the kind of security."""
+    """A broker with all the listeners. `configs`: how a client reaches each of them, by the kind of security.
+    `java_options`: none where the broker's speed is measured."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, java_options: Sequence[str] = BROKER_OPTIONS) -> None:
         self.authority, self.stranger = Authority(folder, "own"), Authority(folder, "stranger")
         self.tokens = TokenEndpoint(folder)
         try:
-            self.broker = _start(folder, self.authority, self.tokens)
+            self.broker = _start(folder, self.authority, self.tokens, java_options)
         except BaseException:
             self.tokens.close()
             raise
@@ -178,7 +179,7 @@ class SecuredBroker:
                 done.result(60)
 
 
-def _start(folder: Path, authority: Authority, tokens: TokenEndpoint) -> KafkaBroker:
+def _start(folder: Path, authority: Authority, tokens: TokenEndpoint, java_options: Sequence[str]) -> KafkaBroker:
     keys = tokens.keys.as_uri()
     config = {"sasl.oauthbearer.jwks.endpoint.url": keys, "sasl.oauthbearer.expected.audience": AUDIENCE}
     server = authority.issue("server")
@@ -201,7 +202,7 @@ def _start(folder: Path, authority: Authority, tokens: TokenEndpoint) -> KafkaBr
     return KafkaBroker(
         heap="512m",
         listeners=_LISTENERS,
-        java_options=(*BROKER_OPTIONS, allowed, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={folder}"),
+        java_options=(*java_options, allowed, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={folder}"),
         **{key.replace(".", "_"): value for key, value in config.items()},
     )
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from coordinator.client.endpoints import Endpoints
+from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import (
     AlteredOffsets,
     GroupListing,
@@ -179,6 +180,15 @@ def test_states_of_records_may_be_in_any_case():
     assert in_flight.record_states(None) == ()
 
 
+def test_the_states_that_the_command_takes_are_those_of_records():
+    assert set(in_flight.RECORD_STATES) == set(RecordState.__members__)
+
+
+def test_an_unknown_state_of_records_is_a_mistake_in_the_command(capsys):
+    found = mistake(["in-flight", *AT, "--group", "g", "--state", "HELD"], capsys)
+    assert "Invalid state list 'HELD'. Valid states are: AVAILABLE, ACQUIRED" in found
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(None, "-"), (0, "0"), (1.25, "1.2"), (9_999, "9999"), (12_000, "12k"), (3_400_000, "3.4M"), (10**13, "10T")],
@@ -265,6 +275,11 @@ def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
             "only accepts one of --execute and --dry-run",
         ),
         (["--list", "--members"], "--members goes with --describe."),
+        (["--list", "--state", "Full"], "Invalid state list 'Full'. Valid states are: Empty, Stable"),
+        (
+            ["--describe", "--group", "g", "--in-flight", "--state", "HELD"],
+            "Invalid state list 'HELD'. Valid states are: AVAILABLE, ACQUIRED",
+        ),
         (["--describe", "--group", "g", "--progress-stale-longer-than-ms", "1"], "goes with --in-flight."),
         (["--release-member", "--group", "g"], "Option --release-member takes the following options: --group, --mem"),
         (["--release-member", "--member", "m"], "Option --release-member takes the following options: --group, --me"),
