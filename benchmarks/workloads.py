@@ -19,6 +19,7 @@ KAFKA, SHAREGROUP, WITH_PYTHON, RANGES, NOTHING = SOURCES = (
     "ranges",
     "nothing",
 )
+FIRST_BATCH_MS = 300
 _OURS = (SHAREGROUP, WITH_PYTHON, RANGES)
 
 
@@ -123,6 +124,16 @@ def overhead_rows(workload: Workload, runs: dict[str, list[Run]], target_ms: flo
         )
         for source, ms in pooled.items()
     ]
+    rows += [
+        Row(
+            name=f"{workload.name}: {source}, the first batch",
+            value=statistics.median(_first_more_ms(run, workload.warm_up) for run in runs[source]),
+            unit="ms",
+            at_most=FIRST_BATCH_MS if source == SHAREGROUP else None,
+            how="more than the later ones; median of the runs",
+        )
+        for source in times
+    ]
     for source in [source for source in _OURS if source in times]:
         more = sorted(a - b for a, b in zip(times[source], times[NOTHING], strict=True))
         rows.append(
@@ -139,6 +150,10 @@ def overhead_rows(workload: Workload, runs: dict[str, list[Run]], target_ms: flo
 
 def _pooled_ms(runs: list[Run], warm_up: int) -> float:
     return statistics.median(batch["triggerExecution"] for run in runs for batch in run.batches[warm_up:])
+
+
+def _first_more_ms(run: Run, warm_up: int) -> float:
+    return float(run.batches[0]["triggerExecution"]) - run.median_ms("triggerExecution", warm_up)
 
 
 def _where(runs: list[Run], workload: Workload) -> str:

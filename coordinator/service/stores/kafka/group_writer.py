@@ -25,6 +25,10 @@ from coordinator.state_log.partition_log import KeyValue
 TRANSACTION_TIMEOUT_FACTOR = 2
 """The broker's transaction timeout, as a multiple of share.coordinator.write.timeout.ms: this process gives up
 first."""
+CONNECT_S = 2.0
+"""Seconds for a connection to the brokers before the transaction coordinator is looked for."""
+MOST_ADDRESSES = 3
+"""Answers of a bootstrap address in a row; usually there is one."""
 NO_OFFSET = -1
 MIN_COMMIT_S = 0.5
 """Seconds for the commit of a transaction whose records used up all the time."""
@@ -84,6 +88,7 @@ class GroupWriter:
             StateTopicNotAuthorized, BrokerSecurityFailed: the principal may not, or the brokers refuse it.
             TransactionsMissing: the brokers have no transactions.
         """
+        self._connect()
         try:
             self._producer.init_transactions(self._topic.timeout_s)
         except KafkaException as raised:
@@ -129,6 +134,14 @@ class GroupWriter:
             threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
 
     # --- inside
+
+    def _connect(self) -> None:
+        """Waits for a connection to a broker that librdkafka knows by its id: it gives up that to a bootstrap address
+        once it knows the brokers. init_transactions, if it finds none, looks again half a second later (facts, C10)."""
+        with contextlib.suppress(KafkaException):  # init_transactions says what is wrong
+            for _ in range(MOST_ADDRESSES):
+                if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:
+                    return
 
     def _produce(self, key: bytes, value: bytes | None) -> None:
         deadline = time.monotonic() + self._timeout_s
