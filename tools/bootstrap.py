@@ -6,7 +6,7 @@ that it is too old.
 
     python3 tools/bootstrap.py            # what `make demo` needs
     python3 tools/bootstrap.py --test     # also the older Sparks that are served, and the jars of an older broker
-    python3 tools/bootstrap.py --soak     # that, the jars of the other brokers that are tested, and those of Delta Lake
+    python3 tools/bootstrap.py --soak     # that, the jars of the other brokers that are tested, and those of tables
     python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
     python3 tools/bootstrap.py --kafka 4.0.2    # also the jars of that one broker
 """
@@ -77,6 +77,9 @@ DELTA_JARS = (
     False,
 )
 
+# For the newest Spark of which Iceberg has a release: SPARK_WITHOUT_START's last. One jar with all of its dependencies.
+ICEBERG_JARS = ("iceberg-1.12.0", [("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")], False)
+
 
 class CannotSetUp(Exception):
     """The machine can't be set up; the message is one line that says why, and what to do."""
@@ -85,7 +88,7 @@ class CannotSetUp(Exception):
 def main():
     parser = argparse.ArgumentParser(description="set up this clone")
     parser.add_argument("--test", action="store_true", help="also install the older Sparks, and an older broker")
-    parser.add_argument("--soak", action="store_true", help="also fetch the other brokers and Delta Lake")
+    parser.add_argument("--soak", action="store_true", help="also fetch the other brokers, Delta Lake and Iceberg")
     parser.add_argument("--bench", action="store_true", help="also fetch Spark's own Kafka source for the benchmarks")
     parser.add_argument("--kafka", metavar="VERSION", help="also fetch the broker of that version")
     arguments = parser.parse_args()
@@ -111,6 +114,7 @@ def set_up(test, soak, bench, kafka):
                 install_spark(version)
         if soak:
             fetch_jars(java, DELTA_JARS)
+            fetch_jars(java, ICEBERG_JARS)
         if bench:
             fetch_jars(java, BENCH_JARS)
 

@@ -1,10 +1,11 @@
 """Runs a function of docs/cookbook.md as a job, and stops it at a point, for a test that kills it there.
 
-    python -m tests.support.cookbook_job FUNCTION FOLDER OPTIONS [POINT CALL FILE]
+    python -m tests.support.cookbook_job FUNCTION TABLE CREATE FOLDER OPTIONS [POINT CALL FILE]
 
-FUNCTION is ``merge`` or ``append``, OPTIONS a JSON object with the source's. POINT is ``before`` or ``after`` the
-function, or ``between`` its acknowledgement and its write; CALL is the number of that call in this run, from 1 on. FILE
-is made at the point; then the job waits for its end. A run that comes to its end writes the table to FOLDER/table.json.
+FUNCTION is ``merge`` or ``append``, TABLE the table's name in SQL, CREATE what follows its columns when it is created,
+OPTIONS a JSON object with the source's. POINT is ``before`` or ``after`` the function, or ``between`` its
+acknowledgement and its write; CALL is the number of that call in this run, from 1 on. FILE is made at the point; then
+the job waits for its end. A run that comes to its end writes the table to FOLDER/table.json.
 """
 
 import json
@@ -25,34 +26,40 @@ PAGE = ROOT / "docs" / "cookbook.md"
 BY_RECORD = "CASE WHEN number % 7 = 3 THEN 'reject' ELSE 'accept' END"
 BY_DELIVERY_COUNT = f"CASE WHEN number % 10 = 5 AND deliveryCount < 3 THEN 'release' ELSE {BY_RECORD} END"
 """What most people write: a record is released until its third delivery, which a replay makes come sooner."""
+COLUMNS = "topic STRING, partition INT, offset LONG, value STRING"
 
 
-def main(name: str, folder: str, options: str, point: str = "", call: str = "0", file: str = "") -> None:
+def main(name: str, table: str, create: str, folder: str, options: str, *held: str) -> None:
     spark = SparkSession.builder.appName(name).getOrCreate()
-    path = f"{folder}/table"
-    columns = "topic STRING, partition INT, offset LONG, value STRING"
-    spark.sql(f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({COLUMNS}) {create}")
     given = json.loads(options)
     group = {key: value for key, value in given.items() if key.startswith(("kafka.", "errors."))}
-    names = {"options": group, "path": path, "decide": decide_by(BY_DELIVERY_COUNT if name == "merge" else BY_RECORD)}
-    held = held_at(int(call), file)
-    if point == "between":
-        share_sink.acknowledge = held(share_sink.acknowledge, after=True)
-    function = of_the_page(name, names)
-    if point in ("before", "after"):
-        function = held(function, after=point == "after")
+    decide = decide_by(BY_DELIVERY_COUNT if name == "merge" else BY_RECORD)
+    function = function_held(name, {"options": group, "table": table, "decide": decide}, *held)
     query = (
         spark.readStream.format("sharegroup")
         .options(**given)
         .load()
         .writeStream.foreachBatch(function)
         .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    rows = [row.asDict() for row in spark.read.format("delta").load(path).collect()]
+    query.processAllAvailable()
+    query.stop()
+    # Another session: Iceberg's catalog has the table of its session in a cache.
+    rows = [row.asDict() for row in spark.newSession().table(table).collect()]
     Path(folder, "table.json").write_text(json.dumps(rows))
+
+
+def function_held(
+    name: str, names: dict[str, Any], point: str = "", call: str = "0", file: str = ""
+) -> Callable[..., None]:
+    """The function of the page, which holds at the point."""
+    held = held_at(int(call), file)
+    if point == "between":
+        share_sink.acknowledge = held(share_sink.acknowledge, after=True)
+    function = of_the_page(name, names)
+    return held(function, after=point == "after") if point in ("before", "after") else function
 
 
 def decide_by(expression: str) -> Callable[[DataFrame], DataFrame]:

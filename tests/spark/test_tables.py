@@ -1,0 +1,199 @@
+"""The functions of docs/cookbook.md write into tables of Delta Lake and of Apache Iceberg, in runs that are killed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from coordinator.client.admin import ShareAdmin
+from tests.support.coordinator_process import has_ended, kill_coordinators
+from tests.support.dead_letters import read_letters
+from tests.support.imports import ROOT
+from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
+from tests.support.share_job import numbers
+from tests.support.spark_program import KILL_TIMEOUT_S, SPARK_CONFIG, kill_processes
+from tests.support.waiting import wait_until
+from tools.bootstrap import DELTA_JARS, ICEBERG_JARS, OLDEST_SPARK, SPARK_WITHOUT_START
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(1_800)]
+
+RECORDS, BATCH = 1_000, 250
+REJECTED = {str(number) for number in range(RECORDS) if number % 7 == 3}
+RUNS_TO_THE_END = 6
+RUN_TIMEOUT_S = 1_200
+
+
+class TableFormat(NamedTuple):
+    """A format with the Spark that has a release of it. ``table`` and ``settings`` name the run's folder."""
+
+    jars: str
+    spark: str
+    table: str
+    create: str
+    settings: dict[str, str]
+
+
+DELTA = TableFormat(
+    DELTA_JARS[0],
+    OLDEST_SPARK,
+    "delta.`{folder}/table`",
+    "USING delta",
+    {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    },
+)
+ICEBERG = TableFormat(
+    ICEBERG_JARS[0],
+    SPARK_WITHOUT_START[-1],
+    "local.db.orders",
+    "USING iceberg",
+    {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.local.type": "hadoop",
+        "spark.sql.catalog.local.warehouse": "{folder}/tables",
+        "spark.sql.catalog.uncached": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.uncached.type": "hadoop",
+        "spark.sql.catalog.uncached.warehouse": "{folder}/more-tables",
+        "spark.sql.catalog.uncached.cache-enabled": "false",
+    },
+)
+MERGE_ON_READ = ICEBERG._replace(create="USING iceberg TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')")
+
+
+class Runs:
+    """The runs of one job, one after another."""
+
+    def __init__(self, folder: Path, function: str, table_format: TableFormat, options: dict[str, str]) -> None:
+        self._folder, self._function, self._format, self._options = folder, function, table_format, options
+        self._runs = 0
+
+    def run(self) -> None:
+        """One run to its end."""
+        assert self._start().wait(RUN_TIMEOUT_S) == 0, self._log().read_text(errors="replace")
+
+    def run_killed(self, point: str, call: int) -> None:
+        """One run that is killed with its coordinator at the point."""
+        reached = self._folder / f"reached-{self._runs}"
+        job = self._start(point, str(call), str(reached))
+        wait_until(lambda: reached.exists() or job.poll() is not None, timeout_s=RUN_TIMEOUT_S, what=point)
+        assert reached.exists(), self._log().read_text(errors="replace")
+        killed = kill_processes(lambda: [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)])
+        kill_coordinators()
+        assert job.wait(KILL_TIMEOUT_S) == -9
+        wait_until(lambda: all(map(has_ended, killed)), timeout_s=KILL_TIMEOUT_S, what="the job has ended")
+
+    def table(self) -> list[str]:
+        """The values in the table at the end of the newest run."""
+        return [row["value"] for row in json.loads((self._folder / "table.json").read_text())]
+
+    def _start(self, *point: str) -> subprocess.Popen:
+        table = self._format.table.format(folder=self._folder)
+        command = [self._function, table, self._format.create, str(self._folder), json.dumps(self._options), *point]
+        self._runs += 1
+        return start_with(self._format, self._folder, self._log(), "tests.support.cookbook_job", *command)
+
+    def _log(self) -> Path:
+        return self._folder / f"run-{self._runs}.log"
+
+
+def start_with(table_format: TableFormat, folder: Path, log: Path, *command: str) -> subprocess.Popen:
+    """Start a module, which begins a session of Spark with this table format."""
+    java = " ".join((f"-Djava.io.tmpdir={folder}", *SPARK_OPTIONS))
+    jars = list((ROOT / ".build" / table_format.jars).glob("*.jar"))
+    assert jars, f"no jars in .build/{table_format.jars}: tools/bootstrap.py --soak fetches them"
+    config = {
+        **SPARK_CONFIG,
+        **{key: value.format(folder=folder) for key, value in table_format.settings.items()},
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.local.dir": folder,
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.driver.extraJavaOptions": f'"{java}"',
+    }
+    words = " ".join(f"--conf {key}={value}" for key, value in config.items())
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(ROOT / ".build" / f"pyspark-{table_format.spark}"), str(ROOT))),
+        "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
+        "PYSPARK_SUBMIT_ARGS": f"--master local[2] {words} pyspark-shell",
+    }
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", *command], stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+
+
+@pytest.fixture
+def folder():
+    """A folder; processes that a test left there end with it."""
+    path = Path(tempfile.mkdtemp(prefix="sgt-"))
+    yield path
+    with suppress(psutil.Error):
+        mine = psutil.Process().children(recursive=True)
+        left = [each for each in mine if each.is_running() and str(path) in " ".join(each.cmdline())]
+        kill_processes(lambda: left)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def runs(request, kafka, topic, unique, folder):
+    orders, letters = topic("orders", partitions=2), topic("dlq")
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap,
+        "kafka.group.id": unique("group"),
+        "errors.deadletterqueue.topic.name": letters,
+        "subscribe": orders,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(BATCH),
+    }
+    kafka.produce(orders, numbers(RECORDS))
+    return Runs(folder, *request.param, options), options
+
+
+FUNCTIONS = {
+    "merge-delta": ("merge", DELTA),
+    "append-delta": ("append", DELTA),
+    "merge-iceberg": ("merge", ICEBERG),
+    "merge-iceberg-on-read": ("merge", MERGE_ON_READ),
+}
+
+
+@pytest.mark.parametrize("runs", FUNCTIONS.values(), ids=FUNCTIONS, indirect=True)
+def test_killed_runs_leave_each_accepted_record_in_the_table_once(kafka, runs):
+    """The decisions of ``merge`` read ``deliveryCount``: records are released until their third delivery."""
+    job, options = runs
+    for point, call in (("before", 2), ("between", 1), ("after", 2), ("between", 2), ("after", 1)):
+        job.run_killed(point, call)
+    with ShareAdmin({"bootstrap.servers": kafka.bootstrap}) as admin:
+        for _ in range(RUNS_TO_THE_END):
+            job.run()
+            if not sum(each.lag or 0 for each in admin.list_offsets(options["kafka.group.id"]).partitions):
+                break
+    assert Counter(job.table()) == Counter(set(numbers(RECORDS)) - REJECTED)
+    letters = read_letters(kafka.bootstrap, options["errors.deadletterqueue.topic.name"])
+    assert {letter.value.decode() for letter in letters} == REJECTED
+
+
+def test_iceberg_refuses_a_merge_that_missed_rows_unless_isolation_is_snapshot(folder):
+    """Two queries write one table, as docs/cookbook.md says. The first query's catalog has the table in its
+    cache as it was before the second query wrote records 1 and 2, so its MERGE does not find record 2."""
+    log, answer = folder / "run.log", folder / "answer.json"
+    program = start_with(ICEBERG, folder, log, "tests.support.two_queries_merge", str(answer))
+    assert program.wait(RUN_TIMEOUT_S) == 0, log.read_text(errors="replace")
+    answers = json.loads(answer.read_text())
+    error, offsets = answers["local.db.serializable"]
+    assert "ValidationException: Found conflicting files" in error
+    assert offsets == [0, 1, 2, 3]
+    assert answers["local.db.snapshot"] == ["", [0, 1, 2, 2, 3]]
+    assert answers["uncached.db.serializable"] == ["", [0, 1, 2, 3]]
