@@ -53,7 +53,9 @@ print(json.dumps(took), flush=True)
 while True:
     end = reader.latestOffset(start, limit)
     reader.reportLatestOffset()
-    start = end if reader.partitions(start, end) else start
+    if end != start:  # else Spark asks for no partitions, and the query stays idle
+        reader.partitions(start, end)
+        start = end
     time.sleep(0.01)  # Spark's pollingDelay
 """
 
