@@ -27,7 +27,7 @@ from tests.chaos.audit import Audit, acked, audited, delivered, doubled, journal
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.ports import free_ports
+from tests.support.ports import free_ports, listens
 from tests.support.standalone import TOKEN, write_properties, write_secret
 from tests.support.state_topics import state_topic
 from tests.support.waiting import wait_until
@@ -111,6 +111,8 @@ class World:
         self.victims: list[Victim] = []
         try:
             self.coordinators = [self._coordinator(f"c{i}", port) for i, port in enumerate(ports, 1)]
+            # A member gives up where nothing listens, and the machine may be busy.
+            wait_until(lambda: all(map(listens, ports)), what="the coordinators listen")
             self.members = [self._member(group, name) for group, names in GROUPS.items() for name in names]
         except BaseException:
             self.close()

@@ -53,11 +53,11 @@ SHARE_GROUPS_CONFIG = {
 }
 
 NO_SHARE_GROUPS = "brokers before 4.2 have no native share groups to compare with"
-NO_FORMATTER = "brokers before 4.0 have no ShareGroupStateMessageFormatter among their tools"
+NO_FORMATTER = "brokers before 4.1 have no ShareGroupStateMessageFormatter that reads the state's form of today"
 NEEDED = {
     "tests/same_program/": ("4.2", NO_SHARE_GROUPS),
     "tests/integration/test_groups_command.py": ("4.2", NO_SHARE_GROUPS),
-    "::test_kafkas_formatter_prints_the_state_that_the_group_has": ("4.0", NO_FORMATTER),
+    "::test_kafkas_formatter_prints_the_state_that_the_group_has": ("4.1", NO_FORMATTER),
     "::test_a_native_share_group_with_the_same_history_ends_alike": ("4.2", NO_SHARE_GROUPS),
     "::test_share_groups_are_on": ("4.2", NO_SHARE_GROUPS),
     "::test_records_are_printed_as_kafkas_own_tool_prints_them": ("4.2", NO_SHARE_GROUPS),

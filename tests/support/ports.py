@@ -36,3 +36,10 @@ def ports_of_worker(worker: str, workers: int) -> range:
     width = len(PORTS) // workers
     first = PORTS.start + int(worker.removeprefix("gw")) % workers * width
     return range(first, first + width)
+
+
+def listens(port: int) -> bool:
+    """Whether a server of this host listens on the port."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
