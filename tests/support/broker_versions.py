@@ -54,8 +54,11 @@ SHARE_GROUPS_CONFIG = {
 
 NO_SHARE_GROUPS = "brokers before 4.2 have no native share groups to compare with"
 NO_FORMATTER = "brokers before 4.1 have no ShareGroupStateMessageFormatter that reads the state's form of today"
+NO_LIMIT_OF_A_GROUP = "brokers before 4.3 have no group config share.delivery.count.limit"
 NEEDED = {
     "tests/same_program/": ("4.2", NO_SHARE_GROUPS),
+    "[redelivery_to_the_limit]": ("4.3", NO_LIMIT_OF_A_GROUP),
+    "[a_limit_of_": ("4.3", NO_LIMIT_OF_A_GROUP),
     "tests/integration/test_groups_command.py": ("4.2", NO_SHARE_GROUPS),
     "::test_kafkas_formatter_prints_the_state_that_the_group_has": ("4.1", NO_FORMATTER),
     "::test_a_native_share_group_with_the_same_history_ends_alike": ("4.2", NO_SHARE_GROUPS),
