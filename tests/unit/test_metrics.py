@@ -191,7 +191,7 @@ def test_given_up_records_and_written_dead_letters_are_counted(tmp_path):
     letters = Written(offsets=OffsetRange("T", 0, 0, 3), delivery_count=2)
     service.ask(MarkDeadLettersWritten(written=(letters,)))
     seen = made.scrape()
-    assert seen[key("share_group_dead_letters_total", "billing")] == 4
+    assert seen[key("share_group_dead_letter_queue_records_total", "billing")] == 4
     assert seen[key("share_partition_held_dead_letters", "billing", "orders", "0")] == 2
     made.metrics.close()
     service.store.close()

@@ -28,7 +28,11 @@ _COUNTERS = {
         "Records that were given up at the delivery limit, by the reason that their dead letters have.",
         ("disposition",),
     ),
-    "dead_letters": ("share_group_dead_letters", "Records whose dead letter was written (KIP-1191).", ()),
+    "dead_letters": (
+        "share_group_dead_letter_queue_records",
+        "Records whose dead letter was written (ShareGroupMetrics, DeadLetterQueueRecordCount).",
+        (),
+    ),
     "lock_timeouts": (
         "share_partition_acquisition_lock_timeouts",
         "Records whose lock, or holder's session, timed out (SharePartitionMetrics, AcquisitionLockTimeoutPerSec).",
