@@ -109,3 +109,9 @@ def test_two_workers_of_pytest_choose_different_ports(monkeypatch):
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw2")
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
     assert set(free_ports(5)) <= set(of_workers[2])
+
+
+def test_a_port_is_not_chosen_again_before_its_server_has_started(monkeypatch):
+    monkeypatch.setattr("tests.support.ports.ports_of_worker", lambda *_: range(20_000, 20_200))
+    chosen = [port for _ in range(40) for port in free_ports(3)]
+    assert len(set(chosen)) == len(chosen)

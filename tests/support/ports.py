@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import random
@@ -11,9 +12,12 @@ PORTS = range(12_000, 32_000)
 """Below the ports that Linux gives to outgoing connections (32768 and above): while a server is away, a client that
 tries to reach the server could otherwise get the server's own port."""
 
+_given: collections.deque[int] = collections.deque(maxlen=1000)
+"""The ports chosen last by this process: a server that was given one may not listen on it yet."""
+
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports that nobody listens on.
+    """Return different ports that nobody listens on, none of which is among the last thousand chosen here.
 
     Each pytest-xdist worker chooses from a range of its own: two workers never choose the same port between this look
     and the start of the server.
@@ -25,9 +29,12 @@ def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as held:  # all are held until all are known, so they differ
         while len(chosen) < count:
             port = random.SystemRandom().choice(ports)
+            if port in _given:
+                continue
             with contextlib.suppress(OSError):
                 held.enter_context(socket.socket()).bind(("127.0.0.1", port))
                 chosen.append(port)
+    _given.extend(chosen)
     return chosen
 
 
