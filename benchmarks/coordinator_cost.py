@@ -1,4 +1,4 @@
-"""The cost of a plan by RPC with the state on disk: 1,000,000 records as ranges over 50 partitions.
+"""The start of a coordinator, and the cost of a plan by RPC: 1,000,000 records as ranges over 50 partitions.
 
 As a query does: one request completes a plan and acquires the next, one more starts that plan.
 """
@@ -16,12 +16,36 @@ from benchmarks.report import Row
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import NextPlan, StartPlan
+from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 50
 PLAN_RECORDS = 1_000_000
 PLANS = 5
 TARGET_MS = 20
+START_MS = 700
+
+
+def start_rows(broker: KafkaBroker, rounds: int) -> list[Row]:
+    """Return the time from the request for a coordinator, none running, until one has answered: a process's start. The
+    state topic is there."""
+    CoordinatorClient.connect(broker.bootstrap).close()
+    took_ms = []
+    for _ in range(rounds):
+        kill_coordinators()
+        began_s = time.perf_counter()
+        client = CoordinatorClient.connect(broker.bootstrap)
+        took_ms.append((time.perf_counter() - began_s) * 1000)
+        client.close()
+    return [
+        Row(
+            name="a coordinator on demand, from its start until it answers",
+            value=statistics.median(took_ms),
+            unit="ms",
+            at_most=START_MS,
+            how=f"{rounds} starts, {min(took_ms):.0f} to {max(took_ms):.0f}",
+        )
+    ]
 
 
 def coordinator_rows(broker: KafkaBroker, groups: int) -> list[Row]:

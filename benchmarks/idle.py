@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 import uuid
 
-import psutil
-
 from benchmarks.report import Row
-from benchmarks.spark_process import SparkProcess
+from benchmarks.spark_process import COORDINATOR, JVM, PYTHON, SparkProcess
 from benchmarks.topics import Topic
 from benchmarks.workloads import KAFKA, SHAREGROUP, from_earliest
-from tests.support.coordinator_process import coordinator_pids
 from tests.support.kafka_broker import KafkaBroker
 
 SETTLE_S = 5.0
@@ -28,39 +23,20 @@ def idle_rows(spark: SparkProcess, broker: KafkaBroker, topic: Topic, seconds: f
     spark.start(source, options, idle_after=topic.records)
     spark.wait_idle()
     time.sleep(SETTLE_S)
-    processes = spark.processes() + [psutil.Process(pid) for pid in coordinator_pids()]
-    before, began_s = _cpu_s(processes), time.monotonic()
+    before, began_s = spark.cpu_s(), time.monotonic()
     time.sleep(seconds)
-    after, took_s = _cpu_s(processes), time.monotonic() - began_s
+    after, took_s = spark.cpu_s(), time.monotonic() - began_s
     assert spark.stop().records == topic.records
-    percent = {pid: 100 * (after[pid] - before[pid]) / took_s for pid in after}
-    jvm = sum(percent[each.pid] for each in processes if each.pid in percent and _is_jvm(each))
-    python = sum(percent.values()) - jvm
-    coordinator = sum(percent.get(pid, 0) for pid in coordinator_pids())
+    percent = {kind: 100 * (after[kind] - before[kind]) / took_s for kind in after}
     if source == KAFKA:
-        return [Row(name="idle: kafka, the JVM", value=jvm, unit="% of a core", how=f"over {took_s:.0f} s")]
+        return [Row(name="idle: kafka, the JVM", value=percent[JVM], unit="% of a core", how=f"over {took_s:.0f} s")]
     return [
         Row(
             name="idle: sharegroup, all Python processes",
-            value=python,
+            value=percent[PYTHON] + percent[COORDINATOR],
             unit="% of a core",
             at_most=1.5,
-            how=f"the coordinator {coordinator:.1f} of it; over {took_s:.0f} s",
+            how=f"the coordinator {percent[COORDINATOR]:.1f} of it; over {took_s:.0f} s",
         ),
-        Row(name="idle: sharegroup, the JVM", value=jvm, unit="% of a core"),
+        Row(name="idle: sharegroup, the JVM", value=percent[JVM], unit="% of a core"),
     ]
-
-
-def _cpu_s(processes: list[psutil.Process]) -> dict[int, float]:
-    found = {}
-    for each in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = each.cpu_times()
-            found[each.pid] = times.user + times.system
-    return found
-
-
-def _is_jvm(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return os.path.basename(process.exe()) == "java"
-    return False

@@ -23,6 +23,8 @@ from tests.support.imports import ROOT, python_path
 
 JARS = ROOT / ".build" / "spark-kafka"
 CORES = 2
+JVM, PYTHON, COORDINATOR = "JVM", "Python", "coordinator"
+"""The kinds of processes, without the broker. Python: the driver's own, the source's runner, and the tasks'."""
 _ANSWER_TIMEOUT_S = 300
 _CONFIG = {
     "spark.master": f"local[{CORES}]",
@@ -46,13 +48,17 @@ class Run:
     """One run of a query, with its batches from Spark's progress."""
 
     whole_s: float
-    cpu_s: float
-    """CPU time of the session and all processes that it started, coordinators too, without the broker."""
+    cpu_s: dict[str, float]
+    """CPU seconds by the kind of process, as `SparkProcess.cpu_s` has them."""
     batches: list[dict[str, Any]]
 
     @property
     def records(self) -> int:
         return sum(batch["records"] for batch in self.batches)
+
+    @property
+    def all_cpu_s(self) -> float:
+        return sum(self.cpu_s.values())
 
     def steady_rate(self, warm_up: int) -> float:
         """Return the records a second in the median batch, without the first batches."""
@@ -127,7 +133,8 @@ class SparkProcess:
         answer = self._listen()
         if "error" in answer:
             raise QueryFailed(answer["error"])
-        return Run(**answer, cpu_s=self.cpu_s() - self._cpu_before_s)
+        after_s = self.cpu_s()
+        return Run(**answer, cpu_s={kind: after_s[kind] - self._cpu_before_s[kind] for kind in after_s})
 
     def run(self, source: str, options: dict[str, str]) -> Run:
         """Run a query over the whole topic."""
@@ -141,13 +148,16 @@ class SparkProcess:
             return [main, *main.children(recursive=True)]
         return []
 
-    def cpu_s(self) -> float:
-        """Return the CPU time so far, with that of ended processes, which their parents have as children's time."""
-        total = 0.0
-        coordinators = [psutil.Process(pid) for pid in coordinator_pids()]
-        for each in {process.pid: process for process in (*self.processes(), *coordinators)}.values():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += sum(each.cpu_times()[:4])
+    def cpu_s(self) -> dict[str, float]:
+        """Return the CPU time so far of the session, all processes that it started and the coordinators, by the kind of
+        process. Ended processes count, since their parents have their time as children's time."""
+        total = dict.fromkeys((JVM, PYTHON, COORDINATOR), 0.0)
+        coordinators = coordinator_pids()
+        found = {each.pid: each for each in (*self.processes(), *map(psutil.Process, coordinators))}
+        for pid, each in found.items():
+            with contextlib.suppress(psutil.Error):
+                kind = COORDINATOR if pid in coordinators else JVM if is_jvm(each) else PYTHON
+                total[kind] += sum(each.cpu_times()[:4])
         return total
 
     def close(self) -> None:
@@ -180,6 +190,11 @@ class SparkProcess:
         line, _, self._said = self._said.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def is_jvm(process: psutil.Process) -> bool:
+    """Return whether the process runs Java; raises psutil.Error if it has ended."""
+    return os.path.basename(process.exe()) == "java"
 
 
 def _executors(number: int) -> dict[str, str]:

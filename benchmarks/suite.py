@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.coordinator_cost import coordinator_rows
+from benchmarks.coordinator_cost import coordinator_rows, start_rows
 from benchmarks.core_cost import core_rows
+from benchmarks.cpu_profile import cpu_rows
 from benchmarks.dead_letters import dead_letter_rows
 from benchmarks.fleet_costs import fleet_rows
 from benchmarks.growth import group_rows, partition_rows, query_rows
@@ -42,6 +43,7 @@ PARTS = (
     "zstd",
     "lz4",
     "large",
+    "cpu",
     "secured",
     "two-brokers",
     "two-executors",
@@ -58,7 +60,7 @@ PARTS = (
     "growth",
     "fleet",
 )
-WITH_SPARK = {"throughput", "zstd", "lz4", "large", "secured", "two-brokers", "small", "idle", "sink"}
+WITH_SPARK = {"throughput", "zstd", "lz4", "large", "cpu", "secured", "two-brokers", "small", "idle", "sink"}
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
 OVERHEAD_MS = 10
 
@@ -95,6 +97,8 @@ class Suite:
             if "share-consumer" in parts:
                 self._share_consumer(broker)
             if "rpc" in parts:
+                self._say("the coordinator's start")
+                self.rows += start_rows(broker, 5 if self._quick else 15)
                 self._say("acquire + complete by RPC")
                 self.rows += coordinator_rows(broker, groups=4 if self._quick else 12)
             if "state" in parts:
@@ -152,13 +156,15 @@ class Suite:
         if "zstd" in parts:
             topic = self._fill(broker, "zstd", 4 * LARGE, 200, compression_type="zstd")
             workload = Workload(name="200 B zstd, 500,000", topic=topic, per_batch=LARGE)
-            self._compare(spark, broker, workload, 0.8)
+            self._compare(spark, broker, workload, 1.0)
         if "lz4" in parts:
             topic = self._fill(broker, "lz4", 4 * LARGE, 200, compression_type="lz4")
-            self._compare(spark, broker, Workload(name="200 B lz4, 500,000", topic=topic, per_batch=LARGE), None)
+            self._compare(spark, broker, Workload(name="200 B lz4, 500,000", topic=topic, per_batch=LARGE), 1.0)
         if "large" in parts:
             topic = self._fill(broker, "ten-kilobytes", 60 * SMALL, 10_000)
-            self._compare(spark, broker, Workload(name="10 KB, 20,000", topic=topic, per_batch=20 * SMALL), None)
+            self._compare(spark, broker, Workload(name="10 KB, 20,000", topic=topic, per_batch=20 * SMALL), 1.0)
+        if "cpu" in parts:
+            self._cpu(spark, broker)
         if "secured" in parts:
             with secured_broker() as secured:
                 topic = self._fill(secured.broker, "secured", 4 * LARGE, 200)
@@ -181,9 +187,18 @@ class Suite:
     def _throughput(self, spark: SparkProcess, broker: KafkaBroker) -> None:
         plain = self._fill(broker, "plain", 4 * LARGE if self._quick else 6 * LARGE, 200)
         large = self._fill(broker, "kilobyte", 3 * LARGE, 1000)
-        self._compare(spark, broker, Workload(name="200 B, 500,000", topic=plain, per_batch=LARGE), 0.9)
-        self._compare(spark, broker, Workload(name="200 B, 100,000", topic=plain, per_batch=MEDIUM), None)
-        self._compare(spark, broker, Workload(name="1 KB, 500,000", topic=large, per_batch=LARGE), 0.9)
+        self._compare(spark, broker, Workload(name="200 B, 500,000", topic=plain, per_batch=LARGE), 1.5)
+        self._compare(spark, broker, Workload(name="200 B, 100,000", topic=plain, per_batch=MEDIUM), 1.1)
+        self._compare(spark, broker, Workload(name="1 KB, 500,000", topic=large, per_batch=LARGE), 1.2)
+
+    def _cpu(self, spark: SparkProcess, broker: KafkaBroker) -> None:
+        for size, value_bytes in (("200 B", 200), ("1 KB", 1000)):
+            short = self._fill(broker, f"short-{value_bytes}", LARGE, value_bytes)
+            long = self._fill(broker, f"long-{value_bytes}", 5 * LARGE, value_bytes)
+            for per_batch in (LARGE, MEDIUM):
+                workload = Workload(name=f"{size}, {per_batch:,}", topic=long, per_batch=per_batch)
+                self._say(f"CPU by process: {workload.name} a batch")
+                self.rows += cpu_rows(spark, broker, workload, short, self._sources, 1 if self._quick else 5)
 
     def _compare(self, spark: SparkProcess, broker: KafkaBroker, workload: Workload, target: float | None) -> None:
         self._say(f"throughput: {workload.name} a batch")

@@ -76,7 +76,7 @@ def throughput_rows(workload: Workload, runs: dict[str, list[Run]], target: floa
             name=f"{workload.name}: {source}",
             value=statistics.median(rates),
             unit="records/s",
-            how=f"CPU {statistics.median(run.cpu_s * 1e6 / run.records for run in runs[source]):.2f} s/M records",
+            how=f"CPU {statistics.median(run.all_cpu_s * 1e6 / run.records for run in runs[source]):.2f} s/M records",
         )
         for source, rates in steady.items()
     ]
@@ -95,7 +95,7 @@ def throughput_rows(workload: Workload, runs: dict[str, list[Run]], target: floa
             ),
             Row(
                 name=f"{workload.name}: {source} / kafka",
-                value=_ratio([run.cpu_s for run in runs[source]], [run.cpu_s for run in runs[KAFKA]]),
+                value=_ratio([run.all_cpu_s for run in runs[source]], [run.all_cpu_s for run in runs[KAFKA]]),
                 how="CPU of the whole run",
             ),
         ]

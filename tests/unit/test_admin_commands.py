@@ -237,12 +237,13 @@ class Refusing:
         raise MembersNotKnown(group_id="billing", members=1, wait_ms=self.waits_ms.pop(0), force="")
 
 
-def test_an_action_waits_for_members_where_that_is_asked_for(capsys):
+def test_an_action_waits_for_members_where_that_is_asked_for(monkeypatch, capsys):
+    monkeypatch.setattr(members_wait, "LOOK_MS", 10)
     with pytest.raises(MembersNotKnown):
-        members_wait.asked({"wait": False}, Refusing(20))
+        members_wait.asked({"wait": False}, Refusing(20_000))
     assert capsys.readouterr().err == ""
-    assert members_wait.asked({"wait": True}, Refusing(20, 10)) == "done"
-    assert capsys.readouterr().err == "Waiting 1 s at most for members of billing that may be there (--wait).\n"
+    assert members_wait.asked({"wait": True}, Refusing(20_000, 19_990)) == "done"
+    assert capsys.readouterr().err == "Waiting 20 s at most for members of billing that may be there (--wait).\n"
 
 
 def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
