@@ -150,14 +150,17 @@ class SparkProcess:
 
     def cpu_s(self) -> dict[str, float]:
         """Return the CPU time so far of the session, all processes that it started and the coordinators, by the kind of
-        process. Ended processes count, since their parents have their time as children's time."""
+        process. Ended processes count, since their parents have their time as children's time: the JVM's are Python's.
+        """
         total = dict.fromkeys((JVM, PYTHON, COORDINATOR), 0.0)
         coordinators = coordinator_pids()
         found = {each.pid: each for each in (*self.processes(), *map(psutil.Process, coordinators))}
         for pid, each in found.items():
             with contextlib.suppress(psutil.Error):
                 kind = COORDINATOR if pid in coordinators else JVM if is_jvm(each) else PYTHON
-                total[kind] += sum(each.cpu_times()[:4])
+                times = each.cpu_times()
+                total[kind] += times.user + times.system
+                total[PYTHON] += times.children_user + times.children_system
         return total
 
     def close(self) -> None:
