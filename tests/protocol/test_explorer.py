@@ -144,6 +144,8 @@ LONG_WALKS = {
     "the topic gets a partition",
     "a sink decides anew and latestOffset has no start",
     "two queries die with their coordinator",
+    "latestOffset has no start and queries die twice",
+    "a driver is stopped and latestOffset has no start",
 }
 """`make soak` walks these; `make test` walks their short form, in which one thing less goes wrong."""
 
