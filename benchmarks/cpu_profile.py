@@ -22,7 +22,9 @@ def cpu_rows(
     rounds: int,
 ) -> list[Row]:
     """Return for each source the CPU time of a million further records, and of the rest of a run. ``short``: a topic
-    with fewer records than the workload's own; what both runs cost alike is the start."""
+    with fewer records than the workload's own; what both runs cost alike is the start. A first round warms the JVM up,
+    and does not count."""
+    interleaved(spark, broker, workload, sources, 1)
     long_runs = interleaved(spark, broker, workload, sources, rounds)
     short_runs = interleaved(spark, broker, replace(workload, topic=short), sources, rounds)
     more_records = (workload.topic.records - short.records) / 1e6

@@ -198,7 +198,7 @@ class Suite:
             for per_batch in (LARGE, MEDIUM):
                 workload = Workload(name=f"{size}, {per_batch:,}", topic=long, per_batch=per_batch)
                 self._say(f"CPU by process: {workload.name} a batch")
-                self.rows += cpu_rows(spark, broker, workload, short, self._sources, 1 if self._quick else 5)
+                self.rows += cpu_rows(spark, broker, workload, short, self._sources, 3 if self._quick else 7)
 
     def _compare(self, spark: SparkProcess, broker: KafkaBroker, workload: Workload, target: float | None) -> None:
         self._say(f"throughput: {workload.name} a batch")
