@@ -14,6 +14,7 @@ import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
@@ -142,7 +143,7 @@ class KeptConsumer:
         self.misses_topic = False
         """Whether librdkafka reported a missing topic since the reader last cleared this."""
         self.positions: dict[Key, ConsumerPosition] = {}
-        self._consumer = Consumer({**dict(config), "error_cb": self._on_error})
+        self._consumer = Consumer({**dict(config), "error_cb": _weakly(self._on_error)})
 
     def __repr__(self) -> str:
         return f"<KeptConsumer {sorted(self.positions)}>"
@@ -255,6 +256,19 @@ class KeptConsumer:
         """Close the consumer and its connections."""
         self.positions.clear()
         self._consumer.close()
+
+
+def _weakly(method: Callable[[KafkaError], None]) -> Callable[[KafkaError], None]:
+    """A function that calls the method while its object lives. With the method itself, consumer and object would refer
+    to each other, and a closed consumer would keep one of the process's 1,024 keys of thread local storage until
+    Python collects garbage, which a worker does seldom."""
+    reference = weakref.WeakMethod(method)
+
+    def call(error: KafkaError) -> None:
+        if (bound := reference()) is not None:
+            bound(error)
+
+    return call
 
 
 def _partitions(positions: Mapping[Key, FetchPosition]) -> list[TopicPartition]:

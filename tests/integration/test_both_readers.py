@@ -143,6 +143,24 @@ def test_tasks_leave_no_descriptor_and_no_thread_behind(kafka, topic, task):
     )
 
 
+def test_more_clients_than_the_process_has_keys_are_made_and_closed(kafka, reader):
+    """A client takes one of 1,024 keys of thread local storage, and must give it back without the garbage collector."""
+    from share_source.native.native_consumer import NativeConsumer, native_config  # compiled by now
+
+    conf, level = {"bootstrap.servers": kafka.bootstrap}, "read_uncommitted"
+    gc.disable()
+    try:
+        for _ in range(1_100):
+            made = (
+                NativeConsumer(native_config(conf, level, 1))
+                if reader == NATIVE
+                else consumers.KeptConsumer(consumers.client_config(conf, level))
+            )
+            made.close()
+    finally:
+        gc.enable()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(4_000)
 def test_a_worker_that_reads_for_long_does_not_grow(kafka, topic, task):
