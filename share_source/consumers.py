@@ -261,7 +261,7 @@ class KeptConsumer:
 def _weakly(method: Callable[[KafkaError], None]) -> Callable[[KafkaError], None]:
     """A function that calls the method while its object lives. With the method itself, consumer and object would refer
     to each other, and a closed consumer would keep one of the process's 1,024 keys of thread local storage until
-    Python collects garbage, which a worker does seldom."""
+    Python collects garbage, which a worker rarely does."""
     reference = weakref.WeakMethod(method)
 
     def call(error: KafkaError) -> None:

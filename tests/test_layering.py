@@ -119,6 +119,7 @@ RULES = [
             CLIENT,
             PROTOCOL,
             CONFIG,
+            f"{PROCESS}.end_signals",
             f"{PROCESS}.log_format",
             f"{SERVICE}.standalone_config",
             "share_sink.redrive",

@@ -13,7 +13,6 @@ import hashlib
 import logging
 import os
 import secrets
-import signal
 import socket
 import tempfile
 import threading
@@ -39,6 +38,7 @@ from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.open_state import KafkaState, Measured, OnChange, SqliteState
 from coordinator.service.process.clock import now_s
+from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import PrivateRotatingFile
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.stderr_capture import StderrCapture
@@ -272,12 +272,6 @@ class Coordinator:
 def spare_the_collector() -> None:
     """Let Python's garbage collector run rate_limited: the state is long-lived and has no cycles."""
     gc.set_threshold(100_000, 50, 100)
-
-
-def set_by_signal(told: threading.Event) -> None:
-    """SIGTERM and SIGINT set the event from now on."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
 
 
 def run(settings: LaunchSettings) -> Iterator[Endpoint]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from coordinator.protocol.package_version import package_version
 from coordinator.service import on_demand
+from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import log_lines
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.stderr_capture import StderrCapture
@@ -35,7 +36,7 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
     """
     tokens, listener = standalone.tokens(), standalone.listener()
     told = threading.Event()
-    on_demand.set_by_signal(told)
+    set_by_signal(told)
     raise_descriptor_limit()
     rate_limited = RateLimitedLog(_log)
     native = StderrCapture(rate_limited)

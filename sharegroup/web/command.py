@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import secrets
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -67,6 +66,7 @@ def web(
           --host 0.0.0.0 --tls-certificate web.pem --tls-key web.key
     """
     check_installed()
+    from coordinator.service.process.end_signals import set_by_signal
     from coordinator.service.process.log_format import TEXT, log_lines
     from sharegroup.web.app import create_app
     from sharegroup.web.server import Address, Server
@@ -86,8 +86,7 @@ def web(
         click.echo(f"The page is at {server.url}")
         click.echo(told)
         ended = threading.Event()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, lambda *_: ended.set())
+        set_by_signal(ended)
         with contextlib.closing(server):
             ended.wait()
 
