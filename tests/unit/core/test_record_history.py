@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.record_codec import encode_record
 from coordinator.core.record_history import RecordHistory
-from coordinator.protocol.admin_messages import DecideRecords
+from coordinator.core.records import GroupDeleted
+from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry
 from coordinator.protocol.errors import NotInFlight
-from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
-from tests.kip932.consumers import LOCK_MS, ShareConsumers
+from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
+from tests.kip932.consumers import LOCK_MS, ShareConsumers, texts
 from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record
 
@@ -124,3 +127,85 @@ def test_an_offset_that_was_not_delivered_has_no_entries():
     group = ShareConsumers()
     group.fetch("c1", 10)
     assert told(group, 50) == []
+
+
+def test_an_entry_says_all_that_is_known_of_its_delivery():
+    group = GroupDriver(records=10, **texts(DLQ))
+    group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", client_host="here"))
+    group.epochs["m1"] = 1
+    plan = group.next().plan.plan_id
+    group.use(plan)
+    rows = (OutcomeRun(2, 4, 1, RELEASE, delay_ms=50), OutcomeRun(5, 6, 1, REJECT, reason="too large"))
+    group.stage(*rows, query_id="q-7")
+    group.next(plan)
+    known = {
+        "plan_id": plan.split(".")[1],
+        "member_id": "m1",
+        "query_id": "q-7",
+        "client_host": "here",
+        "delivery_count": 1,
+    }
+    joined, completed = 1, len(group.log)
+    acquired, released = history_of(group.log, 3).entries()
+    assert joined < acquired.at_ms < released.at_ms < completed
+    assert acquired == HistoryEntry(event="acquired", at_ms=acquired.at_ms, **known)
+    later = {"at_ms": released.at_ms, "releases": 1, "not_before_ms": group.now_ms + 50}
+    assert released == HistoryEntry(event="released", **later, **known)
+    rejected = history_of(group.log, 6).entries()[-1]
+    assert (rejected.event, rejected.reason, rejected.failures) == ("rejected", "too large", 0)
+
+
+def test_what_became_of_an_offset_beside_its_deliveries_is_told():
+    """A reset of the group's start, and a log start that passes the offset."""
+    group = ShareConsumers(partitions=2, **DLQ)
+    group.fetch("c1", 10)
+    group.acknowledge(RELEASE, 0, 9)
+    others = ((TOPIC_ID, 1, 0),)
+    group.run(AlterStartOffsets(starts=others, execute=True, force=True))
+    begun = [("acquired", 1, "c1"), ("released", 1, "c1")]
+    assert told(group, 3) == begun, "the other partition's is none of it"
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0),), execute=True, force=True))
+    altered = ("start offset altered by an administrator", 0, "")
+    assert told(group, 3) == [*begun, altered]
+    group.fetch("c1", 10)
+    group.move_log_start(5)
+    assert told(group, 3) == [*begun, altered, ("acquired", 2, "c1"), ("deleted from its topic", 0, "")]
+    for kept in (5, 7):
+        assert told(group, kept) == [*begun, altered, ("acquired", 2, "c1")]
+    group.acknowledge(ACCEPT, 5, count=2)
+    group.move_log_start(6)
+    assert told(group, 5)[-1] == ("accepted", 2, "c1"), "it was done before"
+
+
+def test_a_dead_letter_that_is_written_is_told():
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    group.acknowledge(REJECT, 3)
+    begun = [("acquired", 1, "c1"), ("rejected", 1, "c1")]
+    assert told(group, 3) == begun
+    group.file(3, 3)
+    assert told(group, 3) == [*begun, ("dead letter written, or not possible", 1, "")]
+
+
+def test_a_group_made_anew_has_no_history_of_the_one_before():
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    deleted = len(group.log)
+    log = [*group.log, encode_record(GroupDeleted()), *group.log]
+    assert [entry.at_ms > deleted for entry in history_of(log, 3).entries()] == [True]
+
+
+def test_an_entry_after_what_was_pruned_says_its_state_alone():
+    """Of what was before the log is pruned, a run alone says in which state the record was."""
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    before = len(group.log)
+    group.acknowledge(ACCEPT, 0)
+    group.acknowledge(RELEASE, 1)
+    group.acknowledge(REJECT, 2)
+    group.file(2, 2)
+    since = group.log[before:]
+    assert [history_of(since, offset).entries()[0].event for offset in (0, 1)] == ["accepted", "available again"]
+    assert [entry.event for entry in history_of(since, 2).entries()][-1] == "dead letter written, or not possible"
+    archived = [data for data in since if history_of([data], 2).entries()]
+    assert history_of(archived[-1:], 2).entries()[0].event == "archived"
