@@ -38,14 +38,7 @@ def run(name, folder):
     return json.loads((folder / name).read_text(encoding="utf-8"))
 
 
-LONG = {"03_poison_and_dead_letters"}
-"""Over a minute beside other tests: `make soak` runs these."""
-
-
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.soak] * (path.stem in LONG)) for path in NOTEBOOKS],
-)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_a_notebook_says_again_what_stands_in_it(path, tmp_path):
     found = texts(run(path.name, tmp_path))
     assert found == texts(json.loads(path.read_text(encoding="utf-8")))
