@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("sharegroup")
 
 TopicFactory = Callable[..., str]
+
+LOG_LINES = 60
+"""Lines of a coordinator's log that are shown with a test that failed."""
 
 
 def pytest_report_header() -> str:
@@ -74,6 +77,20 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Collect what a module's tests left: with so few collections, Kafka clients in it would use up the open files."""
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a test that failed the last lines that its coordinators on demand have logged."""
+    report = yield
+    if report.failed:
+        for log in Path(os.environ.get("SHAREGROUP_RUNTIME_DIR", os.devnull)).rglob("coordinator-*.log"):
+            if log.stat().st_mtime >= call.start:
+                lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+                report.sections.append((f"last lines of {log.name}", "\n".join(lines)))
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)
