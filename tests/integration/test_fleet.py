@@ -171,6 +171,7 @@ def test_an_owner_that_fails_to_give_up_does_not_block_the_group(fleet, caplog):
     assert "a mistake of the owner's" in caplog.text
 
 
+@pytest.mark.soak
 def test_a_broker_that_does_not_answer_ends_the_lease(fleet, kafka):
     lost: set[int] = set()
     only = fleet(1, on_lost=lost.update)

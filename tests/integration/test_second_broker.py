@@ -73,6 +73,7 @@ def test_the_dead_letter_brokers_outage_stops_no_query_and_loses_nothing(first, 
     assert set(found) == {Origin(orders, 0, n, group.group, 1) for n in range(RECORDS)}
 
 
+@pytest.mark.soak
 def test_one_partition_of_the_queue_that_is_away_holds_up_no_other(first, second, unique, open_group, soon):
     """DeadLetterBuilder of source partition 0 go to the broker that is away, those of partition 1 to the other."""
     queue = first.create_topic(unique("dlq"), nodes=[2, 1])

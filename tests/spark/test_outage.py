@@ -18,9 +18,10 @@ HELD = str(BATCH + 10)
 IMPATIENT = {"kafkaConsumer.pollTimeoutMs": "1000"}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("limit", "quick", "late"),  # restarts within the session and after it: with the first start more than tries
-    [pytest.param(2, 1, 1, id="short"), pytest.param(5, 6, 2, id="long", marks=pytest.mark.soak)],
+    [pytest.param(2, 1, 1, id="short"), pytest.param(5, 6, 2, id="long")],
 )
 def test_nothing_is_archived_by_an_outage(kafka, topic, job, start, limit, quick, late):
     """Restarted more often than the delivery limit has tries, within its session and after the session's end.

@@ -1,62 +1,57 @@
 """ShareGroupListener in a user's program: each batch of the query is a line of the program's log."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.support.imports import python_path
-from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.share_job import numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
 
 PROGRAM = """
-import logging, sys, threading
-from pyspark.sql import SparkSession
+import io, logging, threading
 from share_source import ShareGroupListener
 from share_source.views import query_listener
 
 query_listener.TIMEOUT_MS = 60_000  # the machine may be busy
-over = threading.Event()
 
 
-class UntilTerminated(ShareGroupListener):
-    def onQueryTerminated(self, event):
-        over.set()
+def run(spark, options, checkpoint):
+    over, said = threading.Event(), io.StringIO()
 
+    class UntilTerminated(ShareGroupListener):
+        def onQueryTerminated(self, event):
+            over.set()
 
-bootstrap, group, topic, checkpoint = sys.argv[1:]
-logging.basicConfig(level=logging.INFO, format="LINE %(message)s", stream=sys.stdout)
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-spark.streams.addListener(UntilTerminated({"bootstrap.servers": bootstrap}))
-options = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": group, "subscribe": topic}
-options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
-query = (
-    spark.readStream.format("sharegroup").options(**options).load()
-    .writeStream.format("noop").queryName("etl").option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    .start()
-)
-query.awaitTermination()
-over.wait()
+    log = logging.getLogger(ShareGroupListener.__module__)
+    log.setLevel(logging.INFO)
+    log.addHandler(handler := logging.StreamHandler(said))
+    listener = UntilTerminated({"bootstrap.servers": options["kafka.bootstrap.servers"]})
+    spark.streams.addListener(listener)
+    try:
+        query = (
+            spark.readStream.format("sharegroup").options(**options).load()
+            .writeStream.format("noop").queryName("etl").option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+        over.wait()
+    finally:
+        spark.streams.removeListener(listener)
+        log.removeHandler(handler)
+    return said.getvalue()
 """
 
 
-def test_each_batch_is_a_line_of_the_programs_log(kafka, topic, unique, tmp_path):
+def test_each_batch_is_a_line_of_the_programs_log(kafka, topic, unique, tmp_path, shared_program):
     orders, group = topic("orders"), unique("group")
     kafka.produce(orders, numbers(10))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, kafka.bootstrap, group, orders, str(tmp_path / "checkpoint")],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, **SPARK_ENVIRONMENT, "PYTHONPATH": python_path()},
-    )
-    lines = re.findall(r"^LINE progress: group=(\S+) member=\w+ query=etl batch=(\d+) (.*)$", done.stdout, re.MULTILINE)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": group, "subscribe": orders}
+    options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+    said = shared_program.get().run(PROGRAM, options=options, checkpoint=str(tmp_path))
+    lines = re.findall(r"^progress: group=(\S+) member=\w+ query=etl batch=(\d+) (.*)$", said, re.MULTILINE)
     batches = [rest for name, _, rest in lines if name == group]
     counts = [
         int(re.search(r"acquired=(\d+) redelivered=0 lag=\d+ in flight=\d+ archived=0 ", each)[1]) for each in batches
     ]
-    assert (counts[:2], sum(counts)) == ([6, 4], 10), done.stdout + done.stderr
+    assert (counts[:2], sum(counts)) == ([6, 4], 10), said

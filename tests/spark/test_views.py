@@ -1,32 +1,23 @@
 """Views of a share group: Arrow tables in plain Python, and DataFrames of spark.read with fixed columns."""
 
-import json
-import os
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from share_source import AcknowledgeType, ShareConsumer, views
-from tests.support.imports import python_path
-from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
+READ_VIEWS = ("offsets", "members", "dead-letters")
 READ = """
-import json, sys
-from pyspark.sql import SparkSession
-
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-bootstrap, group = sys.argv[1:]
-options = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": group}
-for view in ("offsets", "members", "dead-letters"):
-    frame = spark.read.format("sharegroup").options(**options).option("view", view).load()
-    rows = [row.asDict(recursive=True) for row in frame.collect()]
-    print("ROWS", json.dumps([view, frame.columns, rows], default=str))
+def run(spark, options, names):
+    frames = [
+        spark.read.format("sharegroup").options(**options).option("view", view).load()
+        for view in names
+    ]
+    return [(frame.columns, [row.asDict(recursive=True) for row in frame.collect()]) for frame in frames]
 """
 
 
@@ -49,7 +40,7 @@ def group(kafka, topic, unique):
         yield name, orders
 
 
-def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, tmp_path):
+def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, shared_program):
     name, orders = group
     conf = {"bootstrap.servers": kafka.bootstrap}
     wait_until(lambda: views.dead_letters(conf, name).num_rows == 1, timeout_s=60, what="the dead letter is written")
@@ -68,18 +59,12 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, tmp_path)
     assert (letter["originTopic"], letter["originOffset"], letter["disposition"]) == (orders, 1, "rejected")
     assert name in views.groups(conf).column("group").to_pylist()
 
-    done = subprocess.run(
-        [sys.executable, "-c", READ, kafka.bootstrap, name],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, **SPARK_ENVIRONMENT, "PYTHONPATH": python_path()},
-    )
-    read = [json.loads(line.removeprefix("ROWS ")) for line in done.stdout.splitlines() if line.startswith("ROWS ")]
-    rows = {view: rows for view, _, rows in read}
-    assert [(view, columns) for view, columns, _ in read] == [
-        (view, views.tables.SCHEMAS[view].names) for view in ("offsets", "members", "dead-letters")
-    ], done.stdout + done.stderr
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": name}
+    read = dict(zip(READ_VIEWS, shared_program.get().run(READ, options=options, names=READ_VIEWS), strict=True))
+    assert {view: columns for view, (columns, _) in read.items()} == {
+        view: views.tables.SCHEMAS[view].names for view in READ_VIEWS
+    }
+    rows = {view: found for view, (_, found) in read.items()}
     assert [row["startOffset"] for row in rows["offsets"]] == [2]
     assert [row["assignment"] for row in rows["members"]] == [member["assignment"]]
     assert [row["originOffset"] for row in rows["dead-letters"]] == [1]

@@ -218,12 +218,16 @@ class SparkProgram:
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
 
-    def read(self, path: Path | str, *columns: str, fmt: str = "parquet") -> list[dict[str, Any]]:
-        """The rows that Spark reads there: SQL expressions by their names."""
-        answer = self.directory / f"read-{uuid.uuid4().hex}.json"
-        self.tell({"do": "read", "format": fmt, "path": str(path), "columns": columns, "to": str(answer)})
-        wait_until(lambda: answer.exists() or not self.alive, timeout_s=BATCH_TIMEOUT_S, what=f"{path} is read")
-        return list(json.loads(answer.read_text()))
+    def run(self, code: str, **arguments: Any) -> Any:
+        """Runs the function ``run(spark, **arguments)`` of the code in the session, and returns its result, which went
+        through JSON. An error of the function is an AssertionError."""
+        answer = self.directory / f"result-{uuid.uuid4().hex}.json"
+        self.tell({"do": "run", "code": code, "arguments": arguments, "to": str(answer)})
+        wait_until(lambda: answer.exists() or not self.alive, timeout_s=BATCH_TIMEOUT_S, what="the code has run")
+        assert self.alive, self.log_tail()
+        outcome = json.loads(answer.read_text())
+        assert "error" not in outcome, outcome["error"]
+        return outcome["result"]
 
     def processes(self, word: str = "") -> list[psutil.Process]:
         """The processes that the program started, itself included, whose command line has this word; no coordinator."""
