@@ -79,15 +79,15 @@ class SharePartition:
         """Whether a record is delayed, or backs off, beyond now."""
         return self.runs.waits(now_ms)
 
-    def carrying(self, acquisition: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
-        """The parts of ``ranges`` whose run still carries this acquisition plan_id."""
-        if acquisition not in self.runs.carried:
+    def carrying(self, plan_id: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
+        """The parts of ``ranges`` whose run still carries this plan id."""
+        if plan_id not in self.runs.carried:
             return []
         return [
             segment
             for first, last in ranges
             for segment in self.runs.between(first, last)
-            if segment.run.plan_id == acquisition
+            if segment.run.plan_id == plan_id
         ]
 
     def apply(self, changes: Iterable[tuple[int, int, Run]]) -> None:

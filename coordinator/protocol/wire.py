@@ -21,7 +21,7 @@ from coordinator.protocol.task_messages import ReportProgress
 
 
 class Healthy(Message, frozen=True):
-    """It does; ``pid`` says which process this is. ``protocol`` 0: it was not said."""
+    """The coordinator serves, in process ``pid``. ``protocol`` 0: the coordinator did not name its protocol."""
 
     pid: int
     protocol: int = 0

@@ -158,7 +158,7 @@ class Coordinator:
         step_down: Callable[[str], None] | None = None,
     ) -> None:
         """``greet`` and ``step_down``: see :class:`FlightServer`."""
-        spare_the_collector()
+        collect_garbage_rarely()
         limits = limits or ServerConfig.parse()
         self.config = CoordinatorConfig.parse(settings.configs)
         cluster = self.cluster = KafkaCluster(
@@ -269,8 +269,8 @@ class Coordinator:
         return "told to"
 
 
-def spare_the_collector() -> None:
-    """Let Python's garbage collector run rate_limited: the state is long-lived and has no cycles."""
+def collect_garbage_rarely() -> None:
+    """Let Python's garbage collector run rarely: the state is long-lived and has no cycles."""
     gc.set_threshold(100_000, 50, 100)
 
 

@@ -187,7 +187,7 @@ class CoordinatorProcess(Process):
                     continue  # the next pass, or the next coordinator
 
     def _write_letters(self) -> Task:
-        """DeadLetterBuilder are written, then filed; it may die or be stopped between the two."""
+        """Write dead letters, then file them; the process may die or be stopped between the two."""
         backlog: Backlog | None = yield from self._own(group_backlog.look(group_backlog.BEGINNING, lambda index: True))
         if backlog is None or not backlog.due:
             return

@@ -64,7 +64,7 @@ def may_acquire(group: ShareGroup, member: Member, key: SharePartitionKey) -> bo
 def acquired_decision(
     group: ShareGroup, member_id: str, member_epoch: int, taken: dict[SharePartitionKey, list[Segment]], now_ms: int
 ) -> Decision[AcquiredReply]:
-    """The member acquires these segments, under one plan_id and one lock deadline."""
+    """The member acquires these segments, under one plan id and one lock deadline."""
     plan_id = group.last_plan_id + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms
     held = held_by(plan_id, taken, now_ms, deadline_ms)
