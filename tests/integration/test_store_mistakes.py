@@ -1,6 +1,7 @@
-"""Rules of the Kafka store, each switched off: a scenario that passes with the rule has to fail without it (design ◆).
+"""Rules of the Kafka store, each switched off: a scenario that passes with the rule has to fail without it.
 
-The scenarios are those of test_kafka_store.py and test_kafka_store_faults.py, told in a few lines.
+The rules are ◆ in docs/protocol.md. The scenarios are those of test_kafka_store.py and test_kafka_store_faults.py,
+told in a few lines.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def topic(kafka):
 
 
 def the_newest_claimant_wins(hosts: Hosts) -> None:
-    """Design §1: the fenced one says so by name, and never takes the group back by itself."""
+    """docs/concepts.md, Where a group lives: a fenced owner raises an error by name, and takes nothing back."""
     old, new = hosts("one"), hosts("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -54,7 +55,7 @@ def the_newest_claimant_wins(hosts: Hosts) -> None:
 
 
 def a_sink_takes_no_group_back(hosts: Hosts) -> None:
-    """Design §1: "never takes it back by itself" goes for the sinks of a query that runs, too, whatever they set."""
+    """docs/concepts.md, Where a group lives: a running query's sinks take no group back either, whatever they set."""
     old, new = EventLoop(CoordinatorRuntime(hosts("one"))), EventLoop(CoordinatorRuntime(hosts("two")))
     sink = OpenSink(group_id="billing", configs={"errors.deadletterqueue.max.reject.ratio": "0.5"})
     try:
@@ -71,7 +72,7 @@ def a_sink_takes_no_group_back(hosts: Hosts) -> None:
 
 
 def no_answer_comes_from_memory(hosts: Hosts) -> None:
-    """Design §1: an owner that was replaced stops answering, heartbeats too."""
+    """docs/protocol.md, An owner is replaced: the owner that was replaced answers nothing, no heartbeat either."""
     old, new = hosts("one"), hosts("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -83,7 +84,7 @@ def no_answer_comes_from_memory(hosts: Hosts) -> None:
 
 
 def what_is_in_doubt_is_settled_by_the_load(hosts: Hosts) -> None:
-    """Design §2: a doubtful append drops the group and loads it behind a new fence."""
+    """docs/protocol.md, Who takes part: after an append in doubt the group is loaded again, behind a new fence."""
     store = hosts("one")
     taken(store)
     store.append({"billing": [b"a"]})

@@ -1,6 +1,8 @@
 """The rules that known mistakes break: the ◆ rules of the protocol, and promises that only larger proofs can check.
 
-A ◆ rule closes a sequence of steps that lost, doubled or stuck a record. The number is the section of the design.
+A ◆ rule closes a sequence of steps that lost, doubled or stuck a record. The number says whose rule it is: 1 the
+coordinator's process, 2 records and plans, 3 members and their time, 4 queries, 5 outcomes and dead letters, 6 an
+administrator's. docs/protocol.md has the ◆ rules in full.
 """
 
 # --- ◆ rules: each has a unit test, and a mistake that the test finds
