@@ -94,9 +94,9 @@ def _page(standalone: Standalone, address: str) -> contextlib.AbstractContextMan
     """The page beside the coordinator, if share.coordinator.web.port asks for it."""
     if not standalone.server.share_coordinator_web_port:
         return contextlib.nullcontext()
-    from sharegroup.web.beside import page_beside  # as above
+    from sharegroup.web.coordinator_page import page_of  # as above
 
-    return page_beside(standalone, address)
+    return page_of(standalone, address)
 
 
 @coordinator.command()

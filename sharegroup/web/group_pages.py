@@ -23,8 +23,8 @@ from coordinator.protocol.messages import MemberDescription, PartitionDescriptio
 from sharegroup.admin_access import described
 from sharegroup.top import HELD
 from sharegroup.web import strip
-from sharegroup.web.at_once import at_once
 from sharegroup.web.groups_page import sparklines
+from sharegroup.web.parallel_calls import in_parallel
 from sharegroup.web.site import Handler, Visit
 
 ON_A_PAGE = 10
@@ -70,7 +70,7 @@ def show_group(visit: Visit) -> Response:
         partial(admin.in_flight, group_id, only_state=HELD, limit=MOST_HELD),
         partial(admin.plans, group_id),
     )
-    description, held, plans = at_once(looks)
+    description, held, plans = in_parallel(looks)
     partitions = description.partitions
     ordered = sorted(partitions, key=lambda p: (-p.archiving, -(p.end_offset - p.start_offset), p.topic, p.partition))
     pages = max(1, -(-len(ordered) // ON_A_PAGE))

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def page_beside(standalone: Standalone, address: str) -> Iterator[None]:
+def page_of(standalone: Standalone, address: str) -> Iterator[None]:
     """The page of the coordinator that serves at ``address``, for the length of a ``with`` block.
 
     Raises:

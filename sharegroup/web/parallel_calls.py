@@ -11,11 +11,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-AT_ONCE = 16
-_threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="web-calls")
+CALL_THREADS = 16
+_threads = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="web-calls")
 
 
-def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
+def in_parallel(calls: Iterable[Callable[[], T]]) -> list[T]:
     """The answers of the calls, in their order. A call may not use this function itself.
 
     Raises:
